@@ -20,7 +20,7 @@ from scalable.providers.aws.inside import machine_side
 side = machine_side()
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 print("files", dict(side.files()), flush=True)
-print("address", bool(side.address()), "on", side.machine_type(), "args", *sys.argv[1:], flush=True)
+print("address", bool(side.address()), "args", *sys.argv[1:], flush=True)
 while side.notice() is None:
     if stopped := side.stopped_units():
         print("stopped", *sorted(stopped), flush=True)
@@ -85,7 +85,7 @@ def test_units_share_an_instance_that_reads_its_own_files_and_ends_one_of_them(a
         assert request.marks.items() <= machine.marks.items()
         text = await text_of(cloud, machine, "args")
         assert "files {'a/b': 'text'}" in text
-        assert "address True on c6i.large args workers u1 u2" in text
+        assert "address True args workers u1 u2" in text
         await cloud.stop_units(machine, ["u2"])
         assert "stopped u2" in await text_of(cloud, machine, "stopped")
         (ended,) = await reached(account.cloud(), {CLUSTER: account.id}, ENDED, 1)
