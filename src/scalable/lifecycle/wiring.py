@@ -100,7 +100,7 @@ class Wiring:
         order = getattr(scheduler, "order", None)  # another cluster's scheduler has none
         if order is not None:
             order.rule = spec.order
-            order.expect(self._record.expectations)
+            order.lengths.expect(self._record.expectations)
 
     def show_overviews(self, controller: Controller) -> None:
         """Tell the overviews of a cluster what its record says."""

@@ -3,81 +3,142 @@
 The remaining path of a call is the call and the calls behind it, one after the other. Its length is
 the upward rank of HEFT (Topcuoglu, Hariri and Wu 2002, "Performance-effective and low-complexity
 task scheduling for heterogeneous computing") without transfers, and the level of Hu (1961). A list
-schedule in this order keeps calls that all later work waits for from running last.
+schedule in this order keeps calls that all later work waits for from running last. Of calls with
+nearly the same path, the one that most calls wait for runs first, as in CP/MISF (Kasahara and
+Narita 1984, "Practical multiprocessor scheduling algorithms for efficient parallel processing").
 
-The lengths of calls come from the task model. The first calls of a task of which nothing is known
-run early, so that the ranks before them become right soon.
+The lengths of calls come from the task model. A task of which nothing is known counts with its
+expected length, not with its typical one: its length may turn out to be anything, and if it is
+long, it must have begun early.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from functools import lru_cache
+from typing import TypeVar
 
-from scalable.scaling.task_model import Kind, TaskModel
+from scalable.scaling.task_model import LARGEST_HISTORY_WEIGHT, Kind, TaskModel
 
-#: Number of calls of each unknown task that run early.
-SAMPLES = 2
-#: Relative change of a kind's mean running time after which ranks are worth computing again.
-CHANGED = 0.25
+#: Number of classes of remaining paths for each factor of two: paths within about 9 % of each other
+#: have one class.
+CLASSES_PER_DOUBLING = 8
+#: Remaining path in seconds below which all calls have one class.
+SHORTEST_PATH_S = 1e-3
+#: Relative change of a task's length after which ranks are worth computing again.
+CHANGED = 0.1
 
 Id = TypeVar("Id", bound=Hashable)
 
 
-class Rank(NamedTuple):
-    """Rank of a call; of two ready calls the one with the larger rank runs first.
+@lru_cache(4096)  # many calls have the same path
+def rank(path_s: float, dependents: int) -> float:
+    """Return the rank of a call; of two ready calls the one with the larger rank runs first.
+
+    Calls with equal ranks should run first come, first served. The integral part of the rank is the
+    class of the path, see :data:`CLASSES_PER_DOUBLING`.
+
+    Parameters
+    ----------
+    path_s
+        Longest remaining path of the call in seconds, including the call.
+    dependents
+        Number of calls that wait for the call.
+    """
+    path_class = math.floor(math.log2(max(path_s, SHORTEST_PATH_S)) * CLASSES_PER_DOUBLING)
+    return path_class + dependents / (dependents + 1)
+
+
+class Length:
+    """Expected length of a task's calls, as the present order uses it.
+
+    Parameters
+    ----------
+    kind
+        Component and name of the task.
+    model
+        Model of the running times.
 
     Attributes
     ----------
-    sample
-        Whether the call is one of the first of a task of which nothing is known.
-    path_s
-        Seconds of the longest path from the begin of the call to the end of the graph.
+    seconds
+        Expected running time of a call in seconds.
+    calls
+        Number of calls that have ended.
     """
 
-    sample: bool
-    path_s: float
+    __slots__ = ("calls", "kind", "seconds")
+
+    def __init__(self, kind: Kind, model: TaskModel) -> None:
+        self.kind = kind
+        self.calls = 0
+        self.read(model)
+
+    def read(self, model: TaskModel) -> None:
+        """Take the present length from the model."""
+        self.seconds = expected_s(self.kind, model)
+
+    def ended(self, model: TaskModel) -> bool:
+        """Count an ended call; return whether the length has changed by much since it was read.
+
+        The length is compared after 1, 2, 4, ... calls, because a mean of many changes slowly.
+        """
+        self.calls += 1
+        if self.calls & (self.calls - 1):
+            return False
+        return abs(expected_s(self.kind, model) - self.seconds) > CHANGED * self.seconds
 
 
-def ranks(
-    calls: Mapping[Id, tuple[Kind, Iterable[Id]]], model: TaskModel, samples: int = SAMPLES
-) -> dict[Id, Rank]:
-    """Return the rank of each call of a graph that has not ended.
+def expected_s(kind: Kind, model: TaskModel) -> float:
+    """Return the expected running time of a task's calls in seconds, for the order.
 
-    Calls with equal ranks should run in the order of their submission. The time is proportional to
-    the number of calls and dependencies; calls that wait for the same list object count once.
+    It is the mean of the measured calls. The manifest's value counts as one call, and earlier runs
+    as at most :data:`~scalable.scaling.task_model.LARGEST_HISTORY_WEIGHT` calls. If nothing is
+    known, it is the mean of a lognormal distribution around the typical task of the component.
 
     Parameters
     ----------
-    calls
-        Id -> kind of the call, and ids of the calls that it waits for, in the order of submission.
-        Ids without an entry count as ended calls. Running calls count as samples.
+    kind
+        Component and name of the task.
     model
         Model of the running times.
-    samples
-        Number of calls of each unknown task that run early.
     """
-    unknown = {kind for kind in {kind for kind, _ in calls.values()} if not model.knows(kind)}
-    chosen = first_calls(calls, dict.fromkeys(unknown, samples))
-    paths = remaining_paths(calls, model)
-    return {call: Rank(call in chosen, path_s) for call, path_s in paths.items()}
+    earlier, ended = model.measured(kind)
+    before_s, weight = earlier.mean_s, min(earlier.calls, LARGEST_HISTORY_WEIGHT)
+    if not weight:
+        stated_s = model.stated_s(kind)
+        if stated_s is None and not ended.calls:
+            return _unknown_s(kind.component, model)
+        before_s, weight = stated_s or 0.0, int(stated_s is not None)
+    return (weight * before_s + ended.calls * ended.mean_s) / (weight + ended.calls)
+
+
+def _unknown_s(component: str, model: TaskModel) -> float:
+    """Return the expected length of a task of which nothing is known, in seconds."""
+    measured, prior = model.tasks(component), model.prior
+    typical = (measured.log_s + math.log(model.unknown_s)) / (measured.tasks + 1)
+    return math.exp(typical + (prior.pool_spread**2 + prior.task_spread**2) / 2)
 
 
 def remaining_paths(
-    calls: Mapping[Id, tuple[Kind, Iterable[Id]]], model: TaskModel
+    calls: Mapping[Id, tuple[Kind, Iterable[Id]]], lengths: Mapping[Kind, Length]
 ) -> dict[Id, float]:
     """Return the seconds of the longest path from the begin of each call to the graph's end.
+
+    The time is proportional to the number of calls and dependencies; calls that wait for the same
+    list object count once.
 
     Parameters
     ----------
     calls
-        As in :func:`ranks`. Calls that wait for each other in a circle get their own length.
-    model
-        Model of the running times.
+        Id -> kind of the call, and ids of the calls that it waits for. Ids without an entry count
+        as ended calls. Calls that wait for each other in a circle get their own length.
+    lengths
+        Lengths of the calls of each kind.
     """
-    means = {kind: model.mean_s(kind) for kind in {kind for kind, _ in calls.values()}}
     return _grouped_paths(
-        {call: means[kind] for call, (kind, _) in calls.items()},
+        {call: lengths[kind].seconds for call, (kind, _) in calls.items()},
         {call: others for call, (_, others) in calls.items()},
     )
 
@@ -114,7 +175,7 @@ def longest_paths(
 def _grouped_paths(
     lengths: Mapping[Id, float], waits_for: Mapping[Id, Iterable[Id]]
 ) -> dict[Id, float]:
-    """Return the longest paths of calls in any order; see :func:`ranks` for the time it takes."""
+    """Return the longest paths of calls in any order."""
     # Calls that wait for the same list are one group; each call waits for one group or for none.
     group_of: dict[Id, int] = {}
     members: dict[int, int] = {}
@@ -147,29 +208,3 @@ def _grouped_paths(
             if not behind[other]:
                 free.append(other)
     return {call: paths.get(call, length_s) for call, length_s in lengths.items()}
-
-
-def first_calls(
-    calls: Mapping[Id, tuple[Kind, Iterable[Id]]], counts: Mapping[Kind, int]
-) -> set[Id]:
-    """Return the first calls of some kinds; those that wait for no other of the calls come first.
-
-    Parameters
-    ----------
-    calls
-        As in :func:`ranks`.
-    counts
-        Kind -> number of calls to return; none of the other kinds.
-    """
-    ready: dict[Kind, list[Id]] = {kind: [] for kind in counts}
-    blocked: dict[Kind, list[Id]] = {kind: [] for kind in counts}
-    for call, (kind, others) in calls.items():
-        count = counts.get(kind, 0)
-        if count and len(ready[kind]) < count:
-            waits = any(other in calls for other in others)
-            found = (blocked if waits else ready)[kind]
-            if len(found) < count:
-                found.append(call)
-    return {
-        call for kind, count in counts.items() for call in (ready[kind] + blocked[kind])[:count]
-    }

@@ -1,23 +1,15 @@
 """Precedence of the waiting calls of a cluster: the sort keys by which they run. No I/O.
 
-The keys are those of Dask with a class of the longest remaining path in them, see
-:class:`Precedence`. :mod:`scalable.scaling.order` computes the paths.
+The keys are those of Dask with the rank of the call in them, see :class:`Precedence`.
+:mod:`scalable.scaling.order` computes the ranks.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-#: Number of classes of remaining paths for each factor of two: paths within about 9 % of each other
-#: have one class, and run in Dask's own order, which releases results early.
-CLASSES_PER_DOUBLING = 8
-#: Remaining path in seconds below which all calls have one class.
-SHORTEST_PATH_S = 1e-3
-#: :attr:`Precedence.path` of calls that run before all others of their epoch.
-FIRST = -1_000_000
-#: Share of the workers' memory that results may take before the paths no longer count, and share
+#: Share of the workers' memory that results may take before the ranks no longer count, and share
 #: below which they count again.
 MUCH_MEMORY, LITTLE_MEMORY = 0.3, 0.2
 
@@ -35,9 +27,9 @@ class Precedence(NamedTuple):
         Number of the oldest graph whose unfinished calls are connected with the call, by Dask's
         count of graphs. Workflows that have nothing to do with each other run first come, first
         served. Negative for calls that calls have made.
-    path
-        Negative of the class of the longest remaining path, see :func:`path_class`; ``FIRST`` for
-        samples of unknown tasks; 0 for all calls while results fill the memory.
+    rank
+        Negative of the rank, see :func:`scalable.scaling.order.rank`; 0 for all calls while results
+        fill the memory.
     graph
         Number of the graph in which the call was submitted.
     order
@@ -46,20 +38,9 @@ class Precedence(NamedTuple):
 
     user: float
     epoch: float
-    path: int
+    rank: float
     graph: int
     order: float
-
-
-def path_class(seconds: float) -> int:
-    """Return the class of a remaining path; longer paths have larger classes.
-
-    Parameters
-    ----------
-    seconds
-        Longest remaining path of a call in seconds, including the call.
-    """
-    return math.floor(math.log2(max(seconds, SHORTEST_PATH_S)) * CLASSES_PER_DOUBLING)
 
 
 def shared_epochs(epochs: Mapping[Id, float], waits: Mapping[Id, Iterable[Id]]) -> dict[Id, float]:
@@ -96,8 +77,8 @@ def shared_epochs(epochs: Mapping[Id, float], waits: Mapping[Id, Iterable[Id]]) 
     return {call: epochs[root(call)] if at >= 0 else at for call, at in epochs.items()}
 
 
-def paths_count(stored: float, memory: float, *, counted: bool) -> bool:
-    """Return whether the order of calls is to follow the paths, by the memory of the workers.
+def ranks_count(stored: float, memory: float, *, counted: bool) -> bool:
+    """Return whether the order of calls is to follow the ranks, by the memory of the workers.
 
     Long paths first makes many results that wait for later calls. Dask's static order releases
     them sooner, and applies as long as results take much of the workers' memory.
@@ -109,6 +90,6 @@ def paths_count(stored: float, memory: float, *, counted: bool) -> bool:
     memory
         Bytes of memory that the workers have; 0 if unknown.
     counted
-        Whether the paths count at present.
+        Whether the ranks count at present.
     """
     return not memory or stored < memory * (MUCH_MEMORY if counted else LITTLE_MEMORY)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping
+from operator import attrgetter
 from typing import Any
 
 import psutil
@@ -25,15 +27,9 @@ from scalable.protocol.dask_seams.priorities import (
 )
 from scalable.protocol.dask_seams.scheduler import send_to_worker, told_at_start
 from scalable.protocol.operations import PRIORITIES
-from scalable.scaling.order import CHANGED, SAMPLES, first_calls, longest_paths
-from scalable.scaling.precedence import (
-    FIRST,
-    Precedence,
-    path_class,
-    paths_count,
-    shared_epochs,
-)
-from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel
+from scalable.scaling.order import Length, longest_paths, rank
+from scalable.scaling.precedence import Precedence, ranks_count, shared_epochs
+from scalable.scheduler.learned_lengths import LearnedLengths
 from scalable.scheduler.ledger import ENDED, Call, EndedCall, Listener
 from scalable.scheduler.pace import Pace
 from scalable.spec.ordering import CRITICAL_PATH, Order
@@ -45,9 +41,6 @@ logger = logging.getLogger("scalable.scheduler")
 SOON_S, CHANGE_SHARE = 0.1, 50.0
 #: Seconds between looks at the memory of the workers.
 LOOK_S = 1.0
-#: Number of ended calls of each kind that are all learned from; of the later ones, which change a
-#: mean little, one in so many.
-ALL_LEARNED, LEARNED_SHARE = 64, 8
 #: Number of unfinished calls from which on their paths are computed beside the event loop.
 MANY_CALLS = 1000
 #: Maximum number of calls in one message to a worker.
@@ -59,28 +52,10 @@ _Waits = dict[Any, list[Any]]
 #: visit it again and again.
 _Values = tuple[float, ...]
 _Moves = list[tuple[TaskState, _Values]]
+#: Number of values of Dask's own sort keys.
+_DASKS = 3
 
-
-class _Task:
-    """A task whose calls are ordered, with the mean running time that the order uses."""
-
-    __slots__ = ("ended", "is_known", "kind", "mean_s", "samples")
-
-    def __init__(self, kind: Kind, model: TaskModel) -> None:
-        self.kind = kind
-        self.ended = 0
-        self.samples = 0
-        self.read(model)
-
-    def read(self, model: TaskModel) -> None:
-        """Take the mean running time of the model."""
-        self.mean_s = model.mean_s(self.kind)
-        self.is_known = model.knows(self.kind)
-
-    def has_changed(self, model: TaskModel) -> bool:
-        """Return whether the model's mean running time differs much from the one in use."""
-        changed = abs(model.mean_s(self.kind) - self.mean_s) > CHANGED * self.mean_s
-        return changed or self.is_known != model.knows(self.kind)
+_sort_key = attrgetter("task.priority")
 
 
 class CallOrder(Listener):
@@ -95,40 +70,21 @@ class CallOrder(Listener):
     ----------
     rule
         ``critical-path``, or ``submitted`` for Dask's own order.
-    model
-        Task model that learns from the calls that end.
+    lengths
+        Lengths of the tasks, learned from the calls that end.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.rule: Order = CRITICAL_PATH
-        self.model = TaskModel()
+        self.lengths = LearnedLengths()
         self._scheduler = scheduler
         self._unfinished: dict[Any, Call] = {}
-        # (tag, name) -> task.
-        self._tasks: dict[tuple[str, str], _Task] = {}
         self._graphs = 0
-        self._paths_count = True
+        self._ranks_count = True
         self._timer: Any = None
         self._looking: Any = None
         self._changing: asyncio.Task[None] | None = None
         self._not_before = 0.0
-
-    def expect(self, expectations: Mapping[str, Sequence[Any]]) -> None:
-        """Take expected lengths for calls of which none has ended.
-
-        Parameters
-        ----------
-        expectations
-            Task name -> (tag, expected seconds, expected bytes) of one call; None for an unknown
-            amount.
-        """
-        self.model = TaskModel(
-            {
-                (tag, task): Expectation(duration_s, memory)
-                for task, (tag, duration_s, memory) in expectations.items()
-            }
-        )
-        self._read_model()
 
     # Events of the ledger -------------------------------------------------------------------------
 
@@ -139,12 +95,12 @@ class CallOrder(Listener):
         self._graphs += 1
         new = []
         for call in calls:
-            state = call.task.state
-            if call.task.priority is None:
+            task = call.task
+            if task.priority is None:
                 continue
-            if state == "released":
+            if task.state == "released":
                 new.append(call)
-            elif state not in ENDED:  # its place changes with those of all calls, if it does
+            elif task.state not in ENDED:  # its place changes with those of all calls, if it does
                 self._unfinished[call.key] = call
         if len(new) == 1:
             self._order_call(new[0])
@@ -153,67 +109,42 @@ class CallOrder(Listener):
 
     def _order_call(self, call: Call) -> None:
         """Order a call that was submitted alone."""
-        task = self._task(call)
-        sample = not task.is_known and task.samples < SAMPLES
-        task.samples += sample
-        self._set_priority(
-            call, task.mean_s, sample, {call.key} if call.task.dependencies else None
-        )
+        self._set_priority(call, self.lengths.of(call).seconds, (call.key,))
 
     def _order_graph(self, calls: list[Call]) -> None:
         """Order the calls of a graph."""
-        calls.sort(key=_static_order)
-        tasks = {call.key: self._task(call) for call in calls}
+        # Almost always the static order of Dask, in which calls come after those they wait for.
+        calls.sort(key=_sort_key)
+        lengths = {call.key: self.lengths.of(call).seconds for call in calls}
         known = self._scheduler.tasks
 
         # Lists that are kept for all calls would have Python collect garbage sooner.
         def waits(key: Any) -> list[Any]:
             return [other.key for other in known[key].dependencies]
 
-        paths = longest_paths({key: task.mean_s for key, task in tasks.items()}, waits)
-        samples = self._samples(tasks, waits)
-        alone = all(other.key in tasks for call in calls for other in call.task.dependencies)
-        inner = None if alone else tasks.keys()
+        paths = longest_paths(lengths, waits)
         for call in calls:
-            self._set_priority(call, paths[call.key], call.key in samples, inner)
+            self._set_priority(call, paths[call.key], lengths)
 
-    def _samples(
-        self, tasks: Mapping[Any, _Task], waits: Callable[[Any], list[Any]]
-    ) -> Container[Any]:
-        """Return the calls that are samples; a task has few, in how many graphs it may arrive."""
-        counts = {
-            task.kind: SAMPLES - task.samples
-            for task in set(tasks.values())
-            if not task.is_known and task.samples < SAMPLES
-        }
-        if not counts:
-            return ()
-        found = first_calls({key: (task.kind, waits(key)) for key, task in tasks.items()}, counts)
-        for key in found:
-            tasks[key].samples += 1
-        return found
-
-    def _set_priority(
-        self, call: Call, path_s: float, sample: bool, inner: Container[Any] | None
-    ) -> None:
+    def _set_priority(self, call: Call, path_s: float, inner: Container[Any]) -> None:
         """Give a call that was submitted its place.
 
         Parameters
         ----------
-        call, path_s, sample
-            The call, its longest remaining path in seconds, and whether it is a sample.
+        call, path_s
+            The call, and its longest remaining path in seconds.
         inner
-            Keys of the calls of the graph; None if they wait for no others.
+            Keys of the calls of the graph.
         """
-        known: Any = call.task.priority
-        path = self._path(call, path_s, sample)
-        epoch = known[1] if inner is None else self._epoch(call, path_s, inner)
-        placed = _placed(known)
-        if placed is None:
-            call.task.priority = (known[0], epoch, path, self._graphs, known[2])
+        task = call.task
+        known: Any = task.priority
+        placed = self._rank(call, path_s)
+        epoch = self._epoch(call, path_s, inner) if task.dependencies else known[1]
+        if len(known) == _DASKS:
+            task.priority = (known[0], epoch, placed, self._graphs, known[2])
         else:  # calls of other graphs may wait for this call, too
-            path, epoch = min(path, placed.path), min(epoch, placed.epoch)
-            call.task.priority = tuple(placed._replace(epoch=epoch, path=path))
+            user, before, rank_before, graph, order = known
+            task.priority = (user, min(epoch, before), min(placed, rank_before), graph, order)
 
     def _epoch(self, call: Call, path_s: float, inner: Container[Any]) -> float:
         """Return the smallest epoch of a call and of the unfinished calls that it waits for.
@@ -222,15 +153,13 @@ class CallOrder(Listener):
         """
         assert call.task.priority is not None
         epoch = call.task.priority[1]
-        others = [
-            other
-            for other in call.task.dependencies
-            if other.key not in inner and other.priority and other.state not in ENDED
-        ]
-        if epoch >= 0:
-            epoch = min([epoch, *(max(0, other.priority[1]) for other in others if other.priority)])
-        if self._timer is None and any(self._moves(other, epoch, path_s) for other in others):
-            self._change_soon()
+        for other in call.task.dependencies:
+            if other.key in inner or not other.priority or other.state in ENDED:
+                continue
+            if epoch >= 0:
+                epoch = min(epoch, max(0, other.priority[1]))
+            if self._timer is None and self._moves(other, epoch, path_s):
+                self._change_soon()
         return epoch
 
     def _moves(self, other: TaskState, epoch: float, path_s: float) -> bool:
@@ -238,8 +167,9 @@ class CallOrder(Listener):
         before, placed = self._unfinished.get(other.key), _placed(other.priority)
         if before is None or placed is None:
             return False
-        path = self._path(before, self._task(before).mean_s + path_s, sample=False)
-        return path < placed.path or 0 <= epoch < placed.epoch
+        # One more call that waits for it is no reason to order all calls anew.
+        path = math.ceil(self._rank(before, self.lengths.of(before).seconds + path_s))
+        return path < math.ceil(placed.rank) or 0 <= epoch < placed.epoch
 
     def waiting(self, call: Call) -> None:
         """Count a call as unfinished."""
@@ -250,8 +180,12 @@ class CallOrder(Listener):
 
     def ended(self, end: EndedCall) -> None:
         """Learn from a call that succeeded; the order changes soon if a length has changed."""
-        if self._unfinished.pop(end.call.key, None) is not None and end.succeeded:
-            self._learn(self._task(end.call), end)
+        if self._unfinished.pop(end.call.key, None) is None or not end.succeeded:
+            return
+        if self.lengths.learn(end):
+            self.lengths.read()
+            if self._unfinished:
+                self._change_soon()
 
     def left(self, call: Call) -> None:
         """Stop counting a call as unfinished."""
@@ -273,49 +207,18 @@ class CallOrder(Listener):
         if self._changing is not None:
             self._changing.cancel()
 
-    def _task(self, call: Call) -> _Task:
-        named = call.tag or "", call.name
-        task = self._tasks.get(named)
-        if task is None:
-            task = self._tasks[named] = _Task(Kind(*named), self.model)
-        return task
-
-    def _path(self, call: Call, path_s: float, sample: bool) -> int:
-        """Return the place of a call by its path."""
-        if not self._paths_count:
+    def _rank(self, call: Call, path_s: float) -> float:
+        """Return the place of a call by its longest remaining path; less is earlier."""
+        if not self._ranks_count:
             return 0
-        if sample:
-            return FIRST
-        return -path_class(path_s if call.bundle is None else path_s * call.bundle["calls"])
-
-    def _learn(self, task: _Task, end: EndedCall) -> None:
-        count = task.ended + 1
-        if count > ALL_LEARNED and count % LEARNED_SHARE:
-            task.ended = count
-            return
-        if not end.ran:
-            return
-        task.ended = count
-        began, ended, _, _, memory, bundle, *_ = end.measured
-        if bundle is not None:
-            for duration in bundle["quantiles_s"][1:-1]:
-                self.model.observe(Sample(task.kind, duration, memory))
-        elif began is not None and ended is not None:
-            self.model.observe(Sample(task.kind, ended - began, memory))
-        if not count & (count - 1) and task.has_changed(self.model):
-            self._read_model()
-            if self._unfinished:
-                self._change_soon()
-
-    def _read_model(self) -> None:
-        """Take the mean running times of the model for the order from now on."""
-        for task in self._tasks.values():
-            task.read(self.model)
+        if call.bundle is not None:
+            path_s *= call.bundle["calls"]
+        return -rank(path_s, len(call.task.dependents))
 
     # Changes --------------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Decide whether the paths count, by the memory of the workers; look again later."""
+        """Decide whether the ranks count, by the memory of the workers; look again later."""
         self._looking = None
         if not self._unfinished:
             return
@@ -324,10 +227,10 @@ class CallOrder(Listener):
         memory = sum(limit for _, limit in each)
         if any(not limit for _, limit in each):  # workers without a limit are in one process
             memory += psutil.virtual_memory().total
-        count = paths_count(sum(stored for stored, _ in each), memory, counted=self._paths_count)
-        if count != self._paths_count:
-            logger.debug("calls run %s", "by their paths" if count else "in Dask's static order")
-            self._paths_count = count
+        count = ranks_count(sum(stored for stored, _ in each), memory, counted=self._ranks_count)
+        if count != self._ranks_count:
+            logger.debug("calls run %s", "by their ranks" if count else "in Dask's static order")
+            self._ranks_count = count
             self._change_soon()
 
     def _change_soon(self) -> None:
@@ -351,37 +254,30 @@ class CallOrder(Listener):
 
     async def _change_now(self, pace: Pace) -> None:
         calls = list(self._unfinished.values())
-        tasks: dict[Any, _Task] = {}
+        tasks: dict[Any, Length] = {}
         waits: _Waits = {}
         known: dict[Any, _Values] = {}
         for call in calls:
             if call.task.priority is not None:
-                tasks[call.key] = self._task(call)
+                tasks[call.key] = self.lengths.of(call)
                 waits[call.key] = [other.key for other in call.task.waiting_on or ()]
                 known[call.key] = call.task.priority
             await pace.give_way()
-        used = set(tasks.values())
-        if len(used) < 2 and not any(waits.values()):
+        if len(set(tasks.values())) < 2 and not any(waits.values()):
             return  # whatever their length, equal calls keep their order
-        lengths = {key: task.mean_s for key, task in tasks.items()}
+        lengths = {key: task.seconds for key, task in tasks.items()}
         if len(lengths) < MANY_CALLS:
             paths, epochs = _ordered(lengths, waits, known)
         else:
             paths, epochs = await asyncio.to_thread(_ordered, lengths, waits, known)
-        unknown = {task.kind: SAMPLES for task in used if not task.is_known}
-        samples: Container[Any] = ()
-        if unknown:
-            samples = first_calls(
-                {key: (task.kind, waits[key]) for key, task in tasks.items()}, unknown
-            )
         moves: _Moves = []
         for call in calls:
             key, placed = call.key, _placed(call.task.priority)
             if placed is not None and key in epochs:
                 epoch = min(placed.epoch, epochs[key])
-                path = self._path(call, paths[key], key in samples)
-                if path != placed.path or epoch != placed.epoch:
-                    moves.append((call.task, tuple(placed._replace(epoch=epoch, path=path))))
+                to = self._rank(call, paths[key])
+                if to != placed.rank or epoch != placed.epoch:
+                    moves.append((call.task, tuple(placed._replace(epoch=epoch, rank=to))))
             await pace.give_way()
         await self._move(moves, pace)
 
@@ -410,12 +306,6 @@ def _placed(priority: _Values | None) -> Precedence | None:
     if priority is None or len(priority) != len(Precedence._fields):
         return None
     return Precedence._make(priority)
-
-
-def _static_order(call: Call) -> float:
-    """Return the place of a call in Dask's static order of its graph."""
-    assert call.task.priority is not None
-    return call.task.priority[-1]
 
 
 def _ordered(

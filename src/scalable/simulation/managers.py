@@ -16,11 +16,11 @@ from scalable.scaling.pool_policy import PoolPolicy, PoolView
 from scalable.scaling.task_model import TaskModel
 from scalable.scaling.tiers import AllocationPolicy, Tier, UnitPrice, WaitingWork
 from scalable.simulation.pool import SimulatedPool, SimulatedWorker
-from scalable.simulation.ready_calls import Order
 from scalable.simulation.result import SimulationResult, Startup
 from scalable.simulation.simulator import Run
 from scalable.simulation.workloads import Workload
 from scalable.spec import Starting
+from scalable.spec.ordering import CRITICAL_PATH, Order
 
 _HOUR_S = 3600.0
 
@@ -83,7 +83,7 @@ def simulate_managers(  # noqa: PLR0913 - one call with the options of one simul
     every_s: float = 5.0,
     seed: int = 0,
     looks_ahead: bool = True,
-    order: Order = "critical-path",
+    order: Order = CRITICAL_PATH,
     progress: Callable[[float], None] | None = None,
 ) -> SimulationResult:
     """Simulate a workload on pools whose workers come from several managers.
@@ -123,7 +123,7 @@ class _SharedRun(Run):
         allocation: AllocationPolicy,
         model: TaskModel,
         seed: int,
-        order: Order = "critical-path",
+        order: Order = CRITICAL_PATH,
     ) -> None:
         able = {
             name: replace(terms, maximum=min(terms.maximum, sum(m.maximum for m in managers)))

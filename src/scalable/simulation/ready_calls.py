@@ -6,15 +6,11 @@ import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import count
-from typing import Literal, Protocol
+from typing import Protocol
 
-from scalable.scaling.order import CHANGED, Rank, ranks
+from scalable.scaling.order import Length, rank, remaining_paths
 from scalable.scaling.task_model import Kind, TaskModel
 
-#: ``critical-path``: the call with the longest remaining path first, by the lengths learned so far.
-#: ``submitted``: the call first that became ready first.
-Order = Literal["critical-path", "submitted"]
-ORDERS: tuple[Order, ...] = ("critical-path", "submitted")
 #: Maximum number of unfinished calls with which ranks are computed as soon as a length has changed.
 #: With more calls, a share of them has to end first. This bounds the time of a simulation.
 _SMALL, _ENDED = 500, 0.05
@@ -41,22 +37,18 @@ class RankedCalls:
 
     Parameters
     ----------
-    ranking
+    ranks
         Call -> rank. :meth:`reorder` has to be called when ranks have changed.
     """
 
-    def __init__(self, ranking: Mapping[int, Rank]) -> None:
-        self._ranking = ranking
+    def __init__(self, ranks: Mapping[int, float]) -> None:
+        self._ranks = ranks
         self._number = count()
-        self._heap: list[tuple[bool, float, int, int]] = []
-
-    def _key(self, call: int) -> tuple[bool, float]:
-        rank = self._ranking[call]
-        return not rank.sample, -rank.path_s
+        self._heap: list[tuple[float, int, int]] = []
 
     def append(self, call: int) -> None:
         """Add a call that has become ready."""
-        heapq.heappush(self._heap, (*self._key(call), next(self._number), call))
+        heapq.heappush(self._heap, (-self._ranks[call], next(self._number), call))
 
     def popleft(self) -> int:
         """Remove and return the call that runs next."""
@@ -64,7 +56,7 @@ class RankedCalls:
 
     def reorder(self) -> None:
         """Sort the calls by their present ranks."""
-        self._heap = [(*self._key(call), number, call) for *_, number, call in self._heap]
+        self._heap = [(-self._ranks[call], number, call) for _, number, call in self._heap]
         heapq.heapify(self._heap)
 
     def __iter__(self) -> Iterator[int]:
@@ -83,19 +75,25 @@ class Ranking:
     ----------
     calls
         Call -> its kind and the calls that it waits for, in the order of submission.
+    dependents
+        Call -> number of calls that wait for it; calls for which none waits may be left out.
     model
         Model of the running times; it learns from the calls that end.
     """
 
     def __init__(
-        self, calls: Iterable[tuple[int, tuple[Kind, tuple[int, ...]]]], model: TaskModel
+        self,
+        calls: Iterable[tuple[int, tuple[Kind, tuple[int, ...]]]],
+        dependents: Mapping[int, int],
+        model: TaskModel,
     ) -> None:
         self.model = model
         self._unfinished = dict(calls)
-        self._ranks: dict[int, Rank] = {}
+        self._dependents = dependents
+        self._ranks: dict[int, float] = {}
         self._queues: list[RankedCalls] = []
-        #: Kind -> mean running time with which the ranks were computed, and whether it was known.
-        self._used: dict[Kind, tuple[float, bool]] = {}
+        kinds = {kind for kind, _ in self._unfinished.values()}
+        self._lengths = {kind: Length(kind, model) for kind in kinds}
         self._stale, self._ended = False, 0
         self._compute()
 
@@ -108,19 +106,20 @@ class Ranking:
         """Take a call out after the model has learned from it; compute the ranks if necessary."""
         kind, _ = self._unfinished.pop(call)
         self._ended += 1
-        if not self._stale:
-            used, known = self._used[kind]
-            self._stale = not known or abs(self.model.mean_s(kind) - used) > CHANGED * used
+        if self._lengths[kind].ended(self.model):
+            self._stale = True
         left = len(self._unfinished)
         if self._stale and (left <= _SMALL or self._ended >= _ENDED * left):
+            for length in self._lengths.values():
+                length.read(self.model)
             self._compute()
             for queue in self._queues:
                 queue.reorder()
 
     def _compute(self) -> None:
-        self._ranks.update(ranks(self._unfinished, self.model))
-        kinds = {kind for kind, _ in self._unfinished.values()}
-        self._used = {kind: (self.model.mean_s(kind), self.model.knows(kind)) for kind in kinds}
+        paths = remaining_paths(self._unfinished, self._lengths)
+        count = self._dependents
+        self._ranks.update({call: rank(path, count.get(call, 0)) for call, path in paths.items()})
         self._stale, self._ended = False, 0
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy, PoolView
 from scalable.scaling.task_model import Kind, TaskModel
-from scalable.simulation.ready_calls import Order
+from scalable.spec.ordering import CRITICAL_PATH, SUBMITTED, Order
 
 
 def _present(view: PoolView) -> int:
@@ -255,14 +255,14 @@ class Rule:
 
     make: Callable[[], PoolPolicy]
     every_s: float | None = None
-    order: Order = "submitted"
+    order: Order = SUBMITTED
 
 
 #: Name on the command line -> rule.
 RULES: Mapping[str, Rule] = {
-    "scalable": Rule(PoolScaler, order="critical-path"),
-    "scalable-time": Rule(lambda: PoolScaler("time"), order="critical-path"),
-    "scalable-cost": Rule(lambda: PoolScaler("cost"), order="critical-path"),
+    "scalable": Rule(PoolScaler, order=CRITICAL_PATH),
+    "scalable-time": Rule(lambda: PoolScaler("time"), order=CRITICAL_PATH),
+    "scalable-cost": Rule(lambda: PoolScaler("cost"), order=CRITICAL_PATH),
     "minimum": Rule(lambda: Fixed(most=False), Fixed.every_s),
     "maximum": Rule(lambda: Fixed(most=True), Fixed.every_s),
     "dask": Rule(DaskAdaptive, DaskAdaptive.every_s),

@@ -31,9 +31,10 @@ from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.task_model import Kind, Sample, TaskModel
 from scalable.simulation.forecasts import Forecasts, Looked
 from scalable.simulation.pool import Observer, SimulatedPool, SimulatedWorker
-from scalable.simulation.ready_calls import Order, Ranking
+from scalable.simulation.ready_calls import Ranking
 from scalable.simulation.result import Change, SimulationResult, Startup
 from scalable.simulation.workloads import Workload
+from scalable.spec.ordering import CRITICAL_PATH, Order
 
 #: Simulated seconds after which a simulation fails.
 LONGEST_S = 1e8
@@ -48,7 +49,7 @@ def simulate(  # noqa: PLR0913 - one call with the options of one simulation
     every_s: float = 5.0,
     seed: int = 0,
     looks_ahead: bool = True,
-    order: Order = "critical-path",
+    order: Order = CRITICAL_PATH,
     progress: Callable[[float], None] | None = None,
 ) -> SimulationResult:
     """Simulate a workload on pools whose worker counts a policy decides.
@@ -95,23 +96,16 @@ class Run:
         startup: Startup,
         model: TaskModel,
         seed: int,
-        order: Order = "critical-path",
+        order: Order = CRITICAL_PATH,
     ) -> None:
         self.workload, self.calls = workload, workload.calls
         self.startup, self.model = startup, model
         self.random = random.Random(seed)  # noqa: S311 - no secret
-        self.ranking: Ranking | None = None
-        if order == "critical-path" and not workload.stream:
-            graph = ((place, (call.kind, call.after)) for place, call in enumerate(self.calls))
-            self.ranking = Ranking(graph, model)
         expected = startup.delay_s if startup.expected_s is None else startup.expected_s
         self.pools = {
             name: SimulatedPool(name, terms, policy(name), expected)
             for name, terms in workload.pools.items()
         }
-        if self.ranking is not None:
-            for pool in self.pools.values():
-                pool.queue = self.ranking.queue()
         #: Pool -> its policy, if the policy learns from ended calls.
         self.observers = {
             name: pool.policy
@@ -122,6 +116,16 @@ class Run:
             place: (call.kind, call.after) for place, call in enumerate(self.calls) if call.after
         }
         groups, self.dependents = grouped(waiting, range(len(self.calls)))
+        self.ranking: Ranking | None = None
+        if order == CRITICAL_PATH and not workload.stream:
+            graph = ((place, (call.kind, call.after)) for place, call in enumerate(self.calls))
+            waiting_for = {
+                place: sum(len(group.calls) for group in behind)
+                for place, behind in self.dependents.items()
+            }
+            self.ranking = Ranking(graph, waiting_for, model)
+            for pool in self.pools.values():
+                pool.queue = self.ranking.queue()
         # Policies learn of a blocked call when it arrives.
         self.blocked: dict[int, tuple[Kind, tuple[int, ...]]] = {}
         #: Call that waits for others -> its group, until these have ended.

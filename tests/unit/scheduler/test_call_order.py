@@ -8,7 +8,7 @@ from distributed.collections import HeapSet
 
 from scalable.protocol.measured import USAGE, addition
 from scalable.protocol.operations import PRIORITIES
-from scalable.scaling.precedence import FIRST, Precedence
+from scalable.scaling.precedence import Precedence
 from scalable.scheduler.call_order import CallOrder
 from scalable.scheduler.ledger import Ledger
 
@@ -74,7 +74,10 @@ class Calls:
                     resource_restrictions={"a": 1}, dependencies={tasks[other] for other in needs},
                     waiting_on={tasks[o] for o in needs if tasks[o].state != "memory"}, nbytes=-1,
                     state="released", processing_on=None, priority=(-user, at, place),
+                    dependents=set(),
                 )  # fmt: skip
+                for other in needs:
+                    tasks[other].dependents.add(tasks[key])
         # Dask reports the tasks of a graph in any order.
         self.ledger.update_graph(self.scheduler, tasks=list(calls)[::-1])
         for key in calls:
@@ -205,7 +208,7 @@ def test_a_call_that_an_older_workflow_needs_belongs_to_it(calls):
 
 
 def test_the_order_changes_when_a_length_becomes_known(calls):
-    calls.order.expect({"short": ("a", 1.0, None), "long": ("a", 1.5, None)})
+    calls.order.lengths.expect({"short": ("a", 1.0, None), "long": ("a", 1.5, None)})
     graph = {"short-0": [], "long-0": [], "short-1": [], "long-1": []}
     calls.graph(graph)
     assert calls.sorted[:2] == ["long-0", "long-1"]
@@ -214,20 +217,24 @@ def test_the_order_changes_when_a_length_becomes_known(calls):
     assert calls.sorted == ["short-0", "short-1", "long-1"]
 
 
-def test_the_first_calls_of_an_unknown_task_run_early(calls):
-    known(calls, leaf=1.0, link=100.0)
-    calls.graph({"leaf-1": [], **chain("link", 2), **{f"new-{i}": [] for i in range(4)}})
-    assert calls.sorted[:3] == ["new-0", "new-1", "link-0"]
-    calls.graph({"new-4": [], **chain("long", 3)}, generation=calls.generation)
-    assert calls.sorted.index("new-4") > calls.sorted.index("long-1")
+def test_a_task_of_which_nothing_is_known_counts_as_a_long_one_until_a_call_has_ended(calls):
+    known(calls, leaf=1.0, link=10.0)
+    calls.graph({"leaf-1": [], **chain("link", 2), **{f"new-{i}": [] for i in range(3)}})
+    assert calls.sorted == ["new-0", "new-1", "new-2", "link-0", "link-1", "leaf-1"]
     calls.run("new-0", 0.01)
     calls.change()
-    assert calls.sorted[0] == "long-0"
-    assert calls.sorted.index("leaf-1") < calls.sorted.index("new-1")
+    assert calls.sorted == ["link-0", "link-1", "leaf-1", "new-1", "new-2"]
+
+
+def test_of_equal_paths_the_one_that_most_calls_wait_for_comes_first(calls):
+    known(calls, leaf=1.0, link=1.0)
+    calls.graph({"leaf-1": [], "link-1": ["leaf-1"], "leaf-2": [],
+                 "link-2": ["leaf-2"], "link-3": ["leaf-2"]})  # fmt: skip
+    assert calls.sorted[:2] == ["leaf-2", "leaf-1"]
 
 
 def test_a_length_that_stays_the_same_changes_nothing(calls):
-    calls.order.expect({"leaf": ("a", 1.0, None)})
+    calls.order.lengths.expect({"leaf": ("a", 1.0, None)})
     calls.graph({f"leaf-{i}": [] for i in range(8)} | chain("link", 2))
     calls.order._change_soon()
     calls.change()
@@ -328,12 +335,3 @@ def test_a_call_behind_a_longer_path_changes_nothing(calls):
     assert not calls.is_due
     calls.graph({"leaf-2": ["link-2"]}, generation=calls.generation)
     assert calls.is_due
-
-
-def test_only_the_first_calls_of_an_unknown_task_are_samples_one_by_one_too(calls):
-    known(calls, leaf=1.0)
-    calls.graph({"leaf-1": []})
-    for i in range(3):
-        calls.graph({f"new-{i}": []}, generation=calls.generation)
-    paths = [Precedence(*calls.scheduler.tasks[f"new-{i}"].priority).path for i in range(3)]
-    assert paths[0] == paths[1] == FIRST < paths[2]

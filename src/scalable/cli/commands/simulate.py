@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from scalable.scaling.pool_policy import PoolPolicy
     from scalable.scaling.task_model import TaskModel
     from scalable.simulation.managers import SimulatedManager
-    from scalable.simulation.ready_calls import Order
     from scalable.simulation.reference import Reference
     from scalable.simulation.result import SimulationResult, Startup
     from scalable.simulation.rules import Rule
     from scalable.simulation.workloads import Workload
+    from scalable.spec.ordering import Order
 
 _HEADER = ("policy", "time", "cost", "changes", "most workers", "beside clairvoyant")
 #: Default maximum of a worker's start that is paid for, in seconds.
