@@ -99,22 +99,32 @@ def coming(
     ends, drained = _under_way(graph, lengths, slots or {})
     search = _Search(graph, ends)
     free = search.first(ends)
-    found: dict[tuple[Kind, int], list[float]] = defaultdict(lambda: [0.0, 0.0])
+    found: dict[tuple[Kind, int], list[float]] = {}
+    # This loop takes most of the time of a simulation, so it asks for nothing twice.
+    blocked, behind = graph.blocked, search.dependents
+    lasts: dict[Kind, tuple[float, float]] = {}
     looked, width = 0, math.log1p(RESOLUTION)
     while free and looked < limit:
         group, at = free.popleft()
         interval = int(math.log1p(at) / width)
         for call in group.calls[: limit - looked]:
-            blocked = graph.blocked.get(call)
-            if blocked is None:
+            known = blocked.get(call)
+            if known is None:
                 continue
-            kind = blocked[0]
-            entry = found[kind, interval]
-            entry[0] += at
-            entry[1] += 1
-            if call in search.dependents:
-                end = max(at, drained.get(kind.component, 0.0)) + lengths.mean_s(kind)
-                free.extend(search.ended(call, end))
+            kind = known[0]
+            entry = found.get((kind, interval))
+            if entry is None:
+                found[kind, interval] = [at, 1]
+            else:
+                entry[0] += at
+                entry[1] += 1
+            if call in behind:
+                last = lasts.get(kind)
+                if last is None:
+                    begin = drained.get(kind.component, 0.0)
+                    last = lasts[kind] = begin, lengths.mean_s(kind)
+                begin, length = last
+                search.end(call, max(begin, at) + length, free)
         looked += len(group.calls)
     return _by_component(found)
 
@@ -178,28 +188,28 @@ class _Search(Generic[Id]):
         else:
             self.dependents = graph.dependents
         #: Group -> number of its calls whose end is not known yet, and the latest known end.
-        self.left: dict[Group[Id], int] = {}
-        self.ready_s: dict[Group[Id], float] = {}
+        self.left: dict[Group[Id], tuple[int, float]] = {}
 
     def first(self, ends: Mapping[Id, float]) -> deque[tuple[Group[Id], float]]:
         """Return the groups that wait for no blocked call, and when they are ready."""
-        found = [(group, 0.0) for group in self.groups if not group.waits]
+        found = deque((group, 0.0) for group in self.groups if not group.waits)
         for call, end in ends.items():
             if call in self.dependents:
-                found += self.ended(call, end)
+                self.end(call, end, found)
         return deque(sorted(found, key=lambda entry: entry[0].place))
 
-    def ended(self, call: Id, end_s: float) -> list[tuple[Group[Id], float]]:
-        """Return the groups for which this call is the last to end, and when they are ready."""
-        free = []
+    def end(self, call: Id, end_s: float, free: deque[tuple[Group[Id], float]]) -> None:
+        """Add the groups for which this call is the last to end, and when they are ready."""
         for group in self.dependents[call]:
-            left = self.left.get(group, group.waits) - 1
-            ready_s = max(self.ready_s.get(group, 0.0), end_s)
-            if left:
-                self.left[group], self.ready_s[group] = left, ready_s
+            if group.waits == 1:
+                free.append((group, end_s))
+                continue
+            left, ready_s = self.left.get(group, (group.waits, 0.0))
+            ready_s = max(ready_s, end_s)
+            if left > 1:
+                self.left[group] = left - 1, ready_s
             else:
                 free.append((group, ready_s))
-        return free
 
 
 def _under_way(

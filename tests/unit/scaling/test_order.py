@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
+import math
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.scaling.order import Rank, longest_paths, ranks, remaining_paths
+from scalable.scaling.order import Length, expected_s, longest_paths, rank, remaining_paths
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel
 
 SHORT, LONG, NEW = Kind("run", "short"), Kind("run", "long"), Kind("run", "new")
 KNOWN = {("run", "short"): Expectation(1.0), ("run", "long"): Expectation(10.0)}
 
 
-def test_a_rank_is_the_longest_remaining_path():
+def lengths(model=None):
+    model = model or TaskModel(KNOWN)
+    return {kind: Length(kind, model) for kind in (SHORT, LONG, NEW)}
+
+
+def test_a_path_is_the_longest_one_that_remains():
     """0 -> 1 -> 3, 0 -> 2 -> 3, and 4 alone."""
     calls = {0: (SHORT, ()), 1: (LONG, [0]), 2: (SHORT, [0]), 3: (SHORT, [1, 2]), 4: (LONG, [])}
-    found = ranks(calls, TaskModel(KNOWN))
+    found = remaining_paths(calls, lengths())
+    assert found == {0: 12.0, 1: 11.0, 2: 2.0, 3: 1.0, 4: 10.0}
     assert list(found) == [0, 1, 2, 3, 4]
-    assert [rank.path_s for rank in found.values()] == [12.0, 11.0, 2.0, 1.0, 10.0]
-    assert not any(rank.sample for rank in found.values())
+
+
+@given(st.floats(0, 1e9), st.floats(0, 1e9), st.integers(0, 10**6), st.integers(0, 10**6))
+def test_a_clearly_longer_path_outranks_any_number_of_waiting_calls(one, other, few, many):
+    shorter, longer = sorted((one, other))
+    assert math.floor(rank(shorter, few)) <= math.floor(rank(longer, many))
+    if shorter > 1e-3 and longer > 1.1 * shorter:
+        assert rank(shorter, few) < rank(longer, many)
+
+
+@given(st.floats(0, 1e9), st.integers(0, 10**4), st.integers(1, 10**4))
+def test_of_equal_paths_the_one_that_more_calls_wait_for_has_the_larger_rank(path_s, few, more):
+    assert rank(path_s, few) < rank(path_s, few + more)
+
+
+def test_nearly_equal_paths_have_equal_ranks():
+    assert rank(100.0, 3) == rank(102.0, 3)
 
 
 def test_a_chain_of_any_length_needs_no_recursion():
     calls = {i: (SHORT, (i - 1,)) for i in range(50_000)}
-    found = remaining_paths(calls, TaskModel(KNOWN))
+    found = remaining_paths(calls, lengths())
     assert (found[0], found[49_999]) == (50_000.0, 1.0)
 
 
 def test_ended_calls_hold_nothing_back_and_circles_end():
     calls = {1: (SHORT, [0]), 2: (LONG, [3]), 3: (SHORT, [2]), 4: (SHORT, [3])}
-    assert remaining_paths(calls, TaskModel(KNOWN)) == {
+    assert remaining_paths(calls, lengths()) == {
         1: 1.0,
         2: 10.0,
         3: 1.0,
@@ -50,25 +73,52 @@ class Counted(list):
 def test_a_list_that_many_calls_wait_for_is_gone_through_once():
     before = Counted(range(50))
     calls = dict.fromkeys(range(50), (SHORT, ())) | {50 + i: (LONG, before) for i in range(50)}
-    found = remaining_paths(calls, TaskModel(KNOWN))
+    found = remaining_paths(calls, lengths())
     assert (found[0], found[99], Counted.looks) == (11.0, 10.0, 1)
 
 
-def test_the_first_calls_of_an_unknown_task_are_samples_until_one_has_ended():
-    calls = {0: (LONG, ()), 1: (NEW, [0]), 2: (NEW, ()), 3: (NEW, ()), 4: (NEW, ())}
+def test_an_unknown_task_counts_more_than_the_typical_one_of_its_component_until_a_call_ended():
     model = TaskModel(KNOWN)
-    found = ranks(calls, model)
-    assert [call for call, rank in found.items() if rank.sample] == [2, 3]
-    assert found[4] < found[0] < found[2]  # a sample comes before the longest path
-    one = ranks({0: (LONG, ()), 1: (NEW, [0])}, model)
-    assert one[1].sample  # it runs early once it is ready
+    for seconds in (1.0, 100.0):
+        model.observe(Sample(Kind("run", f"other-{seconds}"), seconds))
+    # The geometric mean of 1, 100 and the 10 s that are assumed without any call.
+    assert expected_s(NEW, model) > 10.0 * 2
+    assert expected_s(Kind("elsewhere", "new"), model) == expected_s(NEW, model)
     model.observe(Sample(NEW, 2.0))
-    assert not any(rank.sample for rank in ranks(calls, model).values())
+    assert expected_s(NEW, model) == 2.0
 
 
-def test_equal_calls_have_equal_ranks():
-    found = ranks(dict.fromkeys(range(5), (SHORT, ())), TaskModel(KNOWN))
-    assert set(found.values()) == {Rank(sample=False, path_s=1.0)}
+def test_a_length_is_the_mean_of_the_measured_calls_and_the_manifests_value_counts_as_one():
+    model = TaskModel(KNOWN, history=[Sample(NEW, 4.0)] * 100)
+    assert [expected_s(kind, model) for kind in (SHORT, LONG, NEW)] == [1.0, 10.0, 4.0]
+    for _ in range(3):
+        model.observe(Sample(SHORT, 5.0))
+        model.observe(Sample(NEW, 27.0))
+    assert expected_s(SHORT, model) == (1 + 15) / 4
+    assert math.isclose(expected_s(NEW, model), (20 * 4 + 3 * 27) / 23)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1, max_size=40), st.booleans())
+def test_a_length_is_within_what_was_measured_and_stated(measured, stated):
+    model = TaskModel(KNOWN)
+    kind = SHORT if stated else NEW
+    for seconds in measured:
+        model.observe(Sample(kind, seconds))
+    known = [*measured, *([1.0] if stated else [])]
+    assert min(known) * (1 - 1e-9) <= expected_s(kind, model) <= max(known) * (1 + 1e-9)
+
+
+def test_a_length_stays_until_it_is_read_and_tells_when_it_has_changed():
+    model = TaskModel(KNOWN)
+    length = Length(SHORT, model)
+    told = []
+    for seconds in (1.0, 1.0, 9.0, 9.0):
+        model.observe(Sample(SHORT, seconds))
+        told.append(length.ended(model))
+    assert told == [False, False, False, True]
+    assert length.seconds == 1.0
+    length.read(model)
+    assert length.seconds == (1 + 20) / 5
 
 
 @given(st.lists(st.tuples(st.booleans(), st.sets(st.integers(0, 14))), max_size=12), st.randoms())
@@ -83,6 +133,6 @@ def test_the_longest_paths_are_the_remaining_paths_in_any_order(drawn, random):
     keys = list(kinds)
     if random.random() < 0.5:
         random.shuffle(keys)
-    model = TaskModel(KNOWN)
-    found = longest_paths({key: model.mean_s(kinds[key]) for key in keys}, waits.__getitem__)
-    assert found == remaining_paths({key: (kinds[key], waits[key]) for key in keys}, model)
+    known = lengths()
+    found = longest_paths({key: known[kinds[key]].seconds for key in keys}, waits.__getitem__)
+    assert found == remaining_paths({key: (kinds[key], waits[key]) for key in keys}, known)

@@ -3,36 +3,27 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalable.scaling.order import rank
 from scalable.scaling.precedence import (
     LITTLE_MEMORY,
     MUCH_MEMORY,
     Precedence,
-    path_class,
-    paths_count,
+    ranks_count,
     shared_epochs,
 )
 
 
 def test_the_users_priority_comes_first_and_older_workflows_before_long_paths():
-    usual = Precedence(0, 2, -path_class(100.0), 2, 0)
-    urgent = Precedence(-1, 9, -path_class(1.0), 9, 0)
-    older = Precedence(0, 1, -path_class(1.0), 1, 5)
-    shorter = Precedence(0, 2, -path_class(50.0), 2, 0)
+    usual = Precedence(0, 2, -rank(100.0, 0), 2, 0)
+    urgent = Precedence(-1, 9, -rank(1.0, 0), 9, 0)
+    older = Precedence(0, 1, -rank(1.0, 0), 1, 5)
+    shorter = Precedence(0, 2, -rank(50.0, 0), 2, 0)
     assert sorted([shorter, usual, older, urgent]) == [urgent, older, usual, shorter]
 
 
 def test_nearly_equal_paths_run_in_the_static_order_of_their_graph():
-    assert path_class(100.0) == path_class(100.0 * 1.02)
-    first, second = (Precedence(0, 1, -path_class(path), 1, i) for i, path in ((0, 100), (1, 102)))
+    first, second = (Precedence(0, 1, -rank(path, 2), 1, i) for i, path in ((0, 100), (1, 102)))
     assert first < second
-
-
-@given(st.floats(0, 1e9), st.floats(0, 1e9))
-def test_longer_paths_never_have_smaller_classes(one, other):
-    shorter, longer = sorted((one, other))
-    assert path_class(shorter) <= path_class(longer)
-    if shorter > 1e-3 and longer > 1.1 * shorter:
-        assert path_class(shorter) < path_class(longer)
 
 
 def test_connected_calls_have_the_smallest_epoch_among_them():
@@ -67,8 +58,8 @@ def test_epochs_are_those_of_the_connected_components(data):
 
 def test_paths_stop_to_count_when_results_fill_the_memory_and_count_again_later():
     limit = 1e9
-    assert paths_count(0.9 * MUCH_MEMORY * limit, limit, counted=True)
-    assert not paths_count(1.1 * MUCH_MEMORY * limit, limit, counted=True)
-    assert not paths_count(1.1 * LITTLE_MEMORY * limit, limit, counted=False)
-    assert paths_count(0.9 * LITTLE_MEMORY * limit, limit, counted=False)
-    assert paths_count(1e12, 0, counted=True)
+    assert ranks_count(0.9 * MUCH_MEMORY * limit, limit, counted=True)
+    assert not ranks_count(1.1 * MUCH_MEMORY * limit, limit, counted=True)
+    assert not ranks_count(1.1 * LITTLE_MEMORY * limit, limit, counted=False)
+    assert ranks_count(0.9 * LITTLE_MEMORY * limit, limit, counted=False)
+    assert ranks_count(1e12, 0, counted=True)
