@@ -93,9 +93,10 @@ class Length:
 def expected_s(kind: Kind, model: TaskModel) -> float:
     """Return the expected running time of a task's calls in seconds, for the order.
 
-    It is the mean of the measured calls. The manifest's value counts as one call, and earlier runs
-    as at most :data:`~scalable.scaling.task_model.LARGEST_HISTORY_WEIGHT` calls. If nothing is
-    known, it is the mean of a lognormal distribution around the typical task of the component.
+    It is the mean of the measured calls. What was assumed before counts as one call: the manifest's
+    value, or the typical length of the component's tasks. Earlier runs count as at most
+    :data:`~scalable.scaling.task_model.LARGEST_HISTORY_WEIGHT` calls. If nothing is known, it is
+    the mean of a lognormal distribution around the typical length.
 
     Parameters
     ----------
@@ -107,18 +108,21 @@ def expected_s(kind: Kind, model: TaskModel) -> float:
     earlier, ended = model.measured(kind)
     before_s, weight = earlier.mean_s, min(earlier.calls, LARGEST_HISTORY_WEIGHT)
     if not weight:
-        stated_s = model.stated_s(kind)
+        stated_s, weight = model.stated_s(kind), 1
+        before_s = _typical_s(kind.component, model) if stated_s is None else stated_s
         if stated_s is None and not ended.calls:
-            return _unknown_s(kind.component, model)
-        before_s, weight = stated_s or 0.0, int(stated_s is not None)
+            prior = model.prior
+            return before_s * math.exp((prior.pool_spread**2 + prior.task_spread**2) / 2)
     return (weight * before_s + ended.calls * ended.mean_s) / (weight + ended.calls)
 
 
-def _unknown_s(component: str, model: TaskModel) -> float:
-    """Return the expected length of a task of which nothing is known, in seconds."""
-    measured, prior = model.tasks(component), model.prior
-    typical = (measured.log_s + math.log(model.unknown_s)) / (measured.tasks + 1)
-    return math.exp(typical + (prior.pool_spread**2 + prior.task_spread**2) / 2)
+def _typical_s(component: str, model: TaskModel) -> float:
+    """Return the typical length of a component's tasks in seconds, with the one assumed at first.
+
+    It is the geometric mean, because lengths differ by orders of magnitude.
+    """
+    measured = model.tasks(component)
+    return math.exp((measured.log_s + math.log(model.unknown_s)) / (measured.tasks + 1))
 
 
 def remaining_paths(
