@@ -86,8 +86,7 @@ class Call:
             self.bundle = annotations.get(BUNDLE_ANNOTATION)
             self._name = annotations.get(TASK_ANNOTATION)
         self.length: Length | None = None
-        self.state = ""
-        self.tries = 0
+        self.state, self.tries = "", 0
         self.ready_at: float | None = None
         self.again: tuple[Reason, str | None] | None = None
 
@@ -210,8 +209,7 @@ class EndedCall:
         if runs_again(name, is_bundle=self.call.bundle is not None):
             return []
         details = {"worker": self.worker, **(self.measured.failure or {})}
-        details["tries"] = self.call.tries + 1
-        told = FailureDetails.from_dict(details)
+        told = FailureDetails.from_dict(details | {"tries": self.call.tries + 1})
         count = int((self.call.bundle or {}).get("calls", 1))
         return [FailedCall(name, message, self.traceback, told, count=count)]
 
@@ -335,8 +333,7 @@ class Ledger(SchedulerPlugin):
                 known = self._calls.get(key)
                 call = self._calls[key] = Call(task)
                 if known is not None:
-                    call.tries, call.again = known.tries, known.again
-                    call.ready_at = known.ready_at
+                    call.tries, call.again, call.ready_at = known.tries, known.again, known.ready_at
                 submitted.append(call)
         _tell(self._told["submitted"], submitted)
 
@@ -425,8 +422,7 @@ class Ledger(SchedulerPlugin):
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """Send ``worker_added``."""
-        state = scheduler.workers[worker]
-        self._workers[worker] = state
+        state = self._workers[worker] = scheduler.workers[worker]
         _tell(self._told["worker_added"], state)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
