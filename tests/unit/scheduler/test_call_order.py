@@ -335,3 +335,11 @@ def test_a_call_behind_a_longer_path_changes_nothing(calls):
     assert not calls.is_due
     calls.graph({"leaf-2": ["link-2"]}, generation=calls.generation)
     assert calls.is_due
+
+
+def test_one_more_call_that_waits_with_the_same_path_changes_nothing_at_once(calls):
+    known(calls, link=1.0)
+    calls.graph({**chain("link", 2), "other-0": []})
+    calls.order._timer = None
+    calls.graph({"link-2": ["link-0"]}, generation=calls.generation)
+    assert not calls.is_due
