@@ -358,12 +358,9 @@ class Run:
         startup_s = max(pool.startup_s(self.now) for pool in self.pools.values())
         beliefs = Beliefs(self.model, elapsed, startup_s)
         kinds = {*elapsed, *queued.values(), *(kind for kind, _ in self.blocked.values())}
-        made = outlooks(beliefs, kinds)
-        # As in a live cluster, all outlooks together examine as many calls as one may.
-        limit = LARGEST_LOOK // len(made)
         found = [
-            (each, coming(graph, each.lengths, slots, limit) if self.blocked else {})
-            for each in made
+            (outlook, coming(graph, outlook.lengths, slots) if self.blocked else {})
+            for outlook in outlooks(beliefs, kinds)
         ]
         known = len(running) + len(queued) + min(len(self.blocked), LARGEST_LOOK)
         return Looked(found, list(self.pools), known)
