@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
 
 from scalable.scaling.policy import PoolScaler, look_every_s
 from scalable.scaling.pool_policy import PoolPolicy
-from scalable.scaling.task_model import TaskModel
+from scalable.scaling.task_model import Prior, TaskModel
 from scalable.simulation.reference import Reference, clairvoyant, lower_bounds
 from scalable.simulation.result import SimulationResult, Startup
 from scalable.simulation.rules import (
@@ -41,20 +40,20 @@ BESIDE_FIXED = {("trickle", 600.0)}
 class Parameters:
     """Parameters of the policy that are chosen on other families than the one that is judged."""
 
-    unknown_s: float = 10.0
-    hysteresis: float = 0.005
+    single_s: float = Prior.single_s
+    parallel: float = Prior.parallel
 
     def policy(self) -> PoolPolicy:
         """Return a new policy for one pool."""
-        return PoolScaler(hysteresis=self.hysteresis)
+        return PoolScaler()
 
     def model(self) -> TaskModel:
         """Return a new model that knows nothing yet."""
-        return TaskModel(unknown_s=self.unknown_s)
+        return TaskModel(prior=Prior(single_s=self.single_s, parallel=self.parallel))
 
 
 DEFAULT = Parameters()
-GRID = tuple(Parameters(*values) for values in product((3.0, 10.0, 30.0), (0.005, 0.02)))
+GRID = (DEFAULT, Parameters(2.0), Parameters(8.0), Parameters(parallel=0.0))
 
 
 @dataclass(frozen=True)

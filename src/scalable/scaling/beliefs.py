@@ -4,7 +4,7 @@ A belief is a lognormal distribution of the mean running time of a kind's calls.
 calls that have ended and by calls that still run: a call that has run for ten minutes is no call of
 a second. Unknown kinds get a wide prior. The kinds of a pool that were measured move and narrow it,
 and so does the start-up time of workers: calls are usually not much shorter than what it takes to
-start their worker.
+start their worker. Tasks with many calls are assumed to have longer ones.
 
 The estimates are combined in the logarithm, weighted by their precision, as in the normal model
 with known variances (Gelman et al., Bayesian Data Analysis, section 2.5).
@@ -13,7 +13,9 @@ with known variances (Gelman et al., Bayesian Data Analysis, section 2.5).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import NamedTuple
 
 from scalable.scaling.task_model import Kind, Measured, TaskModel
@@ -85,15 +87,25 @@ class Beliefs:
         Kind -> seconds that each of its running calls has run.
     startup_s
         Seconds that the start of a worker takes.
+    unfinished
+        Kind -> number of its calls that have not ended.
     """
 
     def __init__(
-        self, model: TaskModel, running: Mapping[Kind, Sequence[float]], startup_s: float
+        self,
+        model: TaskModel,
+        running: Mapping[Kind, Sequence[float]],
+        startup_s: float,
+        unfinished: Mapping[Kind, int] | None = None,
     ) -> None:
         self.model = model
         self.prior = model.prior
         self._running = running
         self._startup_s = startup_s
+        #: Task -> number of its calls that have not ended.
+        self._unfinished = Counter[Kind]()
+        for kind, count in (unfinished or {}).items():
+            self._unfinished[_task(kind)] += count
         self._of: dict[Kind, Belief] = {}
         self._pools: dict[str, Belief] = {}
 
@@ -137,27 +149,36 @@ class Beliefs:
         pool = self._pools.get(kind.component)
         if pool is None:
             pool = self._pools[kind.component] = self._pool(kind.component)
-        return pool
+        return Belief(pool.log_s + self._parallel(kind), pool.spread)
+
+    def _parallel(self, kind: Kind) -> float:
+        """Return by how much the logarithm of a task's length exceeds that of a single call."""
+        _, ended = self.model.measured(_task(kind))
+        return self.prior.parallel * math.log(max(1, self._unfinished[_task(kind)] + ended.calls))
 
     def _pool(self, component: str) -> Belief:
-        """Return the belief about a task of a pool of which nothing is known."""
+        """Return the belief about a task with one call in a pool, if the task is not known."""
         prior = self.prior
         growth = prior.growth * math.log(max(self._startup_s, _LEAST_S))
-        usual = math.log(self.model.unknown_s) + growth
-        tasks = self.model.tasks(component)
-        count, total, squares = tasks.tasks, tasks.log_s, tasks.log_s_squared
+        usual = math.log(prior.single_s) + growth
+        means = self.model.log_means(component)
+        logs = [log_s - self._parallel(kind) for kind, log_s in means.items()]
         for kind, elapsed in self._running.items():
             if kind.component == component and elapsed and not self.model.knows(kind):
-                log_s = _log(max(elapsed))
+                log_s = _log(max(elapsed)) - self._parallel(kind)
                 if log_s > usual:  # an unknown call that runs this long is itself a measurement
-                    count, total, squares = count + 1, total + log_s, squares + log_s * log_s
-        if not count:
+                    logs.append(log_s)
+        if not logs:
             return Belief(usual, math.hypot(prior.pool_spread, prior.task_spread))
-        mean = total / count
-        deviation = max(0.0, squares - count * mean * mean)
+        count, mean = len(logs), fmean(logs)
+        deviation = sum((log_s - mean) ** 2 for log_s in logs)
         variance = (2 * prior.task_spread**2 + deviation) / (1 + count)
         pool = Belief(usual, prior.pool_spread).combined(mean, math.sqrt(variance / count))
         return Belief(pool.log_s, math.sqrt(variance + pool.spread**2))
+
+
+def _task(kind: Kind) -> Kind:
+    return Kind(kind.component, kind.task)
 
 
 def _log(seconds: float) -> float:

@@ -10,11 +10,13 @@ value of the best decision in hindsight does not depend on the decision.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from scalable.scaling.beliefs import Beliefs
-from scalable.scaling.task_model import Kind
+from scalable.scaling.readiness import GraphView
+from scalable.scaling.task_model import Kind, TaskModel
 
 #: Largest spread of the beliefs with which lengths count as known.
 KNOWN_SPREAD = 0.15
@@ -67,6 +69,27 @@ class Outlook(NamedTuple):
     weight: float
     lengths: Lengths
     coming: Sequence[tuple[float, Kind, int]] = ()
+
+
+def outlooks_on(graph: GraphView[Any], model: TaskModel, startup_s: float) -> list[Outlook]:
+    """Return the outlooks on the calls of a graph, without coming calls.
+
+    Parameters
+    ----------
+    graph
+        Calls that have not ended.
+    model
+        Measured and expected lengths.
+    startup_s
+        Seconds that the start of a worker takes.
+    """
+    elapsed: dict[Kind, list[float]] = {}
+    for kind, seconds in graph.running.values():
+        elapsed.setdefault(kind, []).append(seconds)
+    unfinished = Counter(graph.queued.values())
+    unfinished.update(kind for kind, _ in graph.blocked.values())
+    unfinished.update({kind: len(seconds) for kind, seconds in elapsed.items()})
+    return outlooks(Beliefs(model, elapsed, startup_s, unfinished), unfinished)
 
 
 def likeliest(found: Iterable[Outlook]) -> Outlook:

@@ -27,6 +27,9 @@ logger = logging.getLogger("scalable.scaling")
 PoolObjective = Literal["cost", "balance", "time"]
 #: Objective -> weight of time against cost, 0 (only cost counts) to 1 (only time counts).
 TIME_WEIGHTS: dict[PoolObjective, float] = {"cost": 0.15, "balance": 0.5, "time": 0.9}
+#: Minimum relative improvement for which starting workers of a graph are cancelled while lengths of
+#: calls are in doubt. What they have waited is lost, and they may be requested again soon.
+CANCELLING_GAIN = 0.1
 #: Maximum seconds for which idle workers of a stream, except the last, are kept for next calls.
 SHORT_HOLD_S = 3.0
 #: Maximum start-up time in seconds with which workers count as quick to start.
@@ -299,7 +302,10 @@ class PoolScaler:
             best = max(best, self._in_time(view, load, connected, on_way, most))
         # Past spending makes each improvement relatively smaller, so the threshold shrinks as well.
         known = load.work_s / max(1e-9, load.work_s + (0.0 if view.graph else self._paid_s))
-        if not hurries and current - values[best] <= self.hysteresis * known:
+        least = self.hysteresis * known
+        if view.graph and best < now and on_way and len(loads) > 1:
+            least = max(least, CANCELLING_GAIN)
+        if not hurries and current - values[best] <= least:
             return now, "no other count is sufficiently better"
         return best, f"{best} workers for {work_of(loads)}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -48,9 +49,12 @@ def outlooks_of(view: PoolView, model: TaskModel) -> list[Outlook]:
     """Return the outlooks on a pool's calls: those of the view, or else those of the model."""
     if view.outlooks:
         return list(view.outlooks)
-    beliefs = Beliefs(model, view.running, view.startup_s)
-    kinds = {*view.running, *view.queued, *(kind for _, kind, _ in view.coming)}
-    return [outlook._replace(coming=view.coming) for outlook in outlooks(beliefs, kinds)]
+    unfinished = Counter(view.queued)
+    unfinished.update({kind: len(elapsed) for kind, elapsed in view.running.items()})
+    for _, kind, count in view.coming:
+        unfinished[kind] += count
+    beliefs = Beliefs(model, view.running, view.startup_s, unfinished)
+    return [outlook._replace(coming=view.coming) for outlook in outlooks(beliefs, unfinished)]
 
 
 def likeliest_load(view: PoolView, model: TaskModel) -> Load:

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
-from scalable.scaling.beliefs import Beliefs
-from scalable.scaling.outlook import Outlook, outlooks
+from scalable.scaling.outlook import Outlook, outlooks_on
 from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
 from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
@@ -178,12 +177,7 @@ class Workload(Listener):
         self, slots: Mapping[str, Any], startup_s: float
     ) -> list[tuple[Outlook, Coming]]:
         graph = self._graph()
-        elapsed: dict[Kind, list[float]] = {}
-        for kind, seconds in graph.running.values():
-            elapsed.setdefault(kind, []).append(seconds)
-        beliefs = Beliefs(self.model, elapsed, startup_s)
-        kinds = {*elapsed, *graph.queued.values(), *(kind for kind, _ in graph.blocked.values())}
-        made = outlooks(beliefs, kinds)
+        made = outlooks_on(graph, self.model, startup_s)
         # All outlooks together examine as many calls as one may.
         limit = LARGEST_LOOK // len(made)
         return [(each, coming(graph, each.lengths, slots, limit)) for each in made]

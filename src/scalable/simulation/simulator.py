@@ -17,8 +17,7 @@ from operator import itemgetter
 from statistics import fmean
 from typing import Any
 
-from scalable.scaling.beliefs import Beliefs
-from scalable.scaling.outlook import Outlook, likeliest, outlooks
+from scalable.scaling.outlook import Outlook, likeliest, outlooks_on
 from scalable.scaling.pool_policy import PoolPolicy, PoolView
 from scalable.scaling.readiness import (
     LARGEST_LOOK,
@@ -348,19 +347,15 @@ class Run:
             first = 0.0 if pool.connected else self.first_worker_s(pool)
             slots[pool.name] = Slots(max(1, pool.wanted) * pool.terms.slots, first)
         running: dict[int, tuple[Kind, float]] = {}
-        elapsed: dict[Kind, list[float]] = {}
         for pool in self.pools.values():
             for kind, calls in pool.running.items():
-                elapsed[kind] = [self.now - began for began in calls.values()]
                 running.update((place, (kind, self.now - began)) for place, began in calls.items())
         queued = {p: self.calls[p].kind for pool in self.pools.values() for p in pool.queue}
         graph = GraphView(running, queued, self.blocked, self.dependents)
         startup_s = max(pool.startup_s(self.now) for pool in self.pools.values())
-        beliefs = Beliefs(self.model, elapsed, startup_s)
-        kinds = {*elapsed, *queued.values(), *(kind for kind, _ in self.blocked.values())}
         found = [
             (outlook, coming(graph, outlook.lengths, slots) if self.blocked else {})
-            for outlook in outlooks(beliefs, kinds)
+            for outlook in outlooks_on(graph, self.model, startup_s)
         ]
         known = len(running) + len(queued) + min(len(self.blocked), LARGEST_LOOK)
         return Looked(found, list(self.pools), known)

@@ -21,9 +21,22 @@ def median_s(belief):
 
 def test_unknown_calls_are_longer_where_workers_take_long_to_start():
     quick, slow = believed(startup_s=1.0), believed(startup_s=600.0)
-    assert median_s(quick) == pytest.approx(10.0)
-    assert median_s(slow) == pytest.approx(10.0 * 600**0.3)
-    assert quick.spread == slow.spread == pytest.approx(math.hypot(1.5, 1.2))
+    assert median_s(quick) == pytest.approx(Prior().single_s)
+    assert median_s(slow) == pytest.approx(Prior().single_s * 600 ** Prior().growth)
+    assert quick.spread == slow.spread == pytest.approx(math.hypot(1.5, 1.5))
+
+
+def test_unknown_tasks_with_many_calls_have_longer_ones():
+    def median_of(count, model=None):
+        beliefs = Beliefs(model or TaskModel(), {}, 1.0, {NEW: count})
+        return median_s(beliefs.of(NEW))
+
+    assert median_of(100) == pytest.approx(median_of(1) * 100 ** Prior().parallel)
+    # Short single calls tell little about tasks with many calls.
+    single = TaskModel()
+    for place in range(5):
+        single.observe(Sample(Kind("run", f"t{place}"), 1.0))
+    assert median_of(200, single) > 4 * median_of(1, single)
 
 
 def test_two_estimates_are_weighted_by_their_precision():
@@ -48,7 +61,7 @@ def test_the_tasks_of_a_pool_tell_about_its_other_tasks():
         model.observe(Sample(Kind("run", f"t{place}"), 500.0))
     assert 200 < median_s(believed(model)) < 520
     assert believed(model).spread < believed().spread
-    assert median_s(believed(model, kind=Kind("other", "new"))) == pytest.approx(10.0)
+    assert median_s(believed(model, kind=Kind("other", "new"))) == pytest.approx(Prior().single_s)
 
 
 def test_running_calls_are_at_least_as_long_as_they_have_run():
