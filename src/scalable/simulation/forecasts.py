@@ -14,9 +14,9 @@ from scalable.scaling.task_model import Kind
 #: after this share of the time since the last event.
 _STALE, _STALE_SHARE = 0.05, 0.1
 #: Maximum number of known calls with which the coming calls are computed for every decision. With
-#: more calls, a share of them has to change first, or as many decisions have to pass. This bounds
-#: the time of a simulation.
-_SMALL, _CHANGED = 500, 0.05
+#: more calls, a share of them has to change first, or as many decisions have to pass. The share
+#: grows with the number of calls by so much for each 10,000. This bounds the time of a simulation.
+_SMALL, _CHANGED, _CHANGED_MORE = 500, 0.05, 0.1
 
 
 class Looked(NamedTuple):
@@ -67,7 +67,7 @@ class Forecasts:
         """
         since = now - self._looked_s
         self._news += 1
-        due = self._looked.calls <= _SMALL or self._news >= _CHANGED * self._looked.calls
+        due = self._looked.calls <= _SMALL or self._news >= _least_news(self._looked.calls)
         stale = max(_STALE * self._delay_s, _STALE_SHARE * (now - self._stirred_s))
         if due and (self._stirred or since > stale):
             if self._stirred:
@@ -97,3 +97,8 @@ class Forecasts:
             if ready < calls:
                 moved.append((max(0.0, ready_s - since_s), kind, calls - ready))
         return moved
+
+
+def _least_news(calls: int) -> float:
+    """Return the number of events and decisions after which a forecast of many calls is due."""
+    return calls * (_CHANGED + _CHANGED_MORE * calls / 10_000)

@@ -13,7 +13,7 @@ from scalable.scaling.task_model import Kind, TaskModel
 
 #: Maximum number of unfinished calls with which ranks are computed as soon as a length has changed.
 #: With more calls, a share of them has to end first. This bounds the time of a simulation.
-_SMALL, _ENDED = 500, 0.05
+_SMALL, _ENDED = 500, 0.1
 
 
 class ReadyCalls(Protocol):

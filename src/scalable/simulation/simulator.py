@@ -4,7 +4,7 @@ Each pool runs the ready call first whose remaining path through the graph is th
 lengths learned so far, or the call that became ready first. A call runs on the free worker that was
 busy last. Policies get the same information as in a live cluster. Equal seeds give equal results.
 In graphs with more than 500 unfinished calls, the forecast of the calls that will become ready is
-computed again only after a twentieth of these calls have changed.
+computed again only after a share of these calls, a twentieth or more, have changed.
 """
 
 from __future__ import annotations
