@@ -29,7 +29,8 @@ from statistics import fmean, geometric_mean
 
 from scalable.planning import Knowledge, PlanRequest, Prices, make_plan
 from scalable.planning.billing import always_of, billing_of
-from scalable.scaling.policy import PoolScaler, look_every_s
+from scalable.scaling.looks import look_every_s
+from scalable.scaling.policy import PoolScaler
 from scalable.scaling.task_model import Kind, TaskModel
 from scalable.simulation.result import Startup
 from scalable.simulation.rules import Fixed

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from scalable.scaling.policy import PoolScaler, look_every_s
+from scalable.scaling.looks import look_every_s
+from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolPolicy
 from scalable.scaling.task_model import Prior, TaskModel
 from scalable.simulation.reference import Reference, clairvoyant, lower_bounds

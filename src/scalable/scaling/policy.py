@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from scalable.scaling.capacity import Capacity, finish_s
+from scalable.scaling.looks import Unchanged
 from scalable.scaling.pool_load import Load, delays_s, load_of, outlooks_of
 from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.staffing import KEPT_GAPS, ArrivalRate, hold_s, served_s, standing_workers
@@ -37,11 +38,6 @@ QUICK_START_S = 15.0
 #: Maximum idle time in seconds, by default, of workers that are quick to start.
 QUICK_HOLD_S = 45.0
 _INF = float("inf")
-
-
-def look_every_s(startup_s: float) -> float:
-    """Return the seconds between two decisions: a tenth of the start-up time, within 1 s to 5 s."""
-    return min(5.0, max(1.0, startup_s / 10))
 
 
 class PoolScaler:
@@ -89,6 +85,7 @@ class PoolScaler:
         self.longest_idle_s = longest_idle_s
         self._weight = TIME_WEIGHTS[objective]
         self._rate = ArrivalRate()
+        self._unchanged = Unchanged()
         #: Time since which each idle worker is idle, the longest idle worker first.
         self._idle_since: list[float] = []
         self._quiet_since: float | None = None
@@ -106,9 +103,21 @@ class PoolScaler:
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
         """Return the wanted worker count; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
+        self._remember(view)
+        decision = None
+        if view.graph and self.deadline_s is None:
+            decision = self._unchanged.decision(view)
+        if decision is None:
+            decision = self._decided(view, model)
+            self._unchanged.keep(view, decision)
+        return decision
+
+    def _decided(self, view: PoolView, model: TaskModel) -> PoolDecision:
+        """Compute a decision."""
         loads = [(o.weight, load_of(view, o)) for o in outlooks_of(view, model)]
         load = max(loads, key=lambda each: each[0])[1]
-        self._remember(view, load)
+        if load.portions:
+            self._call_s = max(load.call_s, 1e-3)
         on_way = delays_s(view)
         connected, total = view.busy + view.idle, view.busy + view.idle + len(on_way)
         standing = self._standing(view, view.startup_s)
@@ -170,22 +179,22 @@ class PoolScaler:
             return total, "starting workers may be too many"
         return count, "starting workers would connect too late to be of use"
 
-    def _remember(self, view: PoolView, load: Load) -> None:
+    def _remember(self, view: PoolView) -> None:
+        """Note what has happened since the last decision."""
         connected = view.busy + view.idle
+        ready = sum(view.queued.values()) + sum(map(len, view.running.values()))
         since, before = self._last or (view.now, 0)
         del self._idle_since[: max(0, before - connected)]  # the longest idle workers leave first
-        self._sojourn_s += (view.now - since) * load.ready
+        self._sojourn_s += (view.now - since) * ready
         self._paid_s += (view.now - since) * connected
         self._paid_s += view.billed_startup_s * max(0, connected - before)
         self._last = (view.now, connected)
         self._rate.see(view.now, view.submitted)
-        if load.portions:
-            self._call_s = max(load.call_s, 1e-3)
         del self._idle_since[view.idle :]
         self._idle_since += [view.now] * (view.idle - len(self._idle_since))
-        if load.ready and self._began is None:
+        if ready and self._began is None:
             self._began = view.now
-        if load.ready:
+        if ready:
             if self._quiet_since is not None:
                 self._gaps.append(view.now - self._quiet_since)
                 self._quiet_since = None

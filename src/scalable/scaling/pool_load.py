@@ -26,10 +26,10 @@ class Load:
     portions: tuple[Portion, ...]
     #: Seconds from the moment when the first later work is ready until all later work has ended.
     rest_s: float
-    #: Number of calls that run or wait for a worker, and number of calls that wait for a worker.
-    ready: int
+    #: Number of calls that wait for a worker.
     queued: int
-    #: ``ready``, plus the calls that become ready before a worker requested now would connect.
+    #: Number of calls that run, wait for a worker, or become ready before a worker requested now
+    #: would connect.
     useful: int
     #: Worker-seconds of all known calls.
     work_s: float
@@ -73,8 +73,7 @@ def load_of(view: PoolView, outlook: Outlook) -> Load:
         work = sum(left) + sum(count * means[kind] for kind, count in view.queued.items())
         longest = max(left + [means[kind] for kind, count in view.queued.items() if count])
         portions.append(Portion(0.0, work / view.slots, longest))
-    ready = len(left) + queued
-    useful = ready
+    useful = len(left) + queued
     soon: list[Portion] = []
     later: list[Portion] = []
     for ready_s, kind, count in outlook.coming:
@@ -97,7 +96,6 @@ def load_of(view: PoolView, outlook: Outlook) -> Load:
     return Load(
         tuple(portions),
         rest_s,
-        ready,
         queued,
         useful,
         work_s,

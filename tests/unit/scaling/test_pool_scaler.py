@@ -8,7 +8,7 @@ import pytest
 
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolView
-from scalable.scaling.task_model import Expectation, Kind, TaskModel
+from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel
 from scalable.simulation.result import Startup
 from scalable.simulation.simulator import simulate
 from scalable.simulation.workloads import Call, Terms, Workload
@@ -276,3 +276,28 @@ def test_a_changed_count_is_logged_with_its_reason(caplog: pytest.LogCaptureFixt
     decision = scaler.decide(PoolView(1.0, queued={RUN: 1}, submitted=1), model())
     (message,) = caplog.messages
     assert message.endswith(f"1 queued calls -> 1 workers: {decision.reason}")
+
+
+def test_starting_workers_of_a_graph_are_cancelled_only_for_a_clear_gain():
+    unknown = {Kind("run", "new"): 40}
+    terms = {"maximum": 64, "graph": True, "startup_s": 600.0, "billed_startup_s": 30.0}
+
+    def left_of(starting, queued, model):
+        """Return the workers that remain of starting ones after two decisions."""
+        scaler = PoolScaler()
+        for now in (100.0, 105.0):
+            view = PoolView(now=now, queued=queued, arriving=[now] * starting, **terms)
+            count = scaler.decide(view, model).workers
+        return count
+
+    best = PoolScaler().decide(PoolView(now=0.0, queued=unknown, **terms), TaskModel()).workers
+    assert 4 < best < 40
+    assert left_of(best + 2, unknown, TaskModel()) == best + 2
+    assert left_of(best + 2, {Kind("run", "new"): 1}, TaskModel()) < best
+    # Where lengths are known, a small gain is enough.
+    known = TaskModel()
+    for _ in range(200):
+        known.observe(Sample(Kind("run", "old"), 20.0))
+    queued = {Kind("run", "old"): 40}
+    best = PoolScaler().decide(PoolView(now=0.0, queued=queued, **terms), known).workers
+    assert left_of(best + 5, queued, known) < best + 5

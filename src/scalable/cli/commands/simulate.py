@@ -287,7 +287,7 @@ def _known(work: Workload) -> TaskModel:
 
 def _compared(work: Workload, manner: _Manner, startup: Startup) -> Result:
     from scalable.report.table import table
-    from scalable.scaling.policy import look_every_s
+    from scalable.scaling.looks import look_every_s
     from scalable.simulation.reference import clairvoyant
     from scalable.simulation.simulator import simulate
     from scalable.units import counted, format_duration
@@ -349,7 +349,7 @@ def _divided(
     spill_after_s: float,
 ) -> Result:
     from scalable.report.table import table
-    from scalable.scaling.policy import look_every_s
+    from scalable.scaling.looks import look_every_s
     from scalable.simulation.managers import simulate_managers
     from scalable.simulation.managers_reference import clairvoyant_managers
     from scalable.units import counted, format_duration

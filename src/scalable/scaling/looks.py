@@ -1,0 +1,63 @@
+"""Moments at which the worker count of a pool is decided. No I/O.
+
+Without an event only the time of running calls and of starting workers changes, and what is
+expected of them changes in proportion. So a decision is computed again after a share of the time
+since the last event: often after an event, and seldom in a quiet hour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from scalable.scaling.pool_policy import PoolDecision, PoolView
+
+#: Share of the time since the last event for which a decision holds.
+HOLDS_SHARE = 0.05
+
+_State = tuple[object, ...]
+
+
+def look_every_s(startup_s: float) -> float:
+    """Return the seconds between two decisions: a tenth of the start-up time, within 1 s to 5 s."""
+    return min(5.0, max(1.0, startup_s / 10))
+
+
+class Unchanged:
+    """The last computed decision about the calls of a graph, and the state that led to it."""
+
+    def __init__(self) -> None:
+        self._state: _State = ()
+        self._decision: PoolDecision | None = None
+        #: Times of the last event and of the last computed decision, in seconds.
+        self._event_s = self._decided_s = 0.0
+
+    def decision(self, view: PoolView) -> PoolDecision | None:
+        """Return the last decision if it still holds, otherwise None.
+
+        A decision that changes the number of workers does not hold, since it is an event.
+        """
+        if self._decision is None or _state(view) != self._state:
+            return None
+        since = view.now - self._decided_s
+        if since > HOLDS_SHARE * (self._decided_s - self._event_s):
+            return None
+        predicted_s = self._decision.predicted_s
+        left = None if predicted_s is None else max(0.0, predicted_s - since)
+        return replace(self._decision, predicted_s=left)
+
+    def keep(self, view: PoolView, decision: PoolDecision) -> None:
+        """Keep a computed decision."""
+        state = _state(view)
+        if state != self._state:
+            self._state, self._event_s = state, view.now
+        self._decided_s = view.now
+        stays = decision.workers == view.busy + view.idle + len(view.arriving)
+        self._decision = decision if stays else None
+
+
+def _state(view: PoolView) -> _State:
+    """Return the part of a view that changes by events, and not with time."""
+    running = {kind: len(elapsed) for kind, elapsed in view.running.items()}
+    bounds = view.minimum, view.maximum, view.slots
+    waiting = sum(count for _, _, count in view.coming)
+    return *bounds, view.busy, view.idle, len(view.arriving), dict(view.queued), running, waiting
