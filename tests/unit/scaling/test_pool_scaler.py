@@ -292,8 +292,9 @@ def test_starting_workers_of_a_graph_are_cancelled_only_for_a_clear_gain():
 
     best = PoolScaler().decide(PoolView(now=0.0, queued=unknown, **terms), TaskModel()).workers
     assert 4 < best < 40
-    assert left_of(best + 2, unknown, TaskModel()) == best + 2
-    assert left_of(best + 2, {Kind("run", "new"): 1}, TaskModel()) < best
+    assert left_of(2 * best, unknown, TaskModel()) == 2 * best
+    assert left_of(60, unknown, TaskModel()) < 2 * best
+    assert left_of(2 * best, {Kind("run", "new"): 1}, TaskModel()) < best
     # Where lengths are known, a small gain is enough.
     known = TaskModel()
     for _ in range(200):
