@@ -244,7 +244,7 @@ SHAPES: dict[str, Callable[[random.Random, int], Iterator[Node]]] = {
     "levels": levels,
 }
 #: Approximate number of calls, and their median seconds: one graph of each family for each pair.
-SIZES = ((300, 0.1), (200, 1.0), (60, 8.0), (200, 20.0), (100, 120.0), (40, 1800.0))
+SIZES = ((300, 0.1), (200, 1.0), (60, 8.0), (200, 20.0), (100, 120.0), (40, 600.0))
 #: Deviation of the logarithms of running times, between tasks and between the calls of a task.
 TASK_SPREAD, CALL_SPREAD = 0.8, 0.9
 

@@ -21,7 +21,7 @@ from scalable.scaling.pool_load import Load, delays_s, load_of, outlooks_of
 from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.staffing import KEPT_GAPS, ArrivalRate, hold_s, served_s, standing_workers
 from scalable.scaling.task_model import TaskModel
-from scalable.scaling.tried_counts import Loads, bounded, steps, unbilled, work_of
+from scalable.scaling.tried_counts import Loads, bounded, first_try, steps, unbilled, work_of
 
 logger = logging.getLogger("scalable.scaling")
 
@@ -295,6 +295,9 @@ class PoolScaler:
             most = max(connected, min(most, view.maximum))
         if not most:
             return 0, "no workers are allowed"
+        hurries = self.deadline_s is not None and view.now < self.deadline_s
+        if not hurries:
+            most = max(now, first_try(view, loads, most))
         # The compared counts do not depend on earlier decisions: a repeated decision is the same.
         counts = {*steps(connected, max(most, now)), most, now} - ({0} if not now else set())
         values = dict.fromkeys(counts, 0.0)
@@ -306,7 +309,6 @@ class PoolScaler:
         best = min(values, key=lambda count: (values[count], count))
         if values[best] == _INF:  # even the maximum is too small for the arriving calls
             return most, f"{most} workers, the useful maximum, for more calls than they can run"
-        hurries = self.deadline_s is not None and view.now < self.deadline_s
         if hurries:
             best = max(best, self._in_time(view, load, connected, on_way, most))
         # Past spending makes each improvement relatively smaller, so the threshold shrinks as well.

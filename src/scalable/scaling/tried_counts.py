@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from scalable.scaling.pool_load import Load
@@ -11,6 +12,8 @@ from scalable.scaling.pool_policy import PoolView
 Loads = Sequence[tuple[float, Load]]
 #: Ratio between a tried number of added workers and the next one.
 STEP_RATIO = 1.25
+#: Ratio of the largest to the smallest possible work beyond which nothing is known about it.
+NOTHING_KNOWN = 200.0
 
 
 def work_of(loads: Loads) -> str:
@@ -36,6 +39,20 @@ def steps(low: int, high: int) -> list[int]:
         counts.append(count)
         step = max(step + 1, STEP_RATIO * step)
     return [*counts, high]
+
+
+def first_try(view: PoolView, loads: Loads, most: int) -> int:
+    """Return the largest count to try, at most ``most``.
+
+    While nothing is known about the work of a graph, and most of a worker's start is billed, a few
+    workers have to show how long calls are. Their number is the geometric
+    mean of one and ``most``: in both directions it is wrong by the same factor at most.
+    """
+    works = [load.work_s for _, load in loads]
+    unknown = view.graph and max(works) > NOTHING_KNOWN * min(works)
+    if not unknown or view.billed_startup_s <= view.startup_s / 2:
+        return most
+    return math.ceil(math.sqrt(most))
 
 
 def bounded(view: PoolView, count: int, reason: str) -> tuple[int, str]:

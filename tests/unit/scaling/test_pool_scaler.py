@@ -302,3 +302,35 @@ def test_starting_workers_of_a_graph_are_cancelled_only_for_a_clear_gain():
     queued = {Kind("run", "old"): 40}
     best = PoolScaler().decide(PoolView(now=0.0, queued=queued, **terms), known).workers
     assert left_of(best + 5, queued, known) < best + 5
+
+
+def test_a_few_workers_begin_where_nothing_is_known_and_starts_are_billed():
+    queued = {Kind("run", "new"): 1000}
+
+    def first(model, billed_s, maximum=64):
+        view = PoolView(
+            now=0.0,
+            queued=queued,
+            maximum=maximum,
+            graph=True,
+            startup_s=60.0,
+            billed_startup_s=billed_s,
+        )
+        return PoolScaler().decide(view, model).workers
+
+    assert first(TaskModel(), 60.0) == 8
+    assert first(TaskModel(), 60.0, maximum=10) == 4
+    assert first(TaskModel(), 0.0) == 64  # a superfluous start costs nothing
+    stated = TaskModel({("run", "new"): Expectation(30.0)})
+    assert first(stated, 60.0) == 64
+    running = PoolView(
+        now=130.0,
+        queued=queued,
+        running={Kind("run", "new"): [60.0] * 8},
+        busy=8,
+        maximum=64,
+        graph=True,
+        startup_s=60.0,
+        billed_startup_s=60.0,
+    )
+    assert PoolScaler().decide(running, TaskModel()).workers == 64  # these are no short calls
