@@ -20,7 +20,7 @@ from scalable.protocol.handlers import Handler
 
 HERE = Path(__file__).parent
 TAGS = ("model", "post")
-TIMEOUT_S, POLL_S = 600.0, 0.2
+TIMEOUT_S, POLL_S = 600.0, 0.1
 MANIFEST = """version: 1
 project: {name: bench}
 targets: {local: {provider: local, processes: true}}
@@ -35,11 +35,11 @@ class Bed:
     ----------
     place
         Directory for everything.
-    measured
-        Whether the turns of the scheduler's loop are measured.
+    *options
+        Options of the scheduler's program, ``measured_scheduler.py``.
     """
 
-    def __init__(self, place: Path, *, measured: bool) -> None:
+    def __init__(self, place: Path, *options: str) -> None:
         os.environ |= {
             "XDG_STATE_HOME": str(place / "state"),
             "SCALABLE_RUNS_DIR": str(place / "runs"),
@@ -49,16 +49,19 @@ class Bed:
             "bench", MANIFEST, "local", dashboard_address="127.0.0.1:0", tags=TAGS,
             wanted=dict.fromkeys(TAGS, 0), runs_dir=str(place / "runs"),
         )  # fmt: skip
-        unmeasured = [] if measured else ["--unmeasured"]
-        self.start("measured_scheduler.py", str(self.directory.path), *unmeasured)
+        self.scheduler = self.start("measured_scheduler.py", str(self.directory.path), *options)
         known = wait_for_scheduler(self.directory)
         self.page = known["dashboard"]
-        security = security_of(self.directory.pem())
-        self.client = ScalableClient(known["address"], security=security)
+        self.address = known["address"]
+        tls = self.address.startswith("tls")
+        self.security = security_of(self.directory.pem()) if tls else None
+        self.client = ScalableClient(self.address, security=self.security)
 
-    def start(self, program: str, *arguments: str) -> None:
-        """Start a program of this directory."""
-        self._programs.append(subprocess.Popen([sys.executable, str(HERE / program), *arguments]))
+    def start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a program of this directory, and return it."""
+        started = subprocess.Popen([sys.executable, str(HERE / program), *arguments])
+        self._programs.append(started)
+        return started
 
     def call(self, handler: str, **arguments: Any) -> Any:
         """Call a handler of the scheduler."""
@@ -76,9 +79,9 @@ class Bed:
 
 
 @contextmanager
-def bed(*, measured: bool) -> Iterator[Bed]:
+def bed(*options: str) -> Iterator[Bed]:
     with tempfile.TemporaryDirectory() as place:
-        made = Bed(Path(place), measured=measured)
+        made = Bed(Path(place), *options)
         try:
             yield made
         finally:

@@ -32,8 +32,9 @@ from typing import Any
 
 from distributed import wait
 
+from loop_meter import TAKE, USED
 from measured_bed import TAGS, TIMEOUT_S, Bed, bed, until
-from measured_scheduler import KNOWN, SIZES, SWITCH, TAKE, USED
+from measured_scheduler import KNOWN, SIZES, SWITCH
 from scalable import ScalableClient
 from scalable.protocol.handlers import Handler
 from scalable.records import ClusterDirectory
@@ -289,9 +290,9 @@ class Throughput:
         scene = self._scene
         scene.call(SWITCH, on=on)
         until(lambda: scene.call(KNOWN) == 0, "no calls")
-        cpu, wall = scene.call(USED), time.perf_counter()
+        cpu, wall = scene.call(USED)["cpu_s"], time.perf_counter()
         run(scene.client, calls)
-        return time.perf_counter() - wall, scene.call(USED) - cpu
+        return time.perf_counter() - wall, scene.call(USED)["cpu_s"] - cpu
 
     @staticmethod
     def _compared(pairs: list[tuple[tuple[float, float], tuple[float, float]]]) -> dict[str, Any]:
@@ -361,11 +362,11 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the programs are ended then too
     found: dict[str, Any] = {}
     if asked.only != "throughput":
-        with bed(measured=True) as scene:
+        with bed() as scene:
             found["loop"] = Loop(scene, asked.workers, asked.calls).run()
         show_loop(found["loop"])
     if asked.only != "loop":
-        with bed(measured=False) as scene, ExitStack() as stack:
+        with bed("--unmeasured") as scene, ExitStack() as stack:
             start_workers(scene, 2, stack)
             calls = {"submit": 400, "map": 800, "executor": 8000}
             found["throughput"] = Throughput(scene, calls).run(asked.rounds)

@@ -10,14 +10,17 @@ import argparse
 import asyncio
 import logging
 import random
-import resource
 import secrets
+import signal
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from distributed.core import rpc
 
+from loop_meter import Labels, LoopMeter, used
+from scalable.files import write_json
 from scalable.lifecycle.managing import wait_for_scheduler
 from scalable.liveness import identify_process
 from scalable.manager.launcher import Observation, UnitName, UnitState
@@ -27,9 +30,12 @@ from scalable.manager.scheduler_link import RpcLink
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.records import ClusterDirectory
-from simulated_workers import Behaviour, SimulatedWorker, SimulatedWorkers
+from simulated_workers import Behaviour, SimulatedWorker, SimulatedWorkers, open_many_files
 
 MANAGER = "simulated"
+ENDED_AT_ONCE = 1000
+PARTS: Labels = {"decision of a pass": (Reconciler, ("_decide",))}
+PASSES: Labels = {"manager's pass": (Reconciler, ("reconcile",))}
 #: Calls whose key contains this text end only when they are cancelled.
 ENDLESS = "endless"
 
@@ -107,18 +113,31 @@ def made_up(mean_s: float, failures: float, start_s: float) -> Behaviour:
     )
 
 
-async def manage(directory: ClusterDirectory, tags: Sequence[str], behaviour: Behaviour) -> None:
-    """Attach to a cluster, and start and stop simulated workers until it ends."""
-    security = security_of(directory.pem())
+async def manage(
+    directory: ClusterDirectory,
+    tags: Sequence[str],
+    behaviour: Behaviour,
+    stats: Path | None = None,
+) -> None:
+    """Attach to a cluster, and start and stop simulated workers until it ends.
+
+    With ``stats``, a file for measures, it obeys the signals of :func:`obey_signals`.
+    """
     address = wait_for_scheduler(directory)["address"]
+    security = security_of(directory.pem()) if address.startswith("tls") else None
     nonce = secrets.token_hex(3)
     workers = SimulatedWorkers(address, behaviour, security=security, manager=MANAGER)
-    arguments = security.get_connection_args("client")
+    arguments = {} if security is None else security.get_connection_args("client")
     # No worker counts as lost while it starts: a busy machine is slow.
     reconciler = Reconciler(f"{MANAGER}-{nonce}", start_timeout=3600.0)
     for tag in tags:
         launcher = SimulatedLauncher(workers, tag)
         reconciler.inventory.add_pool(Pool(tag, launcher, template={}))
+    if stats is not None:
+        meter = LoopMeter()
+        meter.install({}, PARTS, PASSES)
+        obey_signals(workers)
+        reporting = asyncio.create_task(report_to(stats, workers, meter))
     async with rpc(address, timeout=60, connection_args=arguments) as comm:
         pools = {tag: {"slots": 1, "cpus": 1} for tag in tags}
         attachment = Attachment(
@@ -133,7 +152,32 @@ async def manage(directory: ClusterDirectory, tags: Sequence[str], behaviour: Be
         await reconciler.close()
         if reconciler.end_wanted:
             await SchedulerCalls(comm).leave(MANAGER, nonce, gone=True)
+    if stats is not None:
+        reporting.cancel()
     await workers.close()
+
+
+def obey_signals(workers: SimulatedWorkers) -> None:
+    """Let the first 1,000 workers, at most, die at a signal, and as many hang at another."""
+    loop, ending = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+
+    def die() -> None:
+        ending.add(asyncio.ensure_future(workers.end(ENDED_AT_ONCE, dies=True)))
+
+    def hang() -> None:
+        for worker in list(workers.workers.values())[:ENDED_AT_ONCE]:
+            worker.hang()
+
+    loop.add_signal_handler(signal.SIGUSR1, die)
+    loop.add_signal_handler(signal.SIGUSR2, hang)
+
+
+async def report_to(path: Path, workers: SimulatedWorkers, meter: LoopMeter) -> None:
+    """Write what the workers have sent, and the measures of this process, each half second."""
+    while True:
+        told = {"traffic": asdict(workers.traffic), "used": used(), **meter.measures()}
+        write_json(path, told)
+        await asyncio.sleep(0.5)
 
 
 def main() -> None:
@@ -143,12 +187,13 @@ def main() -> None:
     parser.add_argument("--call-seconds", type=float, default=0.5)
     parser.add_argument("--failures", type=float, default=0.005, help="share of calls that fail")
     parser.add_argument("--start-seconds", type=float, default=0.0)
+    parser.add_argument("--stats", type=Path, help="file for measures; signals end workers")
     asked = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    open_many_files()
     behaviour = made_up(asked.call_seconds, asked.failures, asked.start_seconds)
-    asyncio.run(manage(ClusterDirectory(asked.directory), asked.tags, behaviour))
+    directory = ClusterDirectory(asked.directory)
+    asyncio.run(manage(directory, asked.tags, behaviour, asked.stats))
 
 
 if __name__ == "__main__":

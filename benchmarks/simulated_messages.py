@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from distributed.protocol import Serialize
@@ -69,8 +69,13 @@ def metrics(running: int, waiting: int, held: int, held_bytes: int) -> dict[str,
     }  # fmt: skip
 
 
-def finished(call: Mapping[str, Any], seconds: float, nbytes: int) -> dict[str, Any]:
-    """Return the message that a call has a result, which took some seconds."""
+def finished(
+    call: Mapping[str, Any], seconds: float, nbytes: int, entries: Iterable[Any] = ()
+) -> dict[str, Any]:
+    """Return the message that a call has a result, which took some seconds.
+
+    ``entries`` are further entries of its timings.
+    """
     now = time.time()
     return {
         "op": "task-finished",
@@ -82,7 +87,7 @@ def finished(call: Mapping[str, Any], seconds: float, nbytes: int) -> dict[str, 
         "typename": "int",
         "metadata": {},
         "thread": 1,
-        "startstops": _times(now - seconds, seconds),
+        "startstops": [*_times(now - seconds, seconds), *entries],
         "stimulus_id": f"task-finished-{now}",
     }
 

@@ -1,9 +1,8 @@
 """Many light workers in one process, which speak the protocol of Dask's worker and run nothing.
 
 A simulated worker registers, sends heartbeats, takes calls, and reports that they have ended, with
-made-up times, results and failures. It unpickles no call, and starts no thread. A call with other
-calls as input takes them as given. Bundles (batches of calls of an executor) are not simulated:
-each ends at once, with a failure that says so.
+made-up times, results and failures. It loads no function, and starts no thread. A call with other
+calls as input takes them as given. The calls of bundles (``simulated_bundles.py``) have results.
 
 Workers leave (:meth:`SimulatedWorker.leave`), die (:meth:`SimulatedWorker.die`) and hang
 (:meth:`SimulatedWorker.hang`) when they are told to. Each listens on an address of its own on the
@@ -17,6 +16,7 @@ import contextlib
 import heapq
 import itertools
 import random
+import resource
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -27,11 +27,20 @@ from distributed.batched import BatchedSend
 from distributed.comm import connect, listen
 from distributed.comm.core import Comm, CommClosedError
 from distributed.protocol import to_serialize
+from distributed.protocol.pickle import loads
 
-from scalable.protocol.measured import BUNDLE_ANNOTATION
+from scalable.protocol.bundles import EVERY
+from scalable.protocol.operations import INTERRUPT
+from simulated_bundles import SimulatedBundle, given_back, is_bundle
 from simulated_messages import MB, erred, finished, metrics, registration
 
 _CONNECT_TIMEOUT_S = 60.0
+
+
+def open_many_files() -> None:
+    """Let this process have as many connections as it may."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @dataclass
@@ -68,6 +77,7 @@ class Traffic:
     heartbeats: int = 0
     finished: int = 0
     failed: int = 0
+    bundles: int = 0
     longest_heartbeat_s: float = 0.0
 
 
@@ -129,7 +139,7 @@ class SimulatedWorker:
         # Key -> (run id, monotonic begin, timer) of the calls that run; keys of the results.
         self._running: dict[Any, tuple[int, float, asyncio.TimerHandle]] = {}
         self._results: set[Any] = set()
-        self._hangs = False
+        self._hangs, self._status = False, "running"
 
     # Life ---------------------------------------------------------------------------------------
 
@@ -279,11 +289,16 @@ class SimulatedWorker:
                     "stimulus_id": stimulus,
                 }
             )  # fmt: skip
+        elif operation == INTERRUPT:
+            if message["number"] == EVERY and self._give_back(message["key"]) == "ready":
+                self._send(given_back(message["key"], message["client"]))
         elif operation == "acquire-replicas":
             self._results.update(message["who_has"])
             keys = list(message["who_has"])
             stimulus = message["stimulus_id"]
             self._send({"op": "add-keys", "keys": keys, "stimulus_id": stimulus})
+        elif operation == "worker-status-change":
+            self._status = str(message["status"])
         elif operation == "close":
             return False
         return True
@@ -292,18 +307,28 @@ class SimulatedWorker:
         while self._waiting and len(self._running) < self._behaviour.threads:
             message = heapq.heappop(self._waiting).message
             key = message["key"]
-            if BUNDLE_ANNOTATION in (message.get("annotations") or {}):
-                self._fail(message, 0.0, "a simulated worker runs no bundles")
-                continue
-            seconds = self._behaviour.call_s(key)
-            timer = asyncio.get_running_loop().call_later(seconds, self._end, message, seconds)
+            seconds, bundle = self._behaviour.call_s(key), None
+            if is_bundle(message):
+                bundle = SimulatedBundle(message, self.name, seconds)
+                seconds = bundle.seconds
+                self._send(bundle.begins())
+            loop = asyncio.get_running_loop()
+            timer = loop.call_later(seconds, self._end, message, seconds, bundle)
             self._running[key] = (message["run_id"], time.monotonic(), timer)
 
-    def _end(self, message: Mapping[str, Any], seconds: float) -> None:
+    def _end(
+        self, message: Mapping[str, Any], seconds: float, bundle: SimulatedBundle | None
+    ) -> None:
         key = message["key"]
         if self._running.pop(key, None) is None:
             return
-        if self._behaviour.fails(key):
+        if bundle is not None:
+            self._results.add(key)
+            self.traffic.bundles += 1
+            self._send(*bundle.ends())
+            entries = [bundle.entry()]
+            self._send(finished(message, seconds, self._behaviour.nbytes, entries))
+        elif self._behaviour.fails(key):
             self._fail(message, seconds, "made up")
         else:
             self._results.add(key)
@@ -325,6 +350,12 @@ class SimulatedWorker:
         if key in self._running:
             return "executing"
         return "memory" if key in self._results else None
+
+    def _states(self, keys: Iterable[Any]) -> tuple[str, dict[Any, str]]:
+        """Return the worker's status, and the states of those of its calls that it knows."""
+        known = dict.fromkeys(self._results, "memory") | dict.fromkeys(self._running, "executing")
+        known |= {waiting.message["key"]: "ready" for waiting in self._waiting}
+        return self._status, {key: known[key] for key in keys if key in known}
 
     def _forget(self, keys: Iterable[Any]) -> None:
         gone = set(keys)
@@ -371,8 +402,8 @@ class SimulatedWorker:
         if operation == "gather":
             self._results.update(message["who_has"])
             return {"status": "OK"}
-        if operation == "run":  # a function about calls: the states that are known anyway
-            return {"status": "OK", "result": {}}
+        if operation == "run":  # a drain's question about the worker and some of its calls
+            return {"status": "OK", "result": to_serialize(self._states(*loads(message["args"])))}
         return "OK"
 
 
@@ -445,6 +476,9 @@ class SimulatedWorkers:
 
     async def close(self) -> None:
         """End all workers."""
-        workers = list(self.workers.values())
-        self.workers.clear()
-        await asyncio.gather(*(worker.leave() for worker in workers))
+        await self.end(len(self.workers))
+
+    async def end(self, count: int, *, dies: bool = False) -> None:
+        """End the first workers: they leave as if told to, or die without a word."""
+        ending = [self.workers.pop(name) for name in list(self.workers)[:count]]
+        await asyncio.gather(*(w.die() if dies else w.leave() for w in ending))

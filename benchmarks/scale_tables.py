@@ -1,0 +1,2 @@
+def tables(points): return ""
+def bars(points): return ""
