@@ -82,14 +82,14 @@ ERROR = KilledWorker("key", SimpleNamespace(address="tcp://here"), 3)
 
 def test_a_free_slot_takes_back_the_bundle_that_was_sent_last():
     pending = PendingCalls()
-    running, second, third = (bundle(pending, [i], begun=i == 0) for i in range(3))
-    bundles = [running, second, third]
+    second, third = (bundle(pending, [i]) for i in (1, 2))
+    waiting = [second, third]
     withdrawals = Withdrawals()
-    assert withdrawals.wanted(bundles, 2, 10.0) == []  # it may be free for a moment only
+    assert withdrawals.wanted(waiting, 1, 2, 10.0) == []  # it may be free for a moment only
     assert withdrawals.looks_again
-    assert withdrawals.wanted(bundles, 2, 10.0 + 2 * FREE_S) == [third]
+    assert withdrawals.wanted(waiting, 1, 2, 10.0 + 2 * FREE_S) == [third]
     third.withdrawn = True
-    assert withdrawals.wanted(bundles, 2, 10.0 + 5 * FREE_S) == [second]
+    assert withdrawals.wanted(waiting, 1, 2, 10.0 + 5 * FREE_S) == [second]
 
 
 def test_slots_that_others_have_are_not_asked_for_again_and_again():
@@ -97,21 +97,37 @@ def test_slots_that_others_have_are_not_asked_for_again_and_again():
     asked = 0
     for step in range(40_000):  # a hundred seconds
         bundles = [bundle(PendingCalls(), [0])]
-        asked += len(withdrawals.wanted(bundles, 2, step * FREE_S / 10))
+        asked += len(withdrawals.wanted(bundles, 0, 2, step * FREE_S / 10))
     assert asked < 40
 
 
 def test_no_bundle_is_taken_back_while_all_slots_work():
     pending = PendingCalls()
-    bundles = [
-        bundle(pending, [0], begun=True),
-        bundle(pending, [1], begun=True),
-        bundle(pending, [2]),
-    ]
+    waiting = [bundle(pending, [2])]
     withdrawals = Withdrawals()
     for moment in range(5):
-        assert withdrawals.wanted(bundles, 2, float(moment)) == []
+        assert withdrawals.wanted(waiting, 2, 2, float(moment)) == []
     assert not withdrawals.looks_again
+
+
+def test_a_bundle_that_begins_does_not_make_all_others_looked_at():
+    class Seen(list):
+        looked = 0
+
+        def __reversed__(self):
+            for each in super().__reversed__():
+                self.looked += 1
+                yield each
+
+        def __iter__(self):
+            raise AssertionError("all waiting bundles were looked at")
+
+    waiting, withdrawals = Seen(bundle(PendingCalls(), [i]) for i in range(1000)), Withdrawals()
+    for moment in range(10):
+        withdrawals.wanted(waiting, 1000, 1000, 100.0 + moment)
+    assert waiting.looked == 0
+    withdrawals.wanted(waiting, 998, 1000, 200.0)
+    assert len(withdrawals.wanted(waiting, 998, 1000, 201.0)) == waiting.looked == 2
 
 
 def test_a_lost_bundle_makes_suspects_of_what_may_have_run():

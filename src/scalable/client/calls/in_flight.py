@@ -66,6 +66,8 @@ class BundlesInFlight:
         self._put_back, self._dispatch = put_back, dispatch
         self._fail_waiting = fail_waiting
         self._bundles: dict[str, SentBundle] = {}
+        #: Those among them that are not known to have begun, in the order in which they were sent.
+        self._unbegun: dict[str, SentBundle] = {}
         #: Bundles whose calls all have an outcome, but whose Dask tasks have not ended.
         self._ending: dict[str, SentBundle] = {}
         self._withdrawals, self._will_look = Withdrawals(), False
@@ -92,7 +94,7 @@ class BundlesInFlight:
 
     def add(self, bundle: SentBundle) -> None:
         """Add a bundle that is about to be sent."""
-        self._bundles[bundle.key] = bundle
+        self._bundles[bundle.key] = self._unbegun[bundle.key] = bundle
 
     def bundle_of(self, number: Any) -> str | None:
         """Return the key of the bundle with which a call was sent; None if it was not sent."""
@@ -103,8 +105,8 @@ class BundlesInFlight:
 
     def withdraw(self) -> None:
         """Take back bundles that wait at a busy worker while a slot is free."""
-        bundles = list(self._bundles.values())
-        for bundle in self._withdrawals.wanted(bundles, self.slots, time.monotonic()):
+        waiting, begun = self._unbegun.values(), len(self._bundles) - len(self._unbegun)
+        for bundle in self._withdrawals.wanted(waiting, begun, self.slots, time.monotonic()):
             logger.debug("bundle %s is asked back: a slot is free", bundle.key)
             bundle.withdrawn = True
             self._line.interrupt(bundle.key, EVERY)
@@ -123,6 +125,7 @@ class BundlesInFlight:
         if key in self._bundles:
             logger.debug("bundle %s has begun", key)
             self._bundles[key].begun = True
+            self._unbegun.pop(key, None)
             self.withdraw()
 
     def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
@@ -380,6 +383,7 @@ class BundlesInFlight:
         for bundle in list(self._bundles.values()):
             bundle.fail(list(bundle.open), error)
             self._bundles.pop(bundle.key, None)
+            self._unbegun.pop(bundle.key, None)
         self._ending.clear()
 
     # Ending -------------------------------------------------------------------------------------
@@ -390,6 +394,7 @@ class BundlesInFlight:
     def _end(self, bundle: SentBundle) -> None:
         """Stop counting a bundle as running; put its calls without an outcome back."""
         self._bundles.pop(bundle.key, None)
+        self._unbegun.pop(bundle.key, None)
         self._ending[bundle.key] = bundle
         if left := bundle.left():  # cancelled with its bundle, or without a message
             logger.debug("bundle %s has ended, %d of its calls wait again", bundle.key, len(left))

@@ -6,7 +6,7 @@ calls take longer, bundles wait at some workers while other workers have nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 from scalable.client.calls.sent_bundle import SentBundle
@@ -26,20 +26,25 @@ class Withdrawals:
         self._free_since: float | None = None
         self._patience_s = FREE_S
 
-    def wanted(self, bundles: Iterable[SentBundle], slots: int, now: float) -> list[SentBundle]:
+    def wanted(
+        self, waiting: Collection[SentBundle], begun: int, slots: int, now: float
+    ) -> list[SentBundle]:
         """Return the bundles to take back: at most one for each free slot, the latest ones first.
+
+        This is asked with each bundle that begins or ends: it must not look at all of them.
 
         Parameters
         ----------
-        bundles
-            Bundles that have not ended, in the order in which they were sent.
+        waiting
+            Bundles that have not begun, in the order in which they were sent; it is reversible.
+        begun
+            Number of bundles that have begun and not ended.
         slots
             Number of calls that the pool can run at once.
         now
             Time in seconds of the monotonic clock.
         """
-        waiting = [bundle for bundle in bundles if not bundle.begun]
-        free = slots - sum(bundle.begun for bundle in bundles)
+        free = slots - begun
         if free <= 0 or not waiting:
             self._free_since, self._patience_s = None, FREE_S
             return []
@@ -49,7 +54,8 @@ class Withdrawals:
             return []
         self._free_since = now
         self._patience_s = min(2 * self._patience_s, LONGEST_S)
-        return list(islice((b for b in reversed(waiting) if not b.withdrawn), free))
+        latest_first: Iterable[SentBundle] = reversed(waiting)  # type: ignore[call-overload]
+        return list(islice((b for b in latest_first if not b.withdrawn), free))
 
     @property
     def looks_again(self) -> bool:
