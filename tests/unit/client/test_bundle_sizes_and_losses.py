@@ -1,12 +1,19 @@
 """Sizes of bundles, bundles that are taken back, and calls of lost bundles."""
 
+import math
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 
 import pytest
 from distributed.scheduler import KilledWorker
 
-from scalable.client.calls.bundle_size import BUNDLE_S, LARGEST_BUNDLE, LARGEST_BYTES, BundleSizing
+from scalable.client.calls.bundle_size import (
+    BUNDLE_S,
+    LARGEST_BUNDLE,
+    LARGEST_BYTES,
+    SENDING_S,
+    BundleSizing,
+)
 from scalable.client.calls.losses import LOSSES, judge_loss
 from scalable.client.calls.sent_bundle import SentBundle
 from scalable.client.calls.uploads import REMEMBERED, Uploads
@@ -30,7 +37,7 @@ def test_the_first_call_goes_alone():
         (1.0, 1000, 1),
         (0.001, 1000, 50),
         (1e-6, 10**6, LARGEST_BUNDLE),
-        (1e-6, 100, 25),
+        (1e-6, 100, 100),
         (1e-6, 1, 1),
     ],
 )
@@ -42,6 +49,27 @@ def test_bundles_of_heavy_calls_are_small():
     sizing = sizing_of(1e-6)
     sizing.sent(1, 2_000_000)
     assert sizing.size(10_000, 2) == LARGEST_BYTES // 2_000_000
+
+
+def bundles_of(calls, slots, mean_s):
+    sizing, sizes = sizing_of(mean_s), []
+    while calls:
+        sizes.append(min(calls, sizing.size(calls, slots)))
+        calls -= sizes[-1]
+    return sizes
+
+
+@pytest.mark.parametrize("mean_s", [1e-6, 1e-5, 1e-4])
+def test_short_calls_need_no_more_bundles_the_more_slots_there_are(mean_s):
+    few, many = (len(bundles_of(10_000, slots, mean_s)) for slots in (10, 5000))
+    assert many <= max(1.5 * few, 64)
+    # Sending takes no longer than running, by more than a factor that does not grow.
+    assert many * SENDING_S <= 3 * math.sqrt(10_000 * mean_s * SENDING_S)
+
+
+def test_long_calls_reach_every_slot():
+    assert bundles_of(10_000, 5000, 1.0) == [1] * 10_000
+    assert max(bundles_of(1000, 1000, 0.01)) <= 10
 
 
 def test_a_pace_follows_what_calls_take():

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 #: Wanted duration of a bundle in seconds: long compared with the cost of sending one, and short
 #: compared with what a user notices.
 BUNDLE_S = 0.05
+#: Seconds of CPU time that client and scheduler spend on a bundle, however small it is.
+SENDING_S = 0.001
 #: Largest number of calls in a bundle.
 LARGEST_BUNDLE = 4096
 #: Largest number of bytes of a bundle, which is one message.
@@ -12,6 +16,11 @@ LARGEST_BYTES = 16_000_000
 #: Number of unfinished bundles for each slot: while one bundle runs, the next bundle already waits
 #: at the worker.
 AHEAD = 2
+#: Number of bundles that are in flight at first: the calls may be short, and are better sent
+#: together then. The number doubles after these seconds, again and again until a call has ended.
+FIRST, FIRST_S = 32, 0.1
+#: Number of bundles that are sent in one turn of the event loop, so that it goes on meanwhile.
+SENT_AT_ONCE = 32
 
 
 class BundleSizing:
@@ -56,6 +65,11 @@ class BundleSizing:
     def size(self, backlog: int, slots: int) -> int:
         """Return the number of calls in the next bundle.
 
+        A share of the backlog for each slot keeps all of them busy. Where calls are short and slots
+        are many, such a bundle takes less time to run than to send. With ``W`` seconds of waiting
+        calls in ``k`` bundles, the last call has ended after about ``k SENDING_S + W / k`` seconds,
+        which is least if each bundle takes ``sqrt(W SENDING_S)`` seconds.
+
         Parameters
         ----------
         backlog
@@ -65,6 +79,9 @@ class BundleSizing:
         """
         if self.mean_s is None:
             return 1
-        quick = int(BUNDLE_S / max(self.mean_s, 1e-7))
+        mean_s = max(self.mean_s, 1e-7)
+        quick = int(BUNDLE_S / mean_s)
         light = int(LARGEST_BYTES / max(self._bytes_per_call, 1.0))
-        return max(1, min(quick, light, backlog // (2 * slots), LARGEST_BUNDLE))
+        worthwhile = int(math.sqrt(backlog * SENDING_S / mean_s))
+        share = max(backlog // (2 * slots), min(worthwhile, backlog))
+        return max(1, min(quick, light, share, LARGEST_BUNDLE))

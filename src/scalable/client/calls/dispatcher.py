@@ -14,7 +14,14 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from scalable.client.calls.backlog import PendingCalls, SingleCalls
-from scalable.client.calls.bundle_size import AHEAD, LARGEST_BUNDLE, BundleSizing
+from scalable.client.calls.bundle_size import (
+    AHEAD,
+    FIRST,
+    FIRST_S,
+    LARGEST_BUNDLE,
+    SENT_AT_ONCE,
+    BundleSizing,
+)
 from scalable.client.calls.futures import CallFuture
 from scalable.client.calls.held_calls import HeldCalls
 from scalable.client.calls.in_flight import BundlesInFlight
@@ -69,7 +76,8 @@ class Dispatcher:
             line, options, self._sizing, self._put_back, self._dispatch, self._fail_waiting
         )
         self._held = HeldCalls(line, self._put_back_and_wake)
-        self._awake = False
+        self._awake = self._will_double = False
+        self._at_first = FIRST
         self._id, self._task_name = uuid.uuid4().hex, options.task or options.name
         self._reported, self._will_report = 0, False
         line.follow_slots(self)
@@ -200,9 +208,16 @@ class Dispatcher:
             self._line.report_backlog(self._id, self.tag, self._task_name, slots)
 
     def _fill(self) -> None:
-        """Send bundles until each slot has ``AHEAD`` unfinished bundles or no call waits."""
+        """Send bundles until each slot has ``AHEAD`` unfinished bundles or no call waits.
+
+        There are few bundles until it is known whether the calls are short. A later turn of the
+        event loop goes on where many are sent.
+        """
         slots = self._in_flight.slots
-        while len(self._in_flight) < AHEAD * slots:
+        most = self._most(AHEAD * slots)
+        for _ in range(SENT_AT_ONCE):
+            if len(self._in_flight) >= most:
+                return
             pending = self._first()
             if pending is None:
                 return
@@ -212,6 +227,21 @@ class Dispatcher:
                 self._send(pending, [number])
             if others := [n for n in numbers if not pending.suspects(n)] if suspects else numbers:
                 self._send(pending, others)
+        self.wake()
+
+    def _most(self, room: int) -> int:
+        """Return how many bundles may be in flight, where there is room for so many."""
+        if room <= self._at_first or self._sizing.mean_s is not None:
+            return room
+        if self._waiting() and not self._will_double:
+            self._will_double = True
+            self._line.call_later(FIRST_S, self._double)
+        return self._at_first
+
+    def _double(self) -> None:
+        self._will_double = False
+        self._at_first *= 2
+        self.wake()
 
     def _first(self) -> PendingCalls | None:
         """Return the first group of pending calls that is not empty, or None if no call waits."""

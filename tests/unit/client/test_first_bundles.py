@@ -1,0 +1,102 @@
+"""The first bundles of an executor, before it is known how long its calls take."""
+
+import math
+import threading
+
+import pytest
+
+from scalable.client.calls.bundle_size import AHEAD, FIRST, FIRST_S, SENT_AT_ONCE
+from scalable.client.calls.dispatcher import Dispatcher
+from scalable.client.calls.mapped_calls import MappedCalls
+from scalable.client.calls.options import CallOptions
+from scalable.protocol.messages import dump
+
+
+class Line:
+    """Stands in for the line to the scheduler, with a number of slots."""
+
+    client_id, lender = "client", None
+
+    def __init__(self, slots):
+        self.slots, self.sent, self.later, self.soon = slots, [], [], []
+
+    def slots_of(self, tag):
+        return self.slots
+
+    def follow_slots(self, follower):
+        pass
+
+    def code(self):
+        return ""
+
+    def interrupt(self, key, number):
+        pass
+
+    def call_soon(self, function, *args):
+        self.soon.append((function, args))
+
+    def call_later(self, seconds, function):
+        self.later.append((seconds, function))
+
+    def submit_bundle(self, key, *_, **__):
+        self.sent.append(key)
+
+    def run_soon(self):
+        """Run what is to run soon; return the largest number of bundles sent in one turn."""
+        most = 0
+        while self.soon:
+            before = len(self.sent)
+            function, args = self.soon.pop(0)
+            function(*args)
+            most = max(most, len(self.sent) - before)
+        return most
+
+    def pass_time(self):
+        """Run what waits for the first bundles."""
+        due = [function for seconds, function in self.later if seconds == FIRST_S]
+        self.later.clear()
+        for function in due:
+            function()
+
+
+@pytest.fixture
+def offered():
+    made = []
+
+    def offer(slots, calls):
+        line = Line(slots)
+        made.append(Dispatcher(line, CallOptions("work", "a")))
+        made[-1].offer(MappedCalls(threading.Condition(), len, [("x",)] * calls))
+        line.run_soon()
+        return line, made[-1]
+
+    yield offer
+    for dispatcher in made:
+        dispatcher.close()
+
+
+def test_few_bundles_are_sent_until_the_length_of_calls_is_known(offered):
+    line, dispatcher = offered(5000, 50_000)
+    assert len(line.sent) == FIRST
+    told = dump((range(1), ["x"], {}, None))
+    dispatcher._in_flight.outcomes(line.sent[0], told, 1e-6, over=True)
+    line.run_soon()
+    assert len(line.sent) <= FIRST + 100  # in a few large bundles
+    assert dispatcher._waiting() == 0
+
+
+def test_long_calls_reach_all_slots_after_some_moments(offered):
+    line, _ = offered(1000, 5000)
+    moments = 0
+    while len(line.sent) < AHEAD * 1000:
+        line.pass_time()
+        assert line.run_soon() <= SENT_AT_ONCE
+        moments += 1
+    assert moments == math.ceil(math.log2(AHEAD * 1000 / FIRST))
+
+
+def test_few_slots_are_filled_at_once(offered):
+    line, _ = offered(FIRST // AHEAD, 5000)
+    assert len(line.sent) == FIRST
+    line.pass_time()
+    assert line.run_soon() == 0
