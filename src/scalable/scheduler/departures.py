@@ -18,6 +18,7 @@ from scalable.protocol.dask_seams.scheduler import (
 )
 from scalable.protocol.operations import LEAVING_TOPIC
 from scalable.scheduler.drain import Drain
+from scalable.scheduler.retirements import Retirements
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -47,6 +48,7 @@ class Departures:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self._drains: dict[str, Drain] = {}
+        self._retirements = Retirements(scheduler)
         self._names = {a: str(ws.name) for a, ws in scheduler.workers.items()}
         self._lost_with: dict[str, tuple[Any, ...]] = {}
         self._excused: dict[str, None] = {}  # a set in order of insertion
@@ -62,6 +64,7 @@ class Departures:
         """Stop all draining, because the scheduler closes; workers stay as they are."""
         for drain in self._drains.values():
             drain.abandon()
+        self._retirements.close()
 
     def state(self, worker: WorkerState) -> str | None:
         """Return :attr:`Drain.state` of a worker; None if the worker is not drained."""
@@ -116,7 +119,7 @@ class Departures:
                 reason = self._why[ws.address] = str(workers[str(ws.name)])[:LONGEST_REASON]
                 calls = len(ws.processing)
                 logger.debug("worker %s is drained: %s; %d calls", ws.name, reason, calls)
-                self._drains[ws.address] = Drain(self.scheduler, ws)
+                self._drains[ws.address] = Drain(self.scheduler, ws, self._retirements)
 
     def give_up(self, worker: str, key: Any) -> None:
         """Drain a worker that cannot end one of its calls, without waiting for this call.
@@ -262,6 +265,7 @@ class Departures:
         """End the draining of a worker that has left."""
         self._reasons.pop(address, None)
         self._why.pop(address, None)
+        self._retirements.left(address)
         drain = self._drains.pop(address, None)
         if drain is not None and drain.state != "done" and address not in self.scheduler.workers:
             drain.state = "done"

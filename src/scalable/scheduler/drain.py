@@ -32,6 +32,8 @@ from distributed.scheduler import TaskState, WorkerState
 from scalable.protocol.dask_seams.connections import set_worker_status
 from scalable.protocol.dask_seams.scheduler import Stealing, ask_task_states
 from scalable.protocol.dask_seams.shuffles import ShufflesOf
+from scalable.scheduler.placement import TagPlacement
+from scalable.scheduler.retirements import Retirements
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -61,6 +63,8 @@ class Drain:
     ----------
     scheduler, worker
         The worker to drain, and its scheduler.
+    retirements
+        Retires workers that are drained, together.
 
     Attributes
     ----------
@@ -71,11 +75,12 @@ class Drain:
         Whether the worker was told to begin no more calls.
     """
 
-    def __init__(self, scheduler: Scheduler, worker: WorkerState) -> None:
+    def __init__(self, scheduler: Scheduler, worker: WorkerState, retirements: Retirements) -> None:
         self.state = "draining"
         self.has_closed = False
         self._given_up: set[Any] = set()
         self._scheduler = scheduler
+        self._retirements = retirements
         self._worker = worker
         self._stealing = Stealing(scheduler)
         self._retiring = False
@@ -141,7 +146,7 @@ class Drain:
                 self._hold("no other worker can take its results")
             elif await self._idle() and not self._abandoned:
                 self._retiring = True
-                retired = await self._scheduler.retire_workers(workers=[self._worker.address])
+                retired = await self._retirements.retire(self._worker.address)
                 self._retiring = False
                 if retired or not self._present:
                     break
@@ -201,9 +206,12 @@ class Drain:
 
     def _holds_results_for_good(self) -> bool:
         """Return whether the worker has results or actors that no other worker can take."""
-        others = self._scheduler.running - {self._worker}
-        sole = any(len(task.who_has or ()) < 2 for task in self._worker.has_what)
-        return bool(self._worker.actors) or (sole and not others)
+        if self._worker.actors:
+            return True
+        running = self._scheduler.running
+        if len(running) > (self._worker in running):  # there are others
+            return False
+        return any(len(task.who_has or ()) < 2 for task in self._worker.has_what)
 
     def _set_status(self, status: Status) -> None:
         self.has_closed = status is Status.closing_gracefully
@@ -219,14 +227,20 @@ class Drain:
                 self._stealing.move(task, self._worker, thief)
 
     def _thief(self, task: TaskState, load: dict[WorkerState, int]) -> WorkerState | None:
-        valid = self._scheduler.valid_workers(task)
-        candidates: Iterable[WorkerState] = self._scheduler.running if valid is None else valid
-        able = [w for w in candidates if w in self._scheduler.running]
         return min(
-            able,
+            self._able(task),
             key=lambda w: (len(w.processing) + load.get(w, 0)) / max(1, w.nthreads),
             default=None,
         )
+
+    def _able(self, task: TaskState) -> Iterable[WorkerState]:
+        """Return running workers that can take a call: a few, where there are many."""
+        placement: TagPlacement | None = getattr(self._scheduler, "placement", None)
+        if placement is not None and placement.takes(task):
+            return placement.few(task)
+        valid = self._scheduler.valid_workers(task)
+        running = self._scheduler.running
+        return list(running) if valid is None else [w for w in valid if w in running]
 
     async def _idle(self) -> bool:
         """Return whether the worker has stopped accepting calls and has finished every call."""

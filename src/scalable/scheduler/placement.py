@@ -91,6 +91,11 @@ class TagPlacement:
         candidates = self._holders(task, tag, slots) or self._few(able)
         return min(candidates, key=partial(self._scheduler.worker_objective, task))
 
+    def few(self, task: TaskState) -> Sequence[WorkerState]:
+        """Return running workers that can take a call that :meth:`takes`: other few each time."""
+        ((tag, slots),) = task.resource_restrictions.items()  # type: ignore[union-attr]
+        return self._few(self._workers(tag, slots))
+
     def _workers(self, tag: str, slots: float) -> tuple[WorkerState, ...]:
         able = self._able.get((tag, slots))
         if able is None:
