@@ -1,2 +1,0 @@
-def tables(points): return ""
-def bars(points): return ""
