@@ -30,7 +30,8 @@ from scalable.manager.scheduler_link import RpcLink
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.records import ClusterDirectory
-from simulated_workers import Behaviour, SimulatedWorker, SimulatedWorkers, open_many_files
+from simulated_process import SimulatedWorkers, open_many_files
+from simulated_workers import Behaviour, SimulatedWorker
 
 MANAGER = "simulated"
 ENDED_AT_ONCE = 1000
