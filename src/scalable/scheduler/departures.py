@@ -23,8 +23,8 @@ from scalable.scheduler.retirements import Retirements
 logger = logging.getLogger("scalable.scheduler")
 
 #: Number of lost workers for which the scheduler remembers which calls ran on them, or that their
-#: end was no crash.
-REMEMBERED_LOSSES = 1000
+#: end was no crash. A whole pool may vanish at once.
+REMEMBERED_LOSSES = 10_000
 #: Largest number of remembered worker names for :meth:`Departures.withhold_work`; beyond it the
 #: oldest names are dropped.
 MOST_WITHHELD = 10_000

@@ -108,3 +108,14 @@ def test_a_worker_begins_once_under_its_name(departures, monkeypatch):
     monkeypatch.setattr("scalable.scheduler.departures.MOST_BEGUN", 2)
     assert all(departures.begin(f"w{number}") for number in range(1, 4))
     assert len(departures._begun) == 2
+
+
+def test_five_thousand_workers_that_vanish_at_once_are_all_excused(departures, monkeypatch):
+    names = [f"a-{number}" for number in range(5000)]
+    for name in names:
+        connect(departures, name, monkeypatch)
+        leave(departures, name, expected=False, stimulus="handle-worker-cleanup-1", calls=(name,))
+    excused = []
+    monkeypatch.setattr(departures, "_excuse", lambda name, calls: excused.append((name, *calls)))
+    departures.excuse_losses(names)
+    assert excused == [(name, name) for name in names]
