@@ -48,9 +48,12 @@ def measured(system: str, workers: int, asked: argparse.Namespace, *, tls: bool)
         point = SYSTEMS[system](Path(place), *([] if tls else ["--plain-tcp"]))
         try:
             found = point.run(workers, ways)
-        except BaseException:
+        except BaseException as error:
             point.close()
-            raise
+            if not isinstance(error, SystemExit):
+                raise
+            note(f"cut short: {error}")  # what there is counts
+            found = point.found
     return {"system": system, "workers": workers, "tls": tls, **found}
 
 

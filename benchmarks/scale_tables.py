@@ -51,10 +51,10 @@ def _calls(points: Sequence[Measures]) -> Iterator[str]:
         "scheduler, CPU µs a call", "first result ms", "client held ms", "scheduler held ms",
         "client, scheduler MB",
     )  # fmt: skip
-    ways = dict.fromkeys(way for point in points for way in point["calls"])
+    ways = dict.fromkeys(way for point in points for way in point.get("calls", {}))
     for way in ways:
         for point in points:
-            if (m := point["calls"].get(way)) is not None:
+            if (m := point.get("calls", {}).get(way)) is not None:
                 calls = m["calls"]
                 rate = calls / m["wall_s"]
                 client, scheduler = (1e6 * m[f"{who}_cpu_s"] / calls for who in _WHO)
@@ -90,7 +90,7 @@ def _phases(points: Sequence[Measures]) -> Iterator[str]:
                     f"{m['cpu_s']:.2f}", f"{1e3 * m['held_s']:.0f}",
                     f"{1e3 * m['collected_s']:.0f}", f"{m['rss'] / 1e6:.0f}",
                 )  # fmt: skip
-    for point in points:
+    for point in (point for point in points if "closing_s" in point):
         yield _row("closing", point["workers"], _name(point), f"{point['closing_s']:.1f}", *"    ")
     for command in ("scalable status", "scalable list"):
         for point in points:
@@ -193,7 +193,7 @@ def _held(ours: Mapping[int, Measures]) -> Iterator[str]:
         longest = 1e3 * max(point[phase]["collected_s"] for phase in _PHASES if phase in point)
         told = f"garbage collection at {workers} workers holds the loop for {longest:.0f} ms"
         yield _bar(longest <= bar, f"{told} (bar {bar})")
-        for way, m in point["calls"].items():
+        for way, m in point.get("calls", {}).items():
             for who in _WHO:
                 held = 1e3 * m[f"{who}_held_s"]
                 told = f"{way} at {workers} workers holds the {who}'s loop for {held:.0f} ms"
@@ -218,5 +218,6 @@ def _moves(ours: Mapping[int, Measures]) -> Iterator[str]:
         if (gone := point.get("vanished")) is not None:
             told = f"1,000 of {workers} workers that vanish are replaced in {gone['wall_s']:.0f} s"
             yield _bar(gone["wall_s"] <= REPLACED_S, f"{told} (bar {REPLACED_S:g})")
-        lost = point["fewer"]["lost results"]
+        if (lost := point.get("fewer", {}).get("lost results")) is None:
+            continue
         yield _bar(not lost, f"{lost} results lost as workers of {workers} leave (bar 0)")
