@@ -53,7 +53,7 @@ class Point:
         self._phase("arrival", lambda: self.scale(workers))
         time.sleep(2)
         self._phase("rest", lambda: time.sleep(REST_S))
-        self.found["calls"] = self._calls(ways)
+        self._calls(ways)
         self.questions()
         self.orders(workers)
         began = time.perf_counter()
@@ -81,10 +81,10 @@ class Point:
             "longest": measures["longest"][:6],
         }
 
-    def _calls(self, ways: Mapping[str, int]) -> dict[str, Any]:
+    def _calls(self, ways: Mapping[str, int]) -> None:
         note(f"{self.system}: calls")
         asked = [f"{way}={calls}" for way, calls in ways.items() if calls]
-        scene, found = self.scene, {}
+        scene, found = self.scene, self.found.setdefault("calls", {})
         command = [str(HERE / "scale_client.py"), str(scene.directory.path), scene.address]
         client = subprocess.Popen(
             [sys.executable, *command, self.system, *asked], stdout=subprocess.PIPE, text=True
@@ -97,7 +97,6 @@ class Point:
             found[way] = measures
         if client.wait(60):
             raise SystemExit("the client failed")
-        return found
 
     def questions(self) -> None:
         """Measure what readers ask."""

@@ -154,7 +154,9 @@ def _flat(ours: Mapping[int, Measures]) -> Iterator[str]:
     few, many = min(ours, default=0), max(ours, default=0)
     if few == many:
         return
-    for way in ours[few]["calls"]:
+    for way in ours[few].get("calls", {}):
+        if way not in ours[many].get("calls", {}):
+            continue
         for who in _WHO:
             each = [_per_call(ours[n], way, who) for n in (few, many)]
             ratio = each[1] / each[0]
@@ -173,10 +175,13 @@ def _per_call(point: Measures, way: str, who: str) -> float:
 def _rates(ours: Mapping[int, Measures]) -> Iterator[str]:
     if 100 not in ours:
         return
+    ours = {n: point for n, point in ours.items() if "calls" in point}
     rate: Callable[[int, str], float] = lambda n, way: (  # noqa: E731
         ours[n]["calls"][way]["calls"] / ours[n]["calls"][way]["wall_s"]
     )
     for way in ("executor", "executor map"):
+        if way not in ours.get(100, {}).get("calls", {}):
+            continue
         for workers in (n for n in ours if n > 100 and way in ours[n]["calls"]):
             part = rate(workers, way) / rate(100, way)
             words = f"{way} at {workers} workers: {part:.2f} of its rate at 100 (bar 0.5)"
