@@ -59,5 +59,7 @@ def _state(view: PoolView) -> _State:
     """Return the part of a view that changes by events, and not with time."""
     running = {kind: len(elapsed) for kind, elapsed in view.running.items()}
     bounds = view.minimum, view.maximum, view.slots
+    workers = view.busy, view.idle, len(view.arriving)
+    # A call that ends and one that is submitted in its place are two events.
     waiting = sum(count for _, _, count in view.coming)
-    return *bounds, view.busy, view.idle, len(view.arriving), dict(view.queued), running, waiting
+    return *bounds, *workers, view.submitted, dict(view.queued), running, waiting

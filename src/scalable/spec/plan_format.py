@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import types
 import typing
 from collections.abc import Mapping
@@ -13,6 +12,9 @@ from scalable.spec.plan import Plan
 
 #: Version of the JSON value in which ``scalable plan --format json`` prints a plan.
 VERSION = 1
+
+#: Numbers of a plan are less than this.
+_MOST = 1e18
 
 _T = TypeVar("_T")
 
@@ -44,6 +46,12 @@ def decode_plan(data: Any) -> Plan:
     for tag, count in plan.scale_plan.workers_by_tag.items():
         if count < 0:
             raise PlanFormatError(f"plan.scale_plan.workers_by_tag.{tag} is {count}, less than 0")
+    if not 0 <= plan.confidence <= 1:
+        raise PlanFormatError(f"plan.confidence is {plan.confidence}, not between 0 and 1")
+    for name in ("deadline_s", "budget"):
+        value = getattr(plan, name)
+        if value is not None and value <= 0:
+            raise PlanFormatError(f"plan.{name} is {value}, not more than 0")
     return plan
 
 
@@ -86,7 +94,7 @@ def _value(kind: Any, data: Any, path: str) -> Any:
 
 
 def _plain(kind: Any, data: Any, path: str) -> Any:
-    if kind is float and type(data) in (int, float) and math.isfinite(data):
+    if kind is float and type(data) in (int, float) and abs(data) < _MOST:  # not true for NaN
         return data
     if kind is not float and type(data) is kind:
         return data

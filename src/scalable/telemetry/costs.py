@@ -96,11 +96,13 @@ def _planned(plan: Mapping[str, Any]) -> tuple[float | None, tuple[float, float]
     predicted = plan.get("predicted_cost")
     if not isinstance(predicted, Mapping) or predicted.get("unit") != CURRENCY:
         return None, None
-    between = predicted.get("interval")
+    # The bill counts started workers too. Older plans do not have it.
+    billed = _number(predicted.get("billed"))
+    between = predicted.get("interval" if billed is None else "billed_interval")
     bounds = [_number(value) for value in between] if isinstance(between, list) else []
     low, high = bounds if len(bounds) == 2 else (None, None)
     interval = None if low is None or high is None else (low, high)
-    return _number(predicted.get("expected")), interval
+    return _number(predicted.get("expected")) if billed is None else billed, interval
 
 
 def _number(value: object) -> float | None:

@@ -20,6 +20,12 @@ logger = logging.getLogger("scalable.telemetry")
 RUNS, LOOKED_AT = 20, 200
 #: Maximum number of bytes to read from tasks.jsonl: of all runs together, and of each run.
 BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
+#: Running times that are longer, in seconds, come from damaged records: they are 30 years.
+LONGEST_CALL_S = 1e9
+#: All numbers of records are less than this; others are ignored.
+MOST = 1e18
+#: Maximum number of characters of a kind of machine; longer ones are ignored.
+LONGEST_KIND = 200
 #: Share of the length of a task by which times of different workers count as equal.
 _SAME_MOMENT = 0.02
 
@@ -240,13 +246,16 @@ def _machines(workers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
         worker: kind
         for row in workers
         if isinstance(kind := row.get("machine"), str)
+        and len(kind) <= LONGEST_KIND
         and isinstance(worker := row.get("worker"), str)
     }
 
 
 def _call(row: Mapping[str, Any], machines: Mapping[str, str]) -> CallRecord | None:
     tag, task, duration = row.get("tag"), row.get("task_name"), _number(row.get("duration_s"))
-    if not isinstance(tag, str) or not isinstance(task, str) or duration is None or duration < 0:
+    if not isinstance(tag, str) or not isinstance(task, str):
+        return None
+    if duration is None or not 0 <= duration <= LONGEST_CALL_S:
         return None
     memory, size = _number(row.get("peak_memory")), _number(row.get("input_bytes"))
     return CallRecord(
@@ -298,4 +307,4 @@ def _read(path: Path) -> bytes:
 def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(value) if -1e300 < value < 1e300 else None
+    return float(value) if -MOST < value < MOST else None

@@ -54,6 +54,10 @@ def test_plans_of_releases_without_some_keys_are_read():
         ({"reasons": "because"}, "plan.reasons is not a list"),
         ({"predicted_interval_s": [1.0]}, "has 1 values instead of 2"),
         ({"confidence": float("nan")}, "plan.confidence is not a number"),
+        ({"predicted_time_s": 10**400}, "plan.predicted_time_s is not a number: 10"),
+        ({"confidence": 5}, "plan.confidence is 5, not between 0 and 1"),
+        ({"budget": -5.0}, "plan.budget is -5.0, not more than 0"),
+        ({"deadline_s": 0}, "plan.deadline_s is 0, not more than 0"),
     ],
 )
 def test_faults_are_named_with_their_key(change, words):

@@ -47,6 +47,7 @@ def test_a_decision_ends_with_any_event():
         {"coming": [(1.0, A, 1)]},
         {"maximum": 3},
         {"minimum": 1},
+        {"submitted": 1},
     ):
         assert last.decision(replace(later, **event)) is None, event
 

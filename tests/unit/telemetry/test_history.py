@@ -45,6 +45,7 @@ def test_calls_that_succeeded_are_read_with_what_was_measured(record, tmp_path):
         row("c", "failed", 120.0, duration_s=19.0),
         row("d", "succeeded", 110.0, duration_s=None),
         row("e", "succeeded", 110.0, duration_s=1.0, tag=None),
+        row("f", "succeeded", 110.0, duration_s=1e299),
     ]
     record(1, rows)
     (run,) = read_history(tmp_path, "p")
