@@ -9,9 +9,9 @@ from distributed.scheduler import KilledWorker
 
 from scalable.client.calls.bundle_size import (
     BUNDLE_S,
+    FIRST,
     LARGEST_BUNDLE,
     LARGEST_BYTES,
-    SENDING_S,
     BundleSizing,
 )
 from scalable.client.calls.losses import LOSSES, judge_loss
@@ -37,7 +37,8 @@ def test_the_first_call_goes_alone():
         (1.0, 1000, 1),
         (0.001, 1000, 50),
         (1e-6, 10**6, LARGEST_BUNDLE),
-        (1e-6, 100, 100),
+        (1e-6, 100, 25),
+        (1e-6, 5, 1),
         (1e-6, 1, 1),
     ],
 )
@@ -62,9 +63,14 @@ def bundles_of(calls, slots, mean_s):
 @pytest.mark.parametrize("mean_s", [1e-6, 1e-5, 1e-4])
 def test_short_calls_need_no_more_bundles_the_more_slots_there_are(mean_s):
     few, many = (len(bundles_of(10_000, slots, mean_s)) for slots in (10, 5000))
-    assert many <= max(1.5 * few, 64)
-    # Sending takes no longer than running, by more than a factor that does not grow.
-    assert many * SENDING_S <= 3 * math.sqrt(10_000 * mean_s * SENDING_S)
+    assert many <= 2 * few
+    # Each bundle is a share of what is left.
+    assert many <= FIRST * (2 + math.log(10_000 / FIRST))
+
+
+@pytest.mark.parametrize("slots", [2, 100, 5000])
+def test_few_calls_are_never_in_one_bundle(slots):
+    assert bundles_of(20, slots, 1e-6)[0] <= 20 // 4
 
 
 def test_long_calls_reach_every_slot():

@@ -68,7 +68,8 @@ class BundleSizing:
         A share of the backlog for each slot keeps all of them busy. Where calls are short and slots
         are many, such a bundle takes less time to run than to send. With ``W`` seconds of waiting
         calls in ``k`` bundles, the last call has ended after about ``k SENDING_S + W / k`` seconds,
-        which is least if each bundle takes ``sqrt(W SENDING_S)`` seconds.
+        which is least if each bundle takes ``sqrt(W SENDING_S)`` seconds. A backlog is divided into
+        :data:`FIRST` bundles at least, since calls may turn out to be longer than those before.
 
         Parameters
         ----------
@@ -83,5 +84,5 @@ class BundleSizing:
         quick = int(BUNDLE_S / mean_s)
         light = int(LARGEST_BYTES / max(self._bytes_per_call, 1.0))
         worthwhile = int(math.sqrt(backlog * SENDING_S / mean_s))
-        share = max(backlog // (2 * slots), min(worthwhile, backlog))
+        share = max(backlog // (2 * slots), min(worthwhile, backlog // FIRST))
         return max(1, min(quick, light, share, LARGEST_BUNDLE))
