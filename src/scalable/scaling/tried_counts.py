@@ -45,8 +45,8 @@ def first_try(view: PoolView, loads: Loads, most: int) -> int:
     """Return the largest count to try, at most ``most``.
 
     While nothing is known about the work of a graph, and most of a worker's start is billed, a few
-    workers have to show how long calls are. Their number is the geometric
-    mean of one and ``most``: in both directions it is wrong by the same factor at most.
+    workers have to show how long calls are. Their number is the geometric mean of one and
+    ``most``: in both directions it is wrong by the same factor at most.
     """
     works = [load.work_s for _, load in loads]
     unknown = view.graph and max(works) > NOTHING_KNOWN * min(works)
