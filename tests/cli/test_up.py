@@ -33,8 +33,8 @@ tasks:
 """
 SHOWN = """\
 Target:    local (provider local)
-Time:      about 5 m 30 s, 3 m 16 s to 11 m 05 s (confidence 0.34)
-Cost:      about 660 worker-seconds, 379 to 1369; no price is given
+Time:      about 5 m 30 s, 3 m 07 s to 10 m 25 s (confidence 0.37)
+Cost:      about 660 worker-seconds, 370 to 1270; no price is given
 Lock:      {lock}
 
 Workers:

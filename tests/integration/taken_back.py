@@ -80,7 +80,7 @@ class Metadata:
 
 
 class Ec2Side:
-    """The part of a machine of EC2 that asks for notices."""
+    """The part of a machine of EC2 that asks for notices, and tells its type."""
 
     def __init__(self, url, _notice_s):
         self.url = url
@@ -104,6 +104,9 @@ class Ec2Side:
             raise
         end = dt.datetime.fromisoformat(json.loads(text)["time"])
         return end.timestamp() - time.time()
+
+    def machine_type(self):
+        return "c7i.large"
 
 
 class GceSide(Ec2Side):

@@ -54,7 +54,8 @@ def test_from_zero_up_and_back_to_zero(eventually):
     session = ScalableSession.from_yaml(target="local")
     with session as client:
         assert client.worker_count() == 0
-        futures = client.map(nap, range(12), tag="a", task="nap")
+        # Also where a start takes long, this is worth more than one worker.
+        futures = client.map(nap, range(12), seconds=4.0, tag="a", task="nap")
         values = client.gather(futures)
         assert [i for i, _ in values] == list(range(12))
         assert len({pid for _, pid in values}) > 1
