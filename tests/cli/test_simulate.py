@@ -39,7 +39,9 @@ def test_a_table_for_people(expected, invoke):
     result = invoke("simulate", "--policy", "maximum", "--policy", "Minimum", "--startup", "2s")
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
-    assert lines[0] == "climate: 13 calls in 2 pools; time until the last call has ended"
+    counted, measured = lines[0].split("; ")
+    assert counted == "climate: 13 calls in 2 pools, workers start in 2.0 s"
+    assert measured == "time until the last call has ended"
     assert [line.split()[0] for line in lines[2:]] == [
         "policy", "maximum", "minimum", "clairvoyant",
     ]  # fmt: skip

@@ -114,7 +114,6 @@ def test_a_changed_manifest_refuses_the_plan(place, invoke, verb):
         (["--plan", "plan.json", "--objective", "balance"], "leave out --objective"),
         (["--plan", "plan.json", "--deadline", "1h", "--budget", "2"], "out --deadline, --budget"),
         (["--plan", "plan.json", "--target", "local"], "a plan for target 'apart', not for"),
-        (["--objective", "balance", "--policy", "manual"], "leave out --objective"),
         (["--plan", "no.json"], "no.json"),
     ],
 )

@@ -82,10 +82,6 @@ class AskedPlan:
                 f"--plan gives the numbers of workers: leave out {', '.join(self.options)}, or "
                 "make the plan anew with them"
             )
-        if self.objective is not None and str(self.policy).lower() == "manual":
-            raise click.UsageError(
-                "--policy manual keeps the manifest's numbers of workers: leave out --objective"
-            )
 
     @property
     def options(self) -> list[str]:

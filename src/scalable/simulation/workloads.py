@@ -6,8 +6,9 @@ A workload is made from a table of tasks, a manifest, a recorded run, or a docum
 
 from __future__ import annotations
 
+import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -72,7 +73,8 @@ class Workload:
     Raises
     ------
     ValueError
-        If a call has no pool, a call waits for a missing call, or calls wait for each other.
+        If there are no calls, a call has no pool or no valid time, a call waits for a missing call,
+        or calls wait for each other.
     """
 
     name: str
@@ -83,11 +85,13 @@ class Workload:
     total: int | None = None
 
     def __post_init__(self) -> None:
+        if not self.calls:
+            raise ValueError(f"{self.name}: there are no calls")
         for place, call in enumerate(self.calls):
             if call.kind.component not in self.pools:
                 raise ValueError(f"{self.name}: call {place} needs a pool {call.kind.component!r}")
-            if not call.duration_s >= 0 or not call.arrival_s >= 0:
-                raise ValueError(f"{self.name}: call {place} has a negative time")
+            if not (0 <= call.duration_s < math.inf and 0 <= call.arrival_s < math.inf):
+                raise ValueError(f"{self.name}: call {place} has a negative or infinite time")
             if any(not 0 <= other < len(self.calls) for other in call.after):
                 raise ValueError(f"{self.name}: call {place} waits for a call that does not exist")
         if len(topological(self.calls)) < len(self.calls):
@@ -313,6 +317,9 @@ def of_wfformat(
         raise ValueError(
             f"the document is not in WfFormat 1.5: {error!r} is missing or invalid"
         ) from error
+    if len(lengths) < len(tasks):
+        ((twice, _),) = Counter(task["id"] for task in tasks).most_common(1)
+        raise ValueError(f"the document has several tasks with the id {twice!r}")
     by_type: dict[str, list[float]] = defaultdict(list)
     for task, length in lengths.items():
         by_type[types[task]].append(length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -89,6 +90,19 @@ def test_a_broken_task_of_a_workflow_is_refused(part: str, at: str, value: objec
     broken["workflow"][part]["tasks"][0][at] = value
     with pytest.raises(ValueError, match=r"WfFormat 1\.5"):
         of_wfformat(broken, POOLS)
+
+
+@pytest.mark.parametrize(("edit", "says"), [
+    (lambda tasks, _: tasks.append(tasks[1]), "several tasks with the id 'align_ID0000002'"),
+    (lambda tasks, _: tasks.clear(), "there are no calls"),
+    (lambda _, ran: ran[0].update(runtimeInSeconds=math.inf), "call 0 has a negative or infinite"),
+    (lambda _, ran: ran[0].update(runtimeInSeconds=-1.0), "call 0 has a negative or infinite"),
+])  # fmt: skip
+def test_what_is_wrong_with_a_trace_is_said(edit, says: str) -> None:
+    wrong = document()["workflow"]
+    edit(wrong["specification"]["tasks"], wrong["execution"]["tasks"])
+    with pytest.raises(ValueError, match=says):
+        of_wfformat({"workflow": wrong}, POOLS)
 
 
 def test_tasks_after_others() -> None:
@@ -196,7 +210,7 @@ def test_a_manifest_that_does_not_say_enough(task: TaskSpec | None, says: str) -
     ("calls", "says"),
     [
         ([Call(Kind("other"), 1.0)], "needs a pool 'other'"),
-        ([Call(Kind("run"), -1.0)], "negative time"),
+        ([Call(Kind("run"), -1.0)], "negative or infinite time"),
         ([Call(Kind("run"), 1.0, after=(4,))], "waits for a call that does not exist"),
         ([Call(Kind("run"), 1.0, after=(1,)), Call(Kind("run"), 1.0, after=(0,))], "in a circle"),
     ],

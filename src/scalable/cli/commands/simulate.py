@@ -321,8 +321,9 @@ def _compared(work: Workload, manner: _Manner, startup: Startup) -> Result:
     rows.append(("clairvoyant", format_duration(best.time_s), f"{best.cost:.0f}", "-", "-", "1.00"))
     what = "mean time from arrival to end" if work.stream else "time until the last call has ended"
     calls, pools = counted(len(work.calls), "call"), counted(len(work.pools), "pool")
+    starts = format_duration(startup.delay_s)
     lines = [
-        f"{work.name}: {calls} in {pools}; {what}",
+        f"{work.name}: {calls} in {pools}, workers start in {starts}; {what}",
         "",
         *table(_HEADER, rows),
     ]
