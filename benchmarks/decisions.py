@@ -27,7 +27,7 @@ def main() -> None:
         "scaling.py": ["--traces", traces, "--seeds", "1"],
         "ordering.py": ["--traces", traces],
         "calibration.py": [traces],
-        "order_cost.py": [],
+        "order_cost.py": ["--rounds", "8"],
     }
     began = time.monotonic()
     for script, arguments in tables.items():

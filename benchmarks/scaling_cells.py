@@ -54,7 +54,7 @@ class Parameters:
 
 
 DEFAULT = Parameters()
-GRID = (DEFAULT, Parameters(single_s=10.0), Parameters(parallel=0.0))
+GRID = (DEFAULT, Parameters(single_s=4.0), Parameters(parallel=0.0))
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class Prior:
         Spread between the inputs' sizes of one task.
     """
 
-    single_s: float = 4.0
+    single_s: float = 10.0
     growth: float = 0.2
     parallel: float = 0.4
     pool_spread: float = 1.5

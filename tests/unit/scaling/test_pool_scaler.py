@@ -280,7 +280,7 @@ def test_a_changed_count_is_logged_with_its_reason(caplog: pytest.LogCaptureFixt
 
 def test_starting_workers_of_a_graph_are_cancelled_only_for_a_clear_gain():
     unknown = {Kind("run", "new"): 40}
-    terms = {"maximum": 64, "graph": True, "startup_s": 600.0, "billed_startup_s": 30.0}
+    terms = {"maximum": 200, "graph": True, "startup_s": 300.0, "billed_startup_s": 100.0}
 
     def left_of(starting, queued, model):
         """Return the workers that remain of starting ones after two decisions."""
@@ -293,7 +293,7 @@ def test_starting_workers_of_a_graph_are_cancelled_only_for_a_clear_gain():
     best = PoolScaler().decide(PoolView(now=0.0, queued=unknown, **terms), TaskModel()).workers
     assert 4 < best < 40
     assert left_of(2 * best, unknown, TaskModel()) == 2 * best
-    assert left_of(60, unknown, TaskModel()) < 2 * best
+    assert left_of(5 * best, unknown, TaskModel()) < 2 * best
     assert left_of(2 * best, {Kind("run", "new"): 1}, TaskModel()) < best
     # Where lengths are known, a small gain is enough.
     known = TaskModel()
