@@ -349,6 +349,7 @@ class Controller(SchedulerPlugin):
         """Compare the versions of a worker that has connected, and record the connection."""
         ws = scheduler.workers[worker]
         logger.debug("worker %s connected from %s", ws.name, worker)
+        ws.versions = self._versions.shared(ws.versions)
         self._versions.compare(str(ws.name), ws.versions)
         self.departures.connected(ws)
         self._explainer.pools.connected(ws)

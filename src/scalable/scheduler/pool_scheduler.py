@@ -10,7 +10,10 @@ from typing import Any, Literal
 import dask
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.protocol.dask_seams.connections import RegisteringScheduler
+from scalable.protocol.dask_seams.connections import (
+    RegisteringScheduler,
+    compare_distinct_versions,
+)
 from scalable.protocol.dask_seams.connections import seams as connecting_seams
 from scalable.protocol.dask_seams.greeting import GreetingScheduler
 from scalable.protocol.dask_seams.greeting import seams as greeting_seams
@@ -19,6 +22,7 @@ from scalable.protocol.dask_seams.nodes import seams as carrying_seams
 from scalable.protocol.dask_seams.priorities import ordering
 from scalable.protocol.dask_seams.reruns import RetryingScheduler
 from scalable.protocol.dask_seams.scheduler import offer_on_streams, seams, tag_placement
+from scalable.protocol.dask_seams.stealing import extensions, pool_stealing
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import (
@@ -105,6 +109,14 @@ class PoolScheduler(
         greeting_seams.check()
         connecting_seams.check()
         read_frames_without_collection()
+        compare_distinct_versions()
+        stealing = pool_stealing()
+        if stealing is None:
+            kwargs.setdefault("extensions", extensions())
+        else:
+            logger.warning(
+                "idle workers take calls by Dask's own rule, over all pools: %s", stealing
+            )
         routes = list(dask.config.get(_ROUTES))
         # The routes are read at the start, also by schedulers that open no HTTP port.
         if kwargs.get("dashboard_address"):

@@ -23,6 +23,7 @@ class Versions:
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
+        self._sets: dict[str, dict[str, Any]] = {}
 
     def compare(self, worker: str, theirs: Mapping[str, Any]) -> None:
         """Log a warning if a worker has other versions, because pickled calls may then fail.
@@ -44,6 +45,13 @@ class Versions:
         if differing and (words := "; ".join(differing)) not in self._logged:
             self._logged.add(words)
             logger.warning("worker %s has other versions: %s", worker, words)
+
+    def shared(self, theirs: dict[str, Any]) -> dict[str, Any]:
+        """Return the first set of versions that is equal to this one, so that workers share it.
+
+        The sets are few: as many as there are images, hosts and environments.
+        """
+        return self._sets.setdefault(repr(theirs), theirs)
 
     @cached_property
     def _packages(self) -> Mapping[str, str]:

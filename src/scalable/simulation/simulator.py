@@ -316,7 +316,7 @@ class Run:
 
     def view(self, pool: SimulatedPool, ahead: Sequence[Outlook]) -> PoolView:
         """Return the state of a pool, as its policy sees it."""
-        now = self.now
+        now, startup_s = self.now, pool.startup_s(self.now)
         return PoolView(
             now=now,
             minimum=pool.terms.minimum,
@@ -335,8 +335,8 @@ class Run:
             outlooks=ahead,
             submitted=pool.submitted,
             graph=not self.workload.stream,
-            startup_s=pool.startup_s(now),
-            billed_startup_s=self.startup.billed_s,
+            startup_s=startup_s,
+            billed_startup_s=min(startup_s, self.startup.billed_s),
             billed_least_s=self.startup.least_s,
         )
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import wraps
 from typing import Any
 
-from distributed import Scheduler
+from distributed import Scheduler, versions
 from distributed.core import Status
 from distributed.scheduler import WorkerState
 
@@ -20,6 +21,7 @@ _SCHEDULER = "distributed.scheduler:Scheduler"
 @seams.relies_on(
     mentions(f"{_SCHEDULER}.__init__", "add_worker", "register-worker"),
     mentions(f"{_SCHEDULER}.add_worker", "workers", "handle_worker", "server_id", "write"),
+    mentions(f"{_SCHEDULER}.add_worker", "coerce_address", "resolve_address"),
     has("distributed.scheduler:WorkerState", "server_id"),
     accepts(f"{_SCHEDULER}.remove_worker", 1, "address", "stimulus_id"),
 )
@@ -38,10 +40,44 @@ class RegisteringScheduler(Scheduler):
         try:
             await super().add_worker(comm, address=address, server_id=server_id, **kwargs)
         finally:
-            for ws in list(self.workers.values()):
-                if ws.server_id == server_id:
-                    stimulus = f"scalable-lost-while-registering-{time.time()}"
-                    await self.remove_worker(ws.address, stimulus_id=stimulus)
+            known = self.coerce_address(address, kwargs.get("resolve_address", True))
+            ws = self.workers.get(known)
+            if ws is not None and ws.server_id == server_id:
+                stimulus = f"scalable-lost-while-registering-{time.time()}"
+                await self.remove_worker(ws.address, stimulus_id=stimulus)
+
+
+@seams.relies_on(
+    mentions(f"{_SCHEDULER}.add_worker", "version_module", "error_message", "versions"),
+    accepts("distributed.versions:error_message", 3, "source_name"),
+    has("distributed.scheduler:WorkerState", "versions"),
+)
+def compare_distinct_versions() -> None:
+    """Let a scheduler compare a new worker's versions with each distinct set; once in a process.
+
+    Dask compares them with those of every worker, which takes 8 ms of each arrival at 5,000
+    workers. The answer is the same, and takes a tenth where workers share their set: see
+    :meth:`scalable.scheduler.versions.Versions.shared`.
+
+    Relies on ``distributed.versions.error_message``, which uses the workers' sets of versions and
+    not their addresses.
+    """
+    if not getattr(versions.error_message, "compares_distinct", False):
+        versions.error_message = comparing_distinct(versions.error_message)
+
+
+def comparing_distinct(compare: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a comparison of a new worker's versions that looks at each distinct set once."""
+
+    @wraps(compare)
+    def distinct(
+        scheduler: Any, workers: Mapping[str, Any], source: Any, source_name: str = "Client"
+    ) -> Any:
+        each = {id(of_worker): of_worker for of_worker in workers.values()}
+        return compare(scheduler, each, source, source_name=source_name)
+
+    distinct.compares_distinct = True  # type: ignore[attr-defined]
+    return distinct
 
 
 @seams.relies_on(

@@ -1,0 +1,163 @@
+"""Seams (dependences on Dask internals) of work stealing between the workers of a pool."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import dask.config
+from distributed import Scheduler
+from distributed.scheduler import DEFAULT_EXTENSIONS, TaskState, WorkerState
+from distributed.stealing import WorkStealing
+
+from scalable.protocol.dask_seams.facts import Seams, accepts, declares, has, mentions
+
+seams = Seams("scheduler that evens out pools")
+
+_STEALING = "distributed.stealing:WorkStealing"
+_SETTING = "distributed.scheduler.work-stealing"
+#: Seconds between two looks, at most. With Dask's one second a worker without calls waits for half
+#: a second on average while others have a queue.
+INTERVAL_S = 0.1
+#: Largest number of idle workers that are compared for one task.
+COMPARED = 20
+
+
+class _Part:
+    """A scheduler as if it had some of its workers only.
+
+    Parameters
+    ----------
+    scheduler
+        The scheduler.
+    idle, loaded
+        Workers that can take more tasks, and workers with more tasks than threads.
+    """
+
+    def __init__(
+        self, scheduler: Scheduler, idle: Iterable[WorkerState], loaded: Iterable[WorkerState]
+    ) -> None:
+        self._scheduler = scheduler
+        self.idle = {worker.address: worker for worker in idle}
+        others = {worker.address: worker for worker in loaded}
+        self.workers = {**self.idle, **others}
+        self.saturated = scheduler.saturated & set(others.values())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scheduler, name)
+
+
+@seams.relies_on(
+    declares(f"{_STEALING}.balance", "self"),
+    mentions(f"{_STEALING}.start", "_callback_time"),
+    mentions(f"{_STEALING}.balance", "scheduler", "idle", "saturated", "workers", "_get_thief"),
+    declares(
+        f"{_STEALING}._get_thief",
+        "self", "scheduler", "ts", "potential_thieves", "occupancies",
+    ),
+    accepts(f"{_STEALING}.stealing_objective", 3, "occupancies"),
+    mentions("distributed.scheduler:Scheduler.__init__", "extensions", _SETTING),
+    mentions("distributed.scheduler:SchedulerState", "idle", "saturated", "resources", "workers"),
+    has("distributed.scheduler:WorkerState", "processing", "nthreads", "resources"),
+    has("distributed.scheduler:TaskState", "resource_restrictions", "worker_restrictions"),
+    has("distributed.scheduler:TaskState", "host_restrictions"),
+    optional=True,
+)  # fmt: skip
+class PoolStealing(WorkStealing):
+    """Dask's work stealing, applied to each pool by itself, and then to all workers.
+
+    Dask takes tasks from workers with much work in comparison with all others, or else from the ten
+    with the most work. Where one pool has longer queues than another, none of them may be in the
+    second pool: its idle workers then wait while calls are queued beside them.
+
+    Relies on ``WorkStealing.balance``, which reads the workers from ``self.scheduler`` and asks
+    ``_get_thief`` which idle worker takes a task.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._callback_time = min(self._callback_time, INTERVAL_S)
+        self._idle_with: Mapping[str, set[WorkerState]] = {}
+
+    def balance(self) -> None:
+        """Move tasks to idle workers."""
+        scheduler = self.scheduler
+        loaded = [ws for ws in scheduler.running if len(ws.processing) > ws.nthreads]
+        if not loaded:
+            return
+        idle = [ws for ws in scheduler.running if _takes_more(scheduler, ws)]
+        self._idle_with, loaded_with = _by_tag(idle), _by_tag(loaded)
+        try:
+            for tag in self._idle_with.keys() & loaded_with.keys():
+                self._balance(scheduler, self._idle_with[tag], loaded_with[tag])
+            self._balance(scheduler, idle, loaded)
+        finally:
+            self.scheduler = scheduler
+
+    def _balance(
+        self, scheduler: Scheduler, idle: Iterable[WorkerState], loaded: Iterable[WorkerState]
+    ) -> None:
+        part: Any = _Part(scheduler, idle, loaded)
+        self.scheduler = part
+        super().balance()
+
+    def _get_thief(
+        self,
+        scheduler: Any,
+        ts: TaskState,
+        potential_thieves: set[WorkerState],
+        *,
+        occupancies: dict[WorkerState, float],
+    ) -> WorkerState | None:
+        """Return an idle worker for a task; None if no idle worker can run it.
+
+        For a task with one tag, Dask would make a set of all workers with the tag.
+        """
+        tags = ts.resource_restrictions
+        if not tags or len(tags) > 1 or ts.worker_restrictions or ts.host_restrictions:
+            return super()._get_thief(scheduler, ts, potential_thieves, occupancies=occupancies)
+        ((tag, slots),) = tags.items()
+        able = (
+            worker
+            for worker in potential_thieves & self._idle_with.get(tag, set())
+            if worker.resources[tag] >= slots
+        )
+        objective = partial(self.stealing_objective, ts, occupancies=occupancies)
+        return min(islice(able, COMPARED), key=objective, default=None)
+
+
+def _takes_more(scheduler: Scheduler, worker: WorkerState) -> bool:
+    """Return whether a worker has a free thread, or only little work in comparison with others."""
+    count = len(worker.processing)
+    short = count == worker.nthreads and worker.address in scheduler.idle
+    return count < worker.nthreads or short
+
+
+def _by_tag(workers: Iterable[WorkerState]) -> Mapping[str, set[WorkerState]]:
+    found: dict[str, set[WorkerState]] = defaultdict(set)
+    for worker in workers:
+        for tag in worker.resources:
+            found[tag].add(worker)
+    return found
+
+
+def pool_stealing() -> str | None:
+    """Return why pools cannot be evened out on the installed Dask; None if they can."""
+    return seams.difference(PoolStealing.__name__)
+
+
+def extensions() -> Mapping[str, Any]:
+    """Return the extensions of a scheduler, with work stealing within pools.
+
+    As with Dask's own, the configuration ``distributed.scheduler.work-stealing`` may leave stealing
+    out.
+    """
+    found = dict(DEFAULT_EXTENSIONS)
+    if dask.config.get(_SETTING):
+        found["stealing"] = PoolStealing
+    else:
+        found.pop("stealing", None)
+    return found
