@@ -29,9 +29,8 @@ PoolObjective = Literal["cost", "balance", "time"]
 #: Objective -> weight of time against cost, 0 (only cost counts) to 1 (only time counts).
 TIME_WEIGHTS: dict[PoolObjective, float] = {"cost": 0.15, "balance": 0.5, "time": 0.9}
 #: Minimum gain for which starting workers of a graph are cancelled while lengths of calls are in
-#: doubt: a difference of the weighted logarithms of time and cost, as of the hysteresis; with equal
-#: weights 0.1 is a fifth of their product. What the workers have waited is lost, and they may be
-#: requested again soon.
+#: doubt: a difference of the weighted logarithms of time and cost, as of the hysteresis. What the
+#: workers have waited is lost, and they may be requested again soon.
 CANCELLING_GAIN = 0.1
 #: Maximum seconds for which idle workers of a stream, except the last, are kept for next calls.
 SHORT_HOLD_S = 3.0
