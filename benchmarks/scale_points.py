@@ -151,7 +151,7 @@ class OurPoint(Point):
     def orders(self, workers: int) -> None:
         """Measure losses, a smaller and a larger number of workers, and decisions."""
         ordered = min(ORDERED, workers // 2)
-        if workers >= 2 * ORDERED:
+        if workers >= ORDERED:
             self._phase("vanished", lambda: self._vanish(workers))
         kept = self._hold_results(2 * workers)
         self._phase("fewer", lambda: self.scale(workers - ordered))
