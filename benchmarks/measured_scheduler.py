@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from distributed import Scheduler
-from distributed.stealing import WorkStealing
 
 from loop_meter import Labels, LoopMeter, offer_measures
 from scalable.dashboard import routes
@@ -31,6 +30,7 @@ from scalable.liveness import identify_process
 from scalable.programs import scheduler
 from scalable.protocol.code import in_image
 from scalable.protocol.credentials import new_credentials
+from scalable.protocol.dask_seams.stealing import PoolStealing
 from scalable.protocol.importing import Importer
 from scalable.records import ClusterDirectory
 from scalable.scheduler.adaptation import PoolAdaptive
@@ -56,6 +56,7 @@ REQUESTS: Labels = {
     "page request": (routes.Overview, ("get",)),
     "status request": (Controller, ("status",)),
     "controller pass": (Controller, ("_tick",)),
+    "sample of the overview": (Overviews, ("sample",)),
     "manager's heartbeat": (Attendance, ("heartbeat",)),
     "order to scale": (Controller, ("scale",)),
     "worker arrives": (Controller, ("add_worker",)),
@@ -64,11 +65,10 @@ REQUESTS: Labels = {
     "graph of a client": (Ledger, ("update_graph",)),
     "adaptive decision": (PoolAdaptive, ("adapt",)),
     "recorder's rows": (Recorder, ("_tick",)),
-    "Dask's stealing": (WorkStealing, ("balance",)),
+    "stealing": (PoolStealing, ("balance",)),
 }
 #: Label -> class and methods whose own time counts for it.
 PARTS: Labels = {
-    "model: a sample": (Overviews, ("sample",)),
     "model: an overview made": (Overviews, ("_made",)),
     "status: snapshot": (Status, ("snapshot",)),
     "ledger: graph": (Ledger, ("update_graph",)),

@@ -34,7 +34,7 @@ from simulated_process import SimulatedWorkers, open_many_files
 TAG = "model"
 WHOLE: Labels = {
     "worker's heartbeat": (Scheduler, ("heartbeat_worker",)),
-    "Dask's stealing": (WorkStealing, ("balance",)),
+    "stealing": (WorkStealing, ("balance",)),
 }
 FOLLOWED: Labels = {
     "worker arrives": (Scheduler, ("add_worker",)),

@@ -17,6 +17,8 @@ EVENTS = {
     "one status": "status request",
     "one decision": "adaptive decision",
     "a pass of the controller": "controller pass",
+    "a sample of the overview": "sample of the overview",
+    "a look for calls to move": "stealing",
     "a manager's heartbeat": "manager's heartbeat",
     "a worker's heartbeat": "worker's heartbeat",
 }

@@ -133,8 +133,12 @@ class Controller(SchedulerPlugin):
         # when a client calls a handler that does not exist.
         scheduler.set_metadata(keys=[self.name], value=True)
         keep_shuffles_in_pools(scheduler)
-        self._check = PeriodicCallback(self._tick, CHECK_INTERVAL_S * 1000)
+        # In turns of the event loop of their own: both look at all workers.
+        interval_ms = CHECK_INTERVAL_S * 1000
+        self._check = PeriodicCallback(self._tick, interval_ms)
+        self._sampling = PeriodicCallback(self.overviews.sample, interval_ms)
         self._check.start()
+        self._sampling.start()
 
     def _offer_handlers(self) -> None:
         departures = self.departures
@@ -180,6 +184,7 @@ class Controller(SchedulerPlugin):
     async def close(self) -> None:
         """Stop periodic checks, adaptive scaling and draining, when the scheduler closes."""
         self._check.stop()
+        self._sampling.stop()
         if self._follower is not None:
             self._follower.end(*self._follower.pools)
         self.departures.abandon()
@@ -336,7 +341,6 @@ class Controller(SchedulerPlugin):
         if self.ending is not None and (now > self._end_by or not left) and self._close_with:
             logger.debug("the scheduler closes: %s", self.ending)
             self._close_with()
-        self.overviews.sample()
         self.on_change()
 
     # Hooks of the scheduler -----------------------------------------------------------------------

@@ -12,6 +12,7 @@ from distributed.scheduler import TaskState, WorkerState
 
 from scalable.protocol.dask_seams.connections import (
     RegisteringScheduler,
+    TellingScheduler,
     compare_distinct_versions,
 )
 from scalable.protocol.dask_seams.connections import seams as connecting_seams
@@ -74,6 +75,7 @@ class PoolScheduler(
     PrivateNode,
     NextFreePort,
     RegisteringScheduler,
+    TellingScheduler,
     GreetingScheduler,
     CarryingScheduler,
     RetryingScheduler,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
 from distributed import Scheduler, versions
+from distributed.comm.core import CommClosedError
 from distributed.core import Status
 from distributed.scheduler import WorkerState
 
@@ -16,6 +19,9 @@ from scalable.protocol.dask_seams.facts import Seams, accepts, declares, has, me
 seams = Seams("scheduler of connections")
 
 _SCHEDULER = "distributed.scheduler:Scheduler"
+_LEFT = "remove-worker"
+#: Seconds for which workers that left are collected before the other workers are told.
+COLLECT_S = 0.1
 
 
 @seams.relies_on(
@@ -45,6 +51,46 @@ class RegisteringScheduler(Scheduler):
             if ws is not None and ws.server_id == server_id:
                 stimulus = f"scalable-lost-while-registering-{time.time()}"
                 await self.remove_worker(ws.address, stimulus_id=stimulus)
+
+
+@seams.relies_on(
+    declares(f"{_SCHEDULER}.worker_send", "self", "worker", "msg"),
+    mentions(f"{_SCHEDULER}.remove_worker", "worker_send", "remove-worker", "op", "worker"),
+    mentions("distributed.batched:BatchedSend.send", "buffer", "extend"),
+    mentions("distributed.worker:Worker.__init__", "remove-worker"),
+)
+class TellingScheduler(Scheduler):
+    """A scheduler that tells the other workers of all workers that left in a moment together.
+
+    When a worker leaves, Dask makes a message to each other worker. When 1,000 of 5,000 left, these
+    were four million messages: 1.5 GB, and garbage collections of 2 to 4 s.
+
+    Relies on ``Scheduler.remove_worker``, which sends the operation ``remove-worker`` to one worker
+    after the other, and on ``BatchedSend.send``, which takes several messages.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        #: Address of a worker that has left -> message to each other worker.
+        self._left: dict[str, dict[str, Any]] = {}
+        super().__init__(*args, **kwargs)
+
+    def worker_send(self, worker: str, msg: dict[str, Any]) -> None:
+        """Send a message to a worker; one about a worker that has left is sent a moment later."""
+        if msg.get("op") != _LEFT:
+            super().worker_send(worker, msg)
+            return
+        if not self._left:
+            asyncio.get_running_loop().call_later(COLLECT_S, self._tell_left)
+        self._left.setdefault(msg["worker"], msg)
+
+    def _tell_left(self) -> None:
+        messages = list(self._left.values())
+        self._left.clear()
+        for worker, stream in list(self.stream_comms.items()):
+            # Within a process the receiver gets the same object, and takes it apart.
+            shared = not worker.startswith("inproc://")
+            with suppress(CommClosedError):  # its own end is noticed elsewhere
+                stream.send(*(messages if shared else map(dict, messages)))
 
 
 @seams.relies_on(

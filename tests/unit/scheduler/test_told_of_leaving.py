@@ -1,0 +1,67 @@
+"""Workers are told together of all workers that left in a moment."""
+
+import asyncio
+
+from distributed.comm.core import CommClosedError
+
+from scalable.protocol.dask_seams import connections
+from scalable.protocol.dask_seams.connections import TellingScheduler
+
+
+class Stream:
+    """Stands in for the connection to a worker; it takes messages apart, as a receiver does."""
+
+    def __init__(self, *, closed=False, takes_apart=False):
+        self.closed, self.takes_apart, self.sent = closed, takes_apart, []
+
+    def send(self, *messages):
+        if self.closed:
+            raise CommClosedError
+        messages = list(messages)
+        self.sent.append([dict(message) for message in messages])
+        if self.takes_apart:
+            for message in messages:
+                message.pop("op")
+
+
+def scheduler_of(streams):
+    scheduler = object.__new__(TellingScheduler)
+    scheduler.stream_comms, scheduler._left = streams, {}
+    scheduler.workers = dict.fromkeys(streams)
+    return scheduler
+
+
+def left(worker):
+    return {"op": "remove-worker", "worker": worker, "stimulus_id": f"left-{worker}"}
+
+
+async def send(scheduler, *gone):
+    """Do what Dask does for each worker that has left."""
+    for worker in gone:
+        for other in scheduler.stream_comms:
+            scheduler.worker_send(other, left(worker))
+    await asyncio.sleep(3 * connections.COLLECT_S)
+
+
+def test_each_worker_gets_all_of_them_at_once():
+    streams = {f"tls://{i}": Stream() for i in range(3)}
+    asyncio.run(send(scheduler_of(streams), "a", "b"))
+    assert [stream.sent for stream in streams.values()] == [[[left("a"), left("b")]]] * 3
+
+
+def test_a_closed_connection_and_workers_of_this_process_change_nothing_for_others():
+    streams = {
+        "tls://0": Stream(closed=True),
+        "inproc://1": Stream(takes_apart=True),
+        "inproc://2": Stream(takes_apart=True),
+        "tls://3": Stream(),
+    }
+    asyncio.run(send(scheduler_of(streams), "a"))
+    sent = [stream.sent for stream in streams.values()]
+    assert sent == [[], [[left("a")]], [[left("a")]], [[left("a")]]]
+
+
+def test_other_messages_are_sent_at_once():
+    stream = Stream()
+    scheduler_of({"tls://0": stream}).worker_send("tls://0", {"op": "free-keys", "keys": []})
+    assert stream.sent == [[{"op": "free-keys", "keys": []}]]
