@@ -40,7 +40,8 @@ _LEAST_SHARE = 1 / 2
 _NO_LIMIT = 1 << 60
 _NAME = "scalable-segment"
 _LINK = f"/memfd:{_NAME} "
-_ENTRY = 8
+#: Bytes that pagemap(5) has for each page, and pages of which they are read at once.
+_ENTRY, _PAGES_AT_ONCE = 8, 1 << 16
 # What pagemap(5) says about a page: it is in memory, it is in the swap, it belongs to a file.
 _PRESENT, _SWAPPED, _OF_FILE = 63, 62, 61
 
@@ -198,7 +199,11 @@ def open_part(process: int, part: Part) -> memoryview:
         raise RefusedSegmentError(f"process {process} has no segment like {part}")
     if _has_many():
         return _copy(segment, part)
-    return segment.view()[part.start : part.start + part.length]
+    try:
+        return segment.view()[part.start : part.start + part.length]
+    except OSError as error:  # a limit on addresses or on memory that is promised
+        logger.debug("%s is copied instead of mapped: %s", part, error)
+        return _copy(segment, part)
 
 
 def _open(path: Path) -> Segment:
@@ -266,24 +271,27 @@ def _is_as_mapped(address: int, size: int) -> bool:
 
     A page that was written to is the process's own: it belongs to no file any more.
     """
-    first = address // mmap.PAGESIZE
-    pages = (address + size - 1) // mmap.PAGESIZE - first + 1
+    first, end = address // mmap.PAGESIZE, -(-(address + size) // mmap.PAGESIZE)
     try:
         with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-            found = os.pread(pagemap.fileno(), pages * _ENTRY, first * _ENTRY)
+            for begin in range(first, end, _PAGES_AT_ONCE):
+                pages = min(_PAGES_AT_ONCE, end - begin)
+                found = os.pread(pagemap.fileno(), pages * _ENTRY, begin * _ENTRY)
+                if len(found) < pages * _ENTRY or _has_own(found):
+                    return False
     except OSError:
         return False
-    if len(found) < pages * _ENTRY:
-        return False
-    # All entries are one large number: a loop over 2**18 pages for each GiB would take longer.
-    entries = int.from_bytes(found, sys.byteorder)
+    return True
+
+
+def _has_own(pagemap: bytes) -> bool:
+    """Return whether pages are the process's own, given their entries."""
+    # All entries are one large number: a loop over 2**18 of them for each GiB would take longer.
+    entries = int.from_bytes(pagemap, sys.byteorder)
     used = entries | entries << (_PRESENT - _SWAPPED)
     own = used & ~(entries << (_PRESENT - _OF_FILE))
-    return not own & int.from_bytes(_highest_bits(pages), sys.byteorder)
-
-
-def _highest_bits(pages: int) -> bytes:
-    return (1 << _PRESENT).to_bytes(_ENTRY, sys.byteorder) * pages
+    mark = (1 << _PRESENT).to_bytes(_ENTRY, sys.byteorder) * (len(pagemap) // _ENTRY)
+    return bool(own & int.from_bytes(mark, sys.byteorder))
 
 
 # Who can share ------------------------------------------------------------------------------------

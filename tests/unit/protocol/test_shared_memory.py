@@ -114,6 +114,25 @@ def test_what_was_written_into_a_view_is_what_others_get(place):
     assert bytes(opened(found, start)) != bytes(DATA)
 
 
+def test_pages_are_looked_at_in_parts(monkeypatch):
+    monkeypatch.setattr(shared_memory, "_PAGES_AT_ONCE", 1)
+    view = opened(write_segment(DATA))
+    view[0], view[-1]  # noqa: B018 - so that two pages are in memory
+    assert is_shared(view)
+    view[-1] ^= 1
+    assert not is_shared(view)
+
+
+def test_what_cannot_be_mapped_is_copied(monkeypatch):
+    def refused(_):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(shared_memory, "_map", refused)
+    view = opened(write_segment(DATA), 3, 1000)
+    assert view == DATA[3:1003]
+    assert not is_shared(view)
+
+
 def test_a_view_is_copied_where_the_system_does_not_tell_its_pages(monkeypatch):
     view = opened(write_segment(DATA))
 
