@@ -14,6 +14,8 @@ TELEMETRY = "SCALABLE_TELEMETRY"
 RUNS_DIR = "SCALABLE_RUNS_DIR"
 #: Whether the records of failed calls contain the arguments of the calls.
 RECORD_ARGUMENTS = "SCALABLE_RECORD_ARGUMENTS"
+#: Whether processes of one machine share large data in memory.
+SHARED_MEMORY = "SCALABLE_SHARED_MEMORY"
 #: Set by ``scalable run`` for the workflow's process: the target, before the script's own.
 RUN_TARGET = "SCALABLE_RUN_TARGET"
 #: Set by ``scalable run``: a file with the plan that sessions on the manifest start.
@@ -54,6 +56,14 @@ def records_arguments() -> bool:
     Then the records of failed calls do not contain the arguments of the calls.
     """
     return os.environ.get(RECORD_ARGUMENTS, "").strip().lower() not in _OFF
+
+
+def shares_memory() -> bool:
+    """Return False if SCALABLE_SHARED_MEMORY is 0, false, no or off.
+
+    Then processes of one machine send each other large data through sockets.
+    """
+    return os.environ.get(SHARED_MEMORY, "").strip().lower() not in _OFF
 
 
 def runs_dir() -> Path:

@@ -30,6 +30,7 @@ from scalable.protocol.dask_seams.client import (
     seams,
     waits_for_ended,
 )
+from scalable.protocol.dask_seams.shared_frames import share_memory
 from scalable.protocol.handlers import Handler
 from scalable.protocol.lending import Lender, in_call, slot_lent, take_lent_slot_back, wait_in_call
 from scalable.protocol.operations import BUNDLES, VERSIONS
@@ -63,6 +64,7 @@ class BundleClient(CarryingClient):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()
         leave_out_our_frames()
+        share_memory()
         self._line = SchedulerLine(self, self.code)
         self._news = News(self, lambda: self._line.lender is not None, self._end_all)
         #: Whether the scheduler can interrupt running calls; None until the scheduler was asked.

@@ -23,6 +23,7 @@ from scalable.protocol.dask_seams.nodes import seams as carrying_seams
 from scalable.protocol.dask_seams.priorities import ordering
 from scalable.protocol.dask_seams.reruns import RetryingScheduler
 from scalable.protocol.dask_seams.scheduler import offer_on_streams, seams, tag_placement
+from scalable.protocol.dask_seams.shared_frames import share_memory
 from scalable.protocol.dask_seams.stealing import extensions, pool_stealing
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
@@ -111,6 +112,7 @@ class PoolScheduler(
         greeting_seams.check()
         connecting_seams.check()
         read_frames_without_collection()
+        share_memory()
         compare_distinct_versions()
         stealing = pool_stealing()
         if stealing is None:

@@ -8,13 +8,16 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from distributed import Client, Worker
+from distributed import Client
 from distributed.metrics import context_meter
 from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent
 
 from scalable.caching.hearing import heard_by
 from scalable.protocol.code import located
 from scalable.protocol.dask_seams.arguments import seams as argument_seams
+from scalable.protocol.dask_seams.shared_frames import share_memory
+from scalable.protocol.dask_seams.shared_results import SharingWorker
+from scalable.protocol.dask_seams.shared_results import seams as result_seams
 from scalable.protocol.dask_seams.worker import (
     change_priorities,
     close_with_worker,
@@ -41,7 +44,7 @@ from scalable.worker.shown_calls import shown_call
 from scalable.worker.slots import SlotLender
 
 
-class PoolWorker(GuardedHttp, PrivateNode, Worker):
+class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
     """A worker of a pool, which measures the CPU seconds of the thread of each call.
 
     Parameters
@@ -54,7 +57,9 @@ class PoolWorker(GuardedHttp, PrivateNode, Worker):
 
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
         argument_seams.check()
+        result_seams.check()
         read_frames_without_collection()
+        share_memory()
         super().__init__(*args, **kwargs)
         self.code_of_calls = CodeOfCalls(self)
         self.slot_lender = SlotLender(self, self._used_memory)

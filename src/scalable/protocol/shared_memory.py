@@ -1,0 +1,393 @@
+"""Memory that processes of one machine share, so that large data is not sent between them.
+
+A *segment* is an anonymous file in memory (memfd), written once and then sealed: nobody can change
+or shorten it. No directory holds it, and the system frees it with its last holder, whichever
+process is killed. Another process of the same user opens it as ``/proc/PID/fd/NUMBER``.
+
+Processes map a segment copy on write: what one of them writes into its view is its own.
+
+Not in here: connections. They say who may open what (``dask_seams/shared_frames.py``).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import logging
+import mmap
+import os
+import resource
+import secrets
+import stat
+import sys
+import weakref
+from functools import cache
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scalable.liveness import identify_process
+
+logger = logging.getLogger("scalable.protocol")
+
+#: Smallest size in bytes of a buffer that is shared instead of sent.
+LEAST = 1 << 20
+#: Share of the descriptors a process may have that are given to segments; each takes two.
+_DESCRIPTOR_SHARE = 1 / 8
+#: Share of a segment that a part must have to be lent; a smaller one would keep the rest in memory.
+_LEAST_SHARE = 1 / 2
+#: A limit of a control group that is none, in the older version of control groups.
+_NO_LIMIT = 1 << 60
+_NAME = "scalable-segment"
+_LINK = f"/memfd:{_NAME} "
+#: Bytes that pagemap(5) has for each page, and pages of which they are read at once.
+_ENTRY, _PAGES_AT_ONCE = 8, 1 << 16
+# What pagemap(5) says about a page: it is in memory, it is in the swap, it belongs to a file.
+_PRESENT, _SWAPPED, _OF_FILE = 63, 62, 61
+
+
+class RefusedSegmentError(OSError):
+    """Error about a segment that is not what another process says that it is."""
+
+
+class Part(NamedTuple):
+    """A range of bytes of a segment, as one process tells it to another.
+
+    Attributes
+    ----------
+    descriptor
+        Number of the segment's descriptor in the process that tells.
+    inode
+        Number of the file, which another file under that descriptor would not have.
+    size
+        Size of the segment in bytes.
+    start, length
+        Range in bytes.
+    """
+
+    descriptor: int
+    inode: int
+    size: int
+    start: int
+    length: int
+
+
+class Segment:
+    """An open segment; the process lets go of it when the object, and all views of it, are gone.
+
+    Parameters
+    ----------
+    descriptor
+        Descriptor of the file, which the object closes.
+    """
+
+    __slots__ = ("__weakref__", "descriptor")
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        weakref.finalize(self, os.close, descriptor).atexit = False
+        _segments.add(self)
+
+    def part(self, start: int, length: int) -> Part:
+        """Return what another process must know to open a range of bytes."""
+        status = os.fstat(self.descriptor)
+        return Part(self.descriptor, status.st_ino, status.st_size, start, length)
+
+    def view(self) -> memoryview:
+        """Return the bytes, copy on write."""
+        mapped = _map(self.descriptor)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+        number = next(_numbers)
+        _mapped[number] = (weakref.ref(mapped), address, self)
+        weakref.finalize(mapped, _mapped.pop, number, None).atexit = False
+        return memoryview(mapped)
+
+
+#: Number of each mapping -> the mapping, its address, and the segment, which lives as long.
+_mapped: dict[int, tuple[weakref.ref[mmap.mmap], int, Segment]] = {}
+_numbers = count()
+_segments: weakref.WeakSet[Segment] = weakref.WeakSet()
+
+
+def _map(descriptor: int) -> mmap.mmap:
+    size = os.fstat(descriptor).st_size
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY, trackfd=False)
+    return mmap.mmap(descriptor, size, access=mmap.ACCESS_COPY)
+
+
+def is_possible() -> bool:
+    """Return whether the system has what segments need."""
+    return hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
+
+
+def _seals() -> int:
+    return fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+
+
+def write_segment(data: memoryview) -> Segment:
+    """Copy bytes into a new segment.
+
+    Raises
+    ------
+    OSError
+        If the system gives no memory or no descriptor.
+    """
+    segment = Segment(os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
+    done = 0
+    while done < data.nbytes:
+        done += os.write(segment.descriptor, data[done:])
+    os.fchmod(segment.descriptor, 0o600)
+    fcntl.fcntl(segment.descriptor, fcntl.F_ADD_SEALS, _seals())
+    return segment
+
+
+def shared(data: memoryview) -> tuple[Segment, int] | None:
+    """Return a segment that holds bytes, and their start in it.
+
+    Bytes that are in a segment already are not copied.
+
+    Parameters
+    ----------
+    data
+        One-dimensional, of unsigned bytes.
+
+    Returns
+    -------
+    tuple or None
+        None if this process cannot share the bytes now.
+    """
+    known = _segment_around(data)
+    if known is not None:
+        return known
+    if _has_many():
+        return None
+    try:
+        return write_segment(data), 0
+    except OSError as error:
+        logger.debug("%d bytes are sent instead of shared: %s", data.nbytes, error)
+        return None
+
+
+def is_shared(data: memoryview) -> bool:
+    """Return whether bytes are in a segment, unchanged."""
+    return _segment_around(data) is not None
+
+
+def open_part(process: int, part: Part) -> memoryview:
+    """Return bytes that another process shares, copy on write.
+
+    Parameters
+    ----------
+    process
+        Process id of the other process.
+    part
+        The bytes, as that process tells them.
+
+    Raises
+    ------
+    RefusedSegmentError
+        If there is something else than the segment that the part describes.
+    OSError
+        If the segment cannot be opened, or is gone.
+    """
+    if not all(type(number) is int and number >= 0 for number in (process, *part)):
+        raise RefusedSegmentError(f"{part} does not describe a segment")
+    segment = _open(Path(f"/proc/{process}/fd/{part.descriptor}"))
+    held = segment.part(part.start, part.length)._replace(descriptor=part.descriptor)
+    if held != part or part.start + part.length > part.size:
+        raise RefusedSegmentError(f"process {process} has no segment like {part}")
+    if _has_many():
+        return _copy(segment, part)
+    try:
+        return segment.view()[part.start : part.start + part.length]
+    except OSError as error:  # a limit on addresses or on memory that is promised
+        logger.debug("%s is copied instead of mapped: %s", part, error)
+        return _copy(segment, part)
+
+
+def _open(path: Path) -> Segment:
+    """Open a segment of another process; nothing else of that process is opened."""
+    if not str(path.readlink()).startswith(_LINK):
+        raise RefusedSegmentError(f"{path} is not a segment")
+    segment = Segment(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
+    status = os.fstat(segment.descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
+        raise RefusedSegmentError(f"{path} is not a segment of this user")
+    if fcntl.fcntl(segment.descriptor, fcntl.F_GET_SEALS) & _seals() != _seals():
+        raise RefusedSegmentError(f"{path} can still be changed")
+    return segment
+
+
+def _copy(segment: Segment, part: Part) -> memoryview:
+    data = memoryview(bytearray(part.length))
+    done = 0
+    while done < part.length:
+        done += os.preadv(segment.descriptor, [data[done:]], part.start + done)
+    return data
+
+
+def _has_many() -> bool:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limit != resource.RLIM_INFINITY and len(_segments) > limit * _DESCRIPTOR_SHARE
+
+
+# Bytes that are in a segment ----------------------------------------------------------------------
+
+
+def _segment_around(data: memoryview) -> tuple[Segment, int] | None:
+    """Return the segment that bytes of this process are in, and their start in it.
+
+    Bytes that were written to after they were mapped are in none.
+    """
+    if not _mapped:
+        return None
+    address = _address_of(data)
+    if address is None:
+        return None
+    for ref, begin, segment in list(_mapped.values()):
+        mapped = ref()  # while it is held, no other memory can have its addresses
+        if mapped is None or not begin <= address < begin + len(mapped):
+            continue
+        enough = data.nbytes >= len(mapped) * _LEAST_SHARE
+        return (
+            (segment, address - begin) if enough and _is_as_mapped(address, data.nbytes) else None
+        )
+    return None
+
+
+def _address_of(data: memoryview) -> int | None:
+    try:
+        return ctypes.addressof(ctypes.c_char.from_buffer(data))
+    except TypeError:  # it is read-only
+        numpy = sys.modules.get("numpy")
+        if numpy is None:
+            return None
+        return int(numpy.frombuffer(data, "u1").__array_interface__["data"][0])
+
+
+def _is_as_mapped(address: int, size: int) -> bool:
+    """Return whether no page of a view has been written to; see pagemap(5) of Linux.
+
+    A page that was written to is the process's own: it belongs to no file any more.
+    """
+    first, end = address // mmap.PAGESIZE, -(-(address + size) // mmap.PAGESIZE)
+    try:
+        with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
+            for begin in range(first, end, _PAGES_AT_ONCE):
+                pages = min(_PAGES_AT_ONCE, end - begin)
+                found = os.pread(pagemap.fileno(), pages * _ENTRY, begin * _ENTRY)
+                if len(found) < pages * _ENTRY or _has_own(found):
+                    return False
+    except OSError:
+        return False
+    return True
+
+
+def _has_own(pagemap: bytes) -> bool:
+    """Return whether pages are the process's own, given their entries."""
+    # All entries are one large number: a loop over 2**18 of them for each GiB would take longer.
+    entries = int.from_bytes(pagemap, sys.byteorder)
+    used = entries | entries << (_PRESENT - _SWAPPED)
+    own = used & ~(entries << (_PRESENT - _OF_FILE))
+    mark = (1 << _PRESENT).to_bytes(_ENTRY, sys.byteorder) * (len(pagemap) // _ENTRY)
+    return bool(own & int.from_bytes(mark, sys.byteorder))
+
+
+# Who can share ------------------------------------------------------------------------------------
+
+
+def introduction() -> dict[str, Any]:
+    """Return what another process must know to find out whether it can open segments of this one.
+
+    Raises
+    ------
+    OSError
+        If this process can have no segments.
+    """
+    return _introduction(os.getpid())
+
+
+@cache
+def _introduction(process: int) -> dict[str, Any]:
+    word = secrets.token_bytes(16)
+    segment = write_segment(memoryview(word))
+    _words[process] = segment  # as long as the process lives
+    found = identify_process()
+    return {
+        "process": process,
+        "system": [found["boot_id"], found["pid_namespace"], os.geteuid(), _memory_domain()],
+        "word": word,
+        "part": list(segment.part(0, len(word))),
+    }
+
+
+_words: dict[int, Segment] = {}
+
+
+def process_of(told: Any) -> int | None:
+    """Return the id of a process whose segments this process can open; None if it cannot.
+
+    Two processes share memory if they run on one machine, for one user, in one space of process
+    ids and under one memory limit, and if this one can read a word that the other has in a segment.
+
+    Parameters
+    ----------
+    told
+        The other process's :func:`introduction`.
+    """
+    try:
+        own = introduction()
+        process, part = told["process"], Part(*told["part"])
+        if list(told["system"]) != own["system"] or None in own["system"]:
+            return None
+        if bytes(open_part(process, part)) != told["word"]:
+            return None
+    except (OSError, TypeError, KeyError, ValueError) as error:
+        logger.debug("no memory is shared with %.200r: %r", told, error)
+        return None
+    return int(process)
+
+
+def _memory_domain() -> str:
+    try:
+        groups = Path("/proc/self/cgroup").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+    return limiting_group(groups, Path("/sys/fs/cgroup"))
+
+
+def limiting_group(groups: str, root: Path) -> str:
+    """Return the control group whose memory limit holds for a process; "" if none holds.
+
+    The pages of a segment count for the process that writes them: under a limit of its own it could
+    be killed for data that only others still use.
+
+    Parameters
+    ----------
+    groups
+        Control groups of the process, see cgroups(7).
+    root
+        Directory of all control groups.
+    """
+    for line in groups.splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        top = root / "memory" if controllers else root
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        group = top / path.lstrip("/")
+        for each in (group, *group.parents):
+            if _is_limit(each / name):
+                return str(each)
+            if each == top:
+                break
+    return ""
+
+
+def _is_limit(file: Path) -> bool:
+    try:
+        written = file.read_text(encoding="ascii").strip()
+    except OSError:
+        return False
+    return written != "max" and int(written) < _NO_LIMIT
