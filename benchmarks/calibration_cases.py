@@ -44,7 +44,7 @@ from scalable.simulation.workloads import (
 )
 from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.telemetry import CallRecord, EarlierRun
-from scalable.telemetry.history import Span
+from scalable.telemetry.earlier_run import Span
 
 KINDS = ("subset", "rest", "again")
 

@@ -1,80 +1,97 @@
-"""The HTML report of a large run: seconds to make it, its size, and seconds to open it.
+"""Records of large runs: what writing and reading them takes, and the HTML report.
 
-    python benchmarks/report.py [--calls 100000] [--workers 200] [--chromium /usr/bin/chromium]
+    python benchmarks/report.py [--calls 1000000] [--workers 200] [--runs 20]
+                                [--chromium /usr/bin/chromium] [--keep DIRECTORY]
 
-The record is made up: calls of five task names on two pools. Opening is measured in Chromium with
-playwright, from the navigation until the page is drawn; without playwright it is left out.
+The real recorder writes the records of made-up calls (``made_records.py``): by ``submit``, by
+executors, and by executors that record each call. Each reader is a process of its own, whose CPU
+time and peak memory count. The next plan is made after one such run, and after several with a
+tenth of the calls each. Opening the report is measured in Chromium with playwright, from the
+navigation until the page is drawn; without playwright it is left out. The default takes about
+five minutes on an idle machine.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import random
+import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
-BARS = {"made, s": 10.0, "size, MB": 5.0, "opened, s": 2.0}
-START = 1_767_225_600.0
+from made_records import KINDS, TAGS, Written, write_record
+
+#: Bars of the summary of a record: CPU seconds per million rows, and MB of peak memory.
+SUMMARY_S, SUMMARY_MB = 10.0, 500.0
+#: Seconds in which the measurements of earlier runs are read, and a plan knows them.
+HISTORY_S = 1.0
+#: Milliseconds for which a turn of the recorder may hold the scheduler's event loop.
+HELD_MS = 50.0
+#: Seconds and MB of the report of 100,000 calls, and seconds in which a browser opens a report.
+MADE_S, SIZE_MB, OPENED_S = 10.0, 5.0, 2.0
+MANIFEST = """\
+version: 1
+project: {{name: large}}
+targets: {{here: {{provider: local}}}}
+components: {{model: {{cpus: 1}}, post: {{cpus: 1}}}}
+tasks: {{{tasks}}}
+"""
+#: Runs a command and tells its seconds, CPU seconds and kilobytes. A process begins with the peak
+#: memory of the one that started it, which therefore is a small one.
+USAGE = """
+import resource, subprocess, sys, time
+began = time.perf_counter()
+subprocess.run(sys.argv[1:], check=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print()
+print(time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss)
+"""
+CLI = "import sys; from scalable.cli.main import main; sys.exit(main())"
+#: What a reader does -> its program, whose arguments are the directories of runs and of the run.
+PROGRAMS = {
+    "end of the run: summary and measurements": (
+        "import sys; from scalable.telemetry import RunDirectory; "
+        "RunDirectory.open(sys.argv[2]).close('completed')"
+    ),
+}
+HISTORY = """
+import sys, time
+from pathlib import Path
+from scalable.forecasting import gather
+from scalable.session.request import Request
+spec = Request.read(Path(sys.argv[1]), None).spec
+began = time.perf_counter()
+known = gather(spec, runs_dir=Path(sys.argv[2]))
+print(time.perf_counter() - began)
+print(sum(known.calls.values()))
+"""
 
 
-def write_run(directory: Path, calls: int, workers: int) -> Path:
-    """Write the record of a run that has ended; return its directory."""
-    chance = random.Random(1)
-    run = directory / "run-20260101T000000Z-large-0a1b2c3d"
-    run.mkdir(parents=True)
-    free = [START + chance.random() for _ in range(workers)]
-    rows, tags = [], ("model", "post")
-    for number in range(calls):
-        worker = number % workers
-        tag = tags[worker % 2]
-        name = f"{tag}-{chance.randrange(3)}"
-        length = chance.lognormvariate(0.0, 1.0)
-        begin = free[worker]
-        free[worker] = end = begin + length + 0.01
-        head = {"task_id": f"{name}-{number:x}", "task_name": name, "tag": tag}
-        rows.append({**head, "worker": None, "state": "submitted", "timestamp": START})
-        where = f"{tag}-{worker}"
-        rows.append({**head, "worker": where, "state": "running", "timestamp": begin})
-        failed = chance.random() < 0.01
-        rows.append(
-            {**head, "worker": where, "state": "failed" if failed else "succeeded"}
-            | {"timestamp": end, "queued_s": begin - START, "duration_s": length}
-            | {"transfer_s": 0.0, "cpu_s": length, "peak_memory": chance.randrange(10**8, 10**9)}
-            | {"nbytes": 100, "input_bytes": 0}
-        )
-    present = [
-        {"event": event, "worker": f"{tags[w % 2]}-{w}", "tag": tags[w % 2], "timestamp": moment}
-        for w in range(workers)
-        for event, moment in (("started", START), ("removed", max(free)))
-    ]
-    streams = {
-        "tasks": rows,
-        "workers": present,
-        "scaling": [
-            {"timestamp": START + 10 * n, "tag": "model", "action": "scale-up", "from": n}
-            | {"to": n + 1, "source": "adaptive", "reason": "calls wait"}
-            for n in range(500)
-        ],
-        "failures": [
-            {"failure_class": "ValueError", "message": f"bad value {n}", "timestamp": START}
-            | {"details": {"traceback": 'File "w.py", line 3, in f\nValueError'}}
-            for n in range(calls // 100)
-        ],
-    }
-    for name, content in streams.items():
-        lines = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in content)
-        (run / f"{name}.jsonl").write_text(lines)
-    (run / "run.json").write_text(
-        json.dumps(
-            {"run_id": run.name, "project": "large", "target": "local", "status": "completed"}
-            | {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T02:00:00+00:00"}
-        )
-    )
-    return run
+@dataclass(frozen=True)
+class Took:
+    """Measures of one process: seconds, CPU seconds, and peak memory in MB; and its output."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+    output: str
+
+
+def took(*arguments: str, **environ: str) -> Took:
+    """Run Python with arguments, and return what that took."""
+    shown = subprocess.run(
+        [sys.executable, "-c", USAGE, sys.executable, *arguments],
+        check=True, capture_output=True, text=True, env={**os.environ, **environ},
+    )  # fmt: skip
+    *output, used = shown.stdout.splitlines()
+    wall, cpu, peak = map(float, used.split())
+    return Took(wall, cpu, peak / 1e3, "\n".join(output))
 
 
 def opened_s(page: Path, chromium: str) -> float | None:
@@ -99,33 +116,132 @@ def opened_s(page: Path, chromium: str) -> float | None:
     return seconds
 
 
+class Bench:
+    """Measurements as rows of Markdown tables, and bars.
+
+    Parameters
+    ----------
+    place
+        Directory for the runs.
+    workers
+        Number of workers of a run.
+    chromium
+        Path of a browser.
+    """
+
+    def __init__(self, place: Path, workers: int, chromium: str) -> None:
+        self.place, self.workers, self.chromium = place, workers, chromium
+        self.bars: list[str] = []
+
+    def bar(self, value: float, most: float, words: str) -> None:
+        """Note whether a value is within its bar."""
+        verdict = "met" if value <= most else "MISSED"
+        self.bars.append(f"- {verdict}: {words} (bar {most:g})")
+
+    def written(self, kind: str, calls: int) -> tuple[Written, str]:
+        """Write a run, and return it with its row in a table."""
+        run = write_record(self.place / str(KINDS.index(kind)), calls, kind, workers=self.workers)
+        held = 1e3 * run.longest_turn_s
+        self.bar(held, HELD_MS, f"the recorder holds the loop for {held:.0f} ms, {kind}")
+        cells = (
+            f"{calls:,} | {run.rows:,} | {run.nbytes / 1e6:,.0f} | {1e6 * run.cpu_s / calls:.2f}"
+        )
+        return run, f"| {kind} | {cells} | {held:.1f} |"
+
+    def read(self, kind: str, run: Written, calls: int) -> Iterator[str]:
+        """Yield rows about the readers of a run."""
+        runs = str(run.run.parent)
+        programs = {name: ["-c", program, runs, str(run.run)] for name, program in PROGRAMS.items()}
+        page = self.place / "report.html"
+        for options in (["report"], ["report", "--failed"], ["runs"]):
+            programs[f"`scalable {' '.join(options)}`"] = ["-c", CLI, *options, "--runs-dir", runs]
+        to_page = ["report", "--format", "html", "--runs-dir", runs, "--output", str(page)]
+        programs["`scalable report --format html`"] = ["-c", CLI, *to_page]
+        for name, arguments in programs.items():
+            found = took(*arguments)
+            yield _row(name, kind, found)
+            if name == "`scalable report`":
+                each_s = found.cpu_s * 1e6 / max(run.rows, 1e6)
+                words = f"{calls:,} {kind}, {run.rows:,} rows: the summary takes"
+                self.bar(each_s, SUMMARY_S, f"{words} {each_s:.1f} CPU s per million rows")
+                self.bar(found.peak_mb, SUMMARY_MB, f"{words} {found.peak_mb:.0f} MB")
+            elif "html" in name:
+                size = page.stat().st_size / 1e6
+                yield f"| its size: {size:.2f} MB | {kind} | | | |"
+                self.bar(size, SIZE_MB, f"the report of {calls:,} calls has {size:.2f} MB, {kind}")
+                most = MADE_S * max(1.0, calls / 1e5)
+                made = f"the report of {calls:,} calls takes {found.cpu_s:.1f} CPU s, {kind}"
+                self.bar(found.cpu_s, most, made)
+                if (opening := opened_s(page, self.chromium)) is not None:
+                    self.bar(opening, OPENED_S, f"it opens in {opening:.1f} s")
+
+    def planned(self, kind: str, runs: Path, words: str) -> Iterator[str]:
+        """Yield rows about the next plan after runs."""
+        manifest = runs / "scalable.yaml"
+        names = [f"{tag}-{number}" for tag in TAGS for number in range(3)]
+        tasks = ", ".join(f"{name}: {{component: {name.split('-')[0]}}}" for name in names)
+        manifest.write_text(MANIFEST.format(tasks=tasks))
+        found = took("-c", HISTORY, str(manifest), str(runs))
+        seconds, calls = found.output.split()
+        told = (
+            f"history {words}, {float(seconds):.2f} s without imports, {int(calls):,} calls known"
+        )
+        yield _row(told, kind, found)
+        self.bar(float(seconds), HISTORY_S, f"history {words} in {float(seconds):.2f} s, {kind}")
+        plan = ["-c", CLI, "plan", str(manifest)]
+        yield _row(f"`scalable plan` {words}", kind, took(*plan, SCALABLE_RUNS_DIR=str(runs)))
+
+    def several(self, kind: str, calls: int, count: int) -> Iterator[str]:
+        """Yield rows about the next plan after several runs that have ended in order."""
+        runs = self.place / f"several-{KINDS.index(kind)}"
+        run = write_record(runs, calls, kind, workers=self.workers).run
+        took("-c", PROGRAMS["end of the run: summary and measurements"], str(runs), str(run))
+        for number in range(1, count):
+            other = runs / f"{run.name[:-4]}{number:04x}"
+            shutil.copytree(run, other, copy_function=os.link)
+        yield from self.planned(kind, runs, f"after {count} runs of {calls:,}")
+
+
+def _row(name: str, kind: str, found: Took) -> str:
+    return f"| {name} | {kind} | {found.wall_s:.1f} | {found.cpu_s:.1f} | {found.peak_mb:.0f} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--calls", type=int, default=1_000_000)
     parser.add_argument("--workers", type=int, default=200)
+    parser.add_argument("--runs", type=int, default=20, help="number of smaller runs, 0 for none")
+    parser.add_argument("--kinds", type=int, nargs="+", default=range(len(KINDS)))
     parser.add_argument("--chromium", default="/usr/bin/chromium")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as directory:
-        run = write_run(Path(directory) / "runs", options.calls, options.workers)
-        page = Path(directory) / "report.html"
-        program = "import sys; from scalable.cli.main import main; sys.exit(main())"
-        command = [sys.executable, "-c", program, "report", "--format", "html"]
-        command += ["--runs-dir", str(run.parent), "--output", str(page)]
-        usage = "import resource, sys, subprocess; subprocess.run(sys.argv[1:], check=True); "
-        usage += "used = resource.getrusage(resource.RUSAGE_CHILDREN); "
-        usage += "print(used.ru_utime + used.ru_stime, used.ru_maxrss * 1024)"
-        began = time.perf_counter()
-        shown = subprocess.run(
-            [sys.executable, "-c", usage, *command], check=True, capture_output=True, text=True
-        )
-        wall = time.perf_counter() - began
-        cpu, memory = (float(word) for word in shown.stdout.split()[-2:])
-        found = {"made, s": wall, "size, MB": page.stat().st_size / 1e6}
-        if (opening := opened_s(page, options.chromium)) is not None:
-            found["opened, s"] = opening
-    for name, value in found.items():
-        print(f"{name}: {value:.2f} (bar {BARS[name]:g})")
-    print(f"made, CPU-s: {cpu:.2f}; memory, MB: {memory / 1e6:.0f}")
+    parser.add_argument("--keep", type=Path, help="directory in which the runs stay")
+    asked = parser.parse_args()
+    place = asked.keep or Path(tempfile.mkdtemp())
+    try:
+        bench = Bench(place, asked.workers, asked.chromium)
+        measure(bench, [KINDS[kind] for kind in asked.kinds], asked.calls, asked.runs)
+        print("", *bench.bars, sep="\n")
+    finally:
+        if asked.keep is None:
+            shutil.rmtree(place)
+
+
+def measure(bench: Bench, kinds: Sequence[str], calls: int, runs: int) -> None:
+    """Print the tables."""
+    print("| record | calls | rows | MB | recorder, CPU µs a call | longest turn ms |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    written: Mapping[str, Written] = {}
+    for kind in kinds:
+        run, row = bench.written(kind, calls)
+        written = {**written, kind: run}
+        print(row, flush=True)
+    print("\n| reader | record | s | CPU s | peak MB |\n| --- | --- | --- | --- | --- |")
+    for kind, run in written.items():
+        planned = bench.planned(kind, run.run.parent, f"after a run of {calls:,}")
+        for row in chain(bench.read(kind, run, calls), planned):
+            print(row, flush=True)
+    if runs:
+        for row in bench.several(kinds[0], max(1, calls // 10), runs):
+            print(row, flush=True)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean, median, pvariance
+from statistics import fmean, median
 
 from scalable import settings
 from scalable.places import Place, PlacedCalls, lengths_of, moved_runs
@@ -21,7 +21,14 @@ from scalable.planning.transfer import Task, Transfer, learned_error
 from scalable.planning.variation import RunLevel, RunSpread
 from scalable.protocol.machine_kind import machine_kind
 from scalable.providers.registry import provider_traits
-from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel, size_bucket
+from scalable.scaling.task_model import (
+    KEPT_SAMPLES,
+    Expectation,
+    Kind,
+    Sample,
+    TaskModel,
+    size_bucket,
+)
 from scalable.spec import CostEstimate, DeploymentSpec, Forecast, Rate, ScalePlan, TaskSpec
 from scalable.telemetry import EarlierRun, read_history
 
@@ -59,14 +66,19 @@ def _model(
 
 
 def _samples(calls: PlacedCalls, moved: Mapping[Task, tuple[Place, Transfer]]) -> Iterator[Sample]:
-    # The model keeps the samples that it gets last.
-    for place, call in reversed(calls.placed):
+    """Return the latest samples of each kind, as many as a model keeps, the oldest first."""
+    numbers: Counter[Kind] = Counter()
+    latest: list[Sample] = []
+    for place, call in calls.placed:
         source, transfer = moved.get((call.tag, call.task), (None, Transfer()))
         if place is not None and place != source:
             continue
-        factor = 1.0 if place is None else transfer.factor
         kind = Kind(call.tag, call.task, size_bucket(call.input_bytes))
-        yield Sample(kind, factor * call.duration_s, call.memory)
+        numbers[kind] += 1
+        if numbers[kind] <= KEPT_SAMPLES:
+            factor = 1.0 if place is None else transfer.factor
+            latest.append(Sample(kind, factor * call.duration_s, call.memory))
+    return reversed(latest)
 
 
 def _forecasts(
@@ -345,7 +357,10 @@ def _levels(runs: Iterable[EarlierRun]) -> list[RunLevel]:
         if sum(kind in lengths for lengths in by_run) > 1
     }
     mean = {kind: fmean(lengths) for kind, lengths in everywhere.items()}
-    variance = {kind: pvariance(lengths, mean[kind]) for kind, lengths in everywhere.items()}
+    variance = {
+        kind: fmean((length - mean[kind]) ** 2 for length in lengths)
+        for kind, lengths in everywhere.items()
+    }
     levels = []
     for lengths in by_run:
         compared = [kind for kind in lengths if mean.get(kind, 0.0) > 0]

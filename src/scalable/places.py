@@ -50,12 +50,16 @@ class Here:
 
         Older records do not tell the kind of machine. Their calls count as made on this one.
         """
-        known = not self.machines or call.machine in ("", *self.machines)
-        return known and self.is_target_of(run)
+        return self.is_target_of(run) and self._has_machine(call.machine)
+
+    def _has_machine(self, kind: str) -> bool:
+        return not kind or not self.machines or kind in self.machines
 
     def calls_of(self, run: EarlierRun) -> tuple[CallRecord, ...]:
         """Return the calls of a run that were made here."""
-        return tuple(call for call in run.calls if self.has(run, call))
+        if not self.is_target_of(run):
+            return ()
+        return tuple(call for call in run.calls if self._has_machine(call.machine))
 
     def is_place_of(self, run: EarlierRun) -> bool:
         """Return whether at least half of a run's calls were made here."""

@@ -173,6 +173,7 @@ def test_a_run_has_all_its_files(manifest):
     assert names >= {
         "manifest.yaml", "plan.json", "manifest.lock", "run.json", "tasks.jsonl", "workers.jsonl",
         "resources.jsonl", "failures.jsonl", "scaling.jsonl", "artifacts.jsonl", "summary.json",
+        "measurements.json",
     }  # fmt: skip
     (artifact,) = rows(session, "artifacts")
     assert (artifact["name"], artifact["kind"], artifact["bytes"]) == ("table.csv", "table", 4)

@@ -8,7 +8,7 @@ from scalable.forecasting import gather, knowledge_of, quoted_prices, with_histo
 from scalable.planning import PastPrediction, PlanRequest, make_plan
 from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, Price, Rate, TaskSpec
 from scalable.telemetry import CallRecord, EarlierRun, RunDirectory
-from scalable.telemetry.history import Span
+from scalable.telemetry.earlier_run import Span
 
 
 def spec(*tasks, **fields):

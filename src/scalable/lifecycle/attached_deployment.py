@@ -16,7 +16,7 @@ from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.spec import ScalePlan
 from scalable.telemetry import RunDirectory
-from scalable.telemetry.streams import read_rows, stream_path
+from scalable.telemetry.streams import StoredRows, stream_path
 
 logger = logging.getLogger("scalable.lifecycle")
 
@@ -84,8 +84,7 @@ class AttachedDeployment:
         self.directory.fetch_run()
         if self._run_path is None or not self._run_path.is_dir():
             return list(self._asked)
-        rows, _ = read_rows(stream_path(self._run_path, "scaling"))
-        return rows
+        return list(StoredRows(stream_path(self._run_path, "scaling")))
 
     @property
     def wanted(self) -> dict[str, int]:

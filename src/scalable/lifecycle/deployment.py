@@ -22,7 +22,7 @@ from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec, Plan, ScalePlan
 from scalable.spec.remembering import Remembering
 from scalable.telemetry import RunDirectory
-from scalable.telemetry.streams import read_rows, stream_path
+from scalable.telemetry.streams import StoredRows, stream_path
 
 if TYPE_CHECKING:
     from scalable.scheduler.controller import Controller
@@ -203,7 +203,7 @@ class Deployment:
         if self._copy is not None and self._run is not None:
             if self._copier is not None:
                 self._copier.pull()
-            return read_rows(stream_path(self._run.path, "scaling"))[0]
+            return list(StoredRows(stream_path(self._run.path, "scaling")))
         return self._history
 
     # Changes ------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from scalable.errors import ClusterError
 from scalable.records import ClusterDirectory
-from scalable.telemetry.streams import read_rows, stream_path
+from scalable.telemetry.streams import StoredRows, stream_path
 
 #: Number of bytes that are read from the end of a log, and longest line in bytes.
 LONGEST_BYTES = 1_000_000
@@ -116,7 +116,7 @@ def _recorded(said: Mapping[str, object]) -> dict[str, tuple[str, str]]:
         return {}
     found = {}
     with suppress(OSError):
-        for row in read_rows(stream_path(Path(str(said["run"])), "workers"))[0]:
+        for row in StoredRows(stream_path(Path(str(said["run"])), "workers")):
             if row.get("worker") and row.get("tag"):
                 name = str(row["worker"])
                 found[re.sub(r"[^\w.-]", "_", name)] = (name, str(row["tag"]))

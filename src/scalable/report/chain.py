@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ class Chain:
     names: tuple[tuple[str, int], ...]
 
 
-def longest_chain(rows: Sequence[Mapping[str, Any]]) -> Chain | None:
+def longest_chain(rows: Iterable[Mapping[str, Any]]) -> Chain | None:
     """Return the chain with the longest running time; None without calls that waited for others.
 
     A chain follows from each call to the one for whose result it waited last, which its row names
@@ -39,8 +39,6 @@ def longest_chain(rows: Sequence[Mapping[str, Any]]) -> Chain | None:
     rows
         Rows of tasks.jsonl.
     """
-    if not any("after" in row for row in rows):
-        return None
     lengths: dict[str, float] = {}
     before: dict[str, str] = {}
     named: dict[str, str] = {}

@@ -11,11 +11,12 @@ from scalable.errors import RunError
 from scalable.planning import judge_memory
 from scalable.quantiles import quantile
 from scalable.report.advice import said_memory
+from scalable.report.read_calls import ReadCalls
 from scalable.report.spans import Presence, last_moment, mapping, most_at_once, number, presences
 from scalable.report.table import on_one_line, table
-from scalable.report.usage import peaks_of, reserved_memory
+from scalable.report.usage import Peaks, reserved_memory
 from scalable.spec import MemoryAdvice
-from scalable.telemetry import RunRecord, Summary, TaskNameSummary, summarize, work_span_s
+from scalable.telemetry import RunRecord, Summary, TaskNameSummary, summary_of
 from scalable.units import format_amount, format_bytes, format_duration
 
 #: A prediction counts as correct if actual value / predicted value is in this range.
@@ -56,7 +57,7 @@ class Comparison:
     objective, policy
         Objective and policy of the plan.
     time_s
-        Seconds until the last call ended, as in :func:`scalable.telemetry.work_span_s`.
+        Seconds until the last call ended, as in :meth:`scalable.telemetry.WorkSpan.seconds`.
     within
         Whether the actual time is 0.8 to 1.25 times the predicted time; None if one is unknown.
     confidence
@@ -119,12 +120,13 @@ def compare(record: RunRecord) -> Comparison:
         raise RunError(
             f"run {record.path.name} is still running", hint="compare it when it has ended"
         )
-    present = presences(record.workers, last_moment(record))
-    return compare_with_plan(record, summarize(record), present)
+    read = ReadCalls(record.tasks)
+    present = presences(record.workers, last_moment(record, read.last_moment))
+    return compare_with_plan(record, read, summary_of(record, read.calls), present)
 
 
 def compare_with_plan(
-    record: RunRecord, summary: Summary, present: Iterable[Presence]
+    record: RunRecord, read: ReadCalls, summary: Summary, present: Iterable[Presence]
 ) -> Comparison:
     """Return the comparison of a run, which may still be running, with its plan.
 
@@ -132,6 +134,8 @@ def compare_with_plan(
     ----------
     record
         Record of the run.
+    read
+        Contents of its rows about calls.
     summary
         Its summary.
     present
@@ -139,7 +143,7 @@ def compare_with_plan(
     """
     plan = record.plan
     predicted = number(plan.get("predicted_time_s"))
-    actual = work_span_s(record.tasks, record.workers)
+    actual = read.work.seconds(record.workers)
     wanted = mapping(mapping(plan.get("scale_plan")).get("workers_by_tag"))
     connected: dict[str, list[tuple[float, float]]] = {}
     for worker in present:
@@ -177,7 +181,7 @@ def compare_with_plan(
         tasks={
             name: _task(mapping(expected.get(name)), summary.task_names.get(name)) for name in names
         },
-        memory_advice=tuple(_advice(record)),
+        memory_advice=tuple(_advice(record, read.peaks)),
     )
 
 
@@ -259,9 +263,9 @@ def _actual_cost(
     return _paid(seconds, hourly, 1.0) if seconds else None
 
 
-def _advice(record: RunRecord) -> Iterator[MemoryAdvice]:
+def _advice(record: RunRecord, found: Peaks) -> Iterator[MemoryAdvice]:
     reserved = reserved_memory(record.plan)
-    for tag, peaks in peaks_of(record.tasks).items():
+    for tag, peaks in found.by_tag.items():
         if tag in reserved:
             q95 = int(quantile(sorted(peaks), 0.95))
             advice = judge_memory(tag, reserved[tag], q95, len(peaks))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from scalable.telemetry import each_call
 BARS, NAMES = 24, 20
 #: Bars are logarithmic if the 95 % quantile is at least this multiple of the 5 % quantile.
 _WIDE = 20.0
+_KEYS = ("duration_s", "queued_s", "peak_memory")
 
 
 @dataclass(frozen=True)
@@ -90,37 +92,48 @@ class TaskDistributions:
     memory: Histogram | None
 
 
-def distributions(
-    rows: Sequence[Mapping[str, Any]], names: Sequence[str]
-) -> tuple[TaskDistributions, ...]:
-    """Return the distributions of the first :data:`NAMES` of some task names.
+class TaskValues:
+    """Measured values of calls by task name, collected from the rows of tasks.jsonl."""
 
-    Parameters
-    ----------
-    rows
-        Rows of tasks.jsonl.
-    names
-        Task names, the most important first.
-    """
-    keys = ("duration_s", "queued_s", "peak_memory")
-    values: dict[str, tuple[list[float], ...]] = {name: ([], [], []) for name in names[:NAMES]}
-    tags: dict[str, set[str]] = {name: set() for name in values}
-    ended = (row for row in rows if row.get("state") in ("succeeded", "failed"))
-    for row in ended:
+    def __init__(self) -> None:
+        self._values: dict[str, tuple[array[float], ...]] = {}
+        self._tags: dict[str, set[str]] = {}
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take the next rows."""
+        for row in rows:
+            if row.get("state") in ("succeeded", "failed"):
+                self._add_ended(row)
+
+    def _add_ended(self, row: Mapping[str, Any]) -> None:
         name = text(row.get("task_name")) or text(row.get("task_id"))
-        if name not in values:
-            continue
-        tags[name].add(text(row.get("tag")))
-        lengths, *others = values[name]
+        values = self._values.get(name)
+        if values is None:
+            values = self._values[name] = tuple(array("d") for _ in _KEYS)
+            self._tags[name] = set()
+        self._tags[name].add(text(row.get("tag")))
         # One row of a bundle stands for many calls.
         each = (row,) if row.get("calls") is None else each_call([row])
-        lengths += [v for call in each if (v := number(call.get(keys[0]))) is not None]
-        for key, numbers in zip(keys[1:], others, strict=True):
+        lengths = (number(call.get("duration_s")) for call in each)
+        values[0].extend(length for length in lengths if length is not None)
+        for key, numbers in zip(_KEYS[1:], values[1:], strict=True):
             if (value := number(row.get(key))) is not None:
                 numbers.append(value)
-    return tuple(
-        TaskDistributions(
-            name, tuple(sorted(tags[name] - {""})), *(Histogram.of(part) for part in parts)
+
+    def distributions(self, names: Sequence[str]) -> tuple[TaskDistributions, ...]:
+        """Return the distributions of the first :data:`NAMES` of some task names.
+
+        Parameters
+        ----------
+        names
+            Task names, the most important first.
+        """
+        nothing = tuple(array("d") for _ in _KEYS)
+        return tuple(
+            TaskDistributions(
+                name,
+                tuple(sorted(self._tags.get(name, set()) - {""})),
+                *(Histogram.of(values) for values in self._values.get(name, nothing)),
+            )
+            for name in names[:NAMES]
         )
-        for name, parts in values.items()
-    )

@@ -14,14 +14,14 @@ from scalable.report.causes import causes_of
 from scalable.report.chain import longest_chain
 from scalable.report.comparison import compare_with_plan
 from scalable.report.environment import environment_of
-from scalable.report.histograms import distributions
 from scalable.report.human import render_human
 from scalable.report.manifests import shown_manifest
 from scalable.report.parts import ReportParts
-from scalable.report.spans import last_moment, presences, spans_of
+from scalable.report.read_calls import ReadCalls
+from scalable.report.spans import last_moment, presences
 from scalable.report.timeline import make_timeline
 from scalable.report.usage import PoolUse, pool_uses
-from scalable.telemetry import RunRecord, summarize
+from scalable.telemetry import RunRecord, summary_of
 
 #: Version of the JSON report. It increases when a key is removed or gets another meaning.
 VERSION = 1
@@ -93,17 +93,17 @@ def report_on(record: RunRecord) -> RunReport:
     record
         Record of the run.
     """
-    summary = summarize(record)
-    until = last_moment(record)
-    spans = spans_of(record.tasks, until)
+    read = ReadCalls(record.tasks)
+    summary = summary_of(record, read.calls)
+    until = last_moment(record, read.last_moment)
+    spans = read.spans.until(until)
     present = presences(record.workers, until)
     began = _epoch(summary.started_at)
     moments = [span.begin for span in spans] + [presence.begin for presence in present]
     first = min(moments, default=until) if began is None else min([began, *moments])
     within = (first, max(first, until))
-    pools = pool_uses(record, spans, present, within, summary.cost)
-    ended = [row for row in record.tasks if row.get("state") in ("succeeded", "failed")]
-    chain = longest_chain(ended)
+    pools = pool_uses(record, spans, read.peaks, present, within, summary.cost)
+    chain = longest_chain(record.tasks) if read.in_graph else None
     causes, others = causes_of(record.failures)
     totals = {
         name: task.duration_s.total if task.duration_s else 0.0
@@ -111,10 +111,10 @@ def report_on(record: RunRecord) -> RunReport:
     }
     return RunReport(
         summary=summary,
-        planned=compare_with_plan(record, summary, present),
+        planned=compare_with_plan(record, read, summary, present),
         timeline=make_timeline(spans, present, record.scaling, within),
         pools=pools,
-        tasks=distributions(ended, sorted(totals, key=lambda name: -totals[name])),
+        tasks=read.values.distributions(sorted(totals, key=lambda name: -totals[name])),
         causes=tuple(causes),
         other_failures=others,
         chain=chain,

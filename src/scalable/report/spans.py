@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from sys import intern
 from typing import Any, NamedTuple
 
 from scalable.telemetry import REASON_LOST, RunRecord
@@ -49,41 +50,52 @@ def mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def spans_of(rows: Iterable[Mapping[str, Any]], until: float) -> list[Span]:
-    """Return the spans of calls that ran on a worker, in the order of their ends.
+class Spans:
+    """Spans of calls that ran on a worker, collected from the rows of tasks.jsonl."""
 
-    Parameters
-    ----------
-    rows
-        Rows of tasks.jsonl.
-    until
-        Assumed end, in epoch seconds, of calls that have not ended.
-    """
-    found: list[Span] = []
-    running: dict[Any, Mapping[str, Any]] = {}
-    for row in rows:
-        state, task_id = row.get("state"), row.get("task_id")
-        if state == "running" and isinstance(task_id, str):
-            running[task_id] = row
-            continue
-        if state in ("succeeded", "failed", "cancelled"):
-            running.pop(task_id if isinstance(task_id, str) else None, None)
-            end, length = number(row.get("timestamp")), number(row.get("duration_s"))
-            if end is not None and length is not None and length >= 0:
-                found += _span(row, end - length, end, failed=state == "failed")
-    for row in running.values():
-        begin = number(row.get("timestamp"))
-        if begin is not None and begin <= until:
-            found += _span(row, begin, until, failed=False)
-    return found
+    def __init__(self) -> None:
+        self._found: list[Span] = []
+        self._running: dict[str, Mapping[str, Any]] = {}
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take the next rows."""
+        for row in rows:
+            state, task_id = row.get("state"), row.get("task_id")
+            if state == "running":
+                if isinstance(task_id, str):
+                    self._running[task_id] = row
+            elif state in ("succeeded", "failed", "cancelled"):
+                if isinstance(task_id, str):
+                    self._running.pop(task_id, None)
+                end, length = number(row.get("timestamp")), number(row.get("duration_s"))
+                if end is not None and length is not None and length >= 0:
+                    self._found += _span(row, end - length, end, failed=state == "failed")
+
+    def until(self, moment: float) -> list[Span]:
+        """Return the spans in the order of their ends.
+
+        Parameters
+        ----------
+        moment
+            Assumed end, in epoch seconds, of calls that have not ended.
+        """
+        begun = ((row, number(row.get("timestamp"))) for row in self._running.values())
+        running = [
+            span
+            for row, begin in begun
+            if begin is not None and begin <= moment
+            for span in _span(row, begin, moment, failed=False)
+        ]
+        return self._found + running
 
 
 def _span(row: Mapping[str, Any], begin: float, end: float, *, failed: bool) -> list[Span]:
     worker = row.get("worker")
     if not isinstance(worker, str):
         return []
-    name = text(row.get("task_name")) or text(row.get("task_id"))
-    return [Span(worker, begin, end, name, text(row.get("tag")), failed)]
+    # Millions of spans share their texts.
+    name = intern(text(row.get("task_name")) or text(row.get("task_id")))
+    return [Span(intern(worker), begin, end, name, intern(text(row.get("tag"))), failed)]
 
 
 def presences(rows: Iterable[Mapping[str, Any]], until: float) -> list[Presence]:
@@ -114,15 +126,18 @@ def presences(rows: Iterable[Mapping[str, Any]], until: float) -> list[Presence]
     return found
 
 
-def last_moment(record: RunRecord) -> float:
-    """Return the time of the last row about calls and workers, or 0 without any."""
-    last = 0.0
-    for stream in (record.tasks, record.workers):
-        for row in stream:
-            moment = row.get("timestamp")
-            if isinstance(moment, (float, int)) and last < moment < _MOST:
-                last = moment
-    return last
+def last_moment(record: RunRecord, of_calls: float) -> float:
+    """Return the time of the last row about calls and workers, or 0 without any.
+
+    Parameters
+    ----------
+    record
+        Record of the run.
+    of_calls
+        Time of the last row about calls, in epoch seconds.
+    """
+    moments = (number(row.get("timestamp")) for row in record.workers)
+    return max(0.0, of_calls, *(moment for moment in moments if moment is not None))
 
 
 def most_at_once(intervals: Iterable[tuple[float, float]]) -> int:

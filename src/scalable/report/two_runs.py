@@ -10,7 +10,7 @@ from typing import Any
 from scalable.report.environment import environment_of
 from scalable.report.spans import last_moment, most_at_once, presences
 from scalable.report.table import on_one_line, shorten, table
-from scalable.telemetry import RunRecord, Summary, summarize
+from scalable.telemetry import Calls, RunRecord, Summary, summary_of
 from scalable.units import format_amount, format_duration
 
 #: Minimum number of calls of a task in both runs before a difference is more than noise.
@@ -104,8 +104,12 @@ def compare_runs(first: RunRecord, second: RunRecord) -> TwoRuns:
         Records of the runs.
     """
     records = (first, second)
-    one, other = summaries = (summarize(first), summarize(second))
-    workers = [_workers(record) for record in records]
+    calls = [Calls(record.tasks) for record in records]
+    one, other = summaries = (summary_of(first, calls[0]), summary_of(second, calls[1]))
+    workers = [
+        _workers(record, calls_of.last_moment or 0.0)
+        for record, calls_of in zip(records, calls, strict=True)
+    ]
     names = list(dict.fromkeys([*one.task_names, *other.task_names]))
     currency = next((s.cost.currency for s in summaries if s.cost is not None), "")
     return TwoRuns(
@@ -208,9 +212,9 @@ def _differences(first: RunRecord, second: RunRecord) -> dict[str, Pair]:
     return {name: pair for name, pair in found.items() if pair[0] != pair[1]}
 
 
-def _workers(record: RunRecord) -> dict[str, int]:
+def _workers(record: RunRecord, last: float) -> dict[str, int]:
     present: dict[str, list[tuple[float, float]]] = {}
-    for worker in presences(record.workers, last_moment(record)):
+    for worker in presences(record.workers, last_moment(record, last)):
         present.setdefault(worker.tag, []).append((worker.begin, worker.end))
     return {tag: most_at_once(intervals) for tag, intervals in present.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,6 +62,7 @@ class PoolUse:
 def pool_uses(
     record: RunRecord,
     spans: Iterable[Span],
+    peaks: Peaks,
     present: Sequence[Presence],
     within: tuple[float, float],
     cost: CostSummary | None,
@@ -71,8 +73,8 @@ def pool_uses(
     ----------
     record
         Record of the run.
-    spans, present
-        Times of calls and of workers.
+    spans, peaks, present
+        Times and memory of calls, and times of workers.
     within
         Begin and end of the run in epoch seconds.
     cost
@@ -89,10 +91,10 @@ def pool_uses(
     connected: dict[str, list[tuple[float, float]]] = {}
     for presence in present:
         connected.setdefault(presence.tag, []).append((presence.begin, presence.end))
-    reserved, peaks = reserved_memory(record.plan, record.resources), peaks_of(record.tasks)
+    reserved = reserved_memory(record.plan, record.resources)
     found = []
     for tag in sorted(connected):
-        memory = sorted(peaks.get(tag, ()))
+        memory = sorted(peaks.by_tag.get(tag, ()))
         found.append(
             PoolUse(
                 tag=tag,
@@ -112,16 +114,27 @@ def pool_uses(
     return tuple(found)
 
 
-def peaks_of(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Return tag -> peak memory in bytes of each successful call where it was measured."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        if row.get("state") != "succeeded":
-            continue
-        memory = number(row.get("peak_memory"))
-        if memory is not None:
-            found.setdefault(str(row.get("tag")), []).append(memory)
-    return found
+class Peaks:
+    """Peak memory of successful calls, collected from the rows of tasks.jsonl.
+
+    Attributes
+    ----------
+    by_tag
+        Tag -> peak memory in bytes of each call where it was measured.
+    """
+
+    def __init__(self) -> None:
+        self.by_tag: dict[str, array[float]] = {}
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take the next rows."""
+        for row in rows:
+            memory = number(row.get("peak_memory")) if row.get("state") == "succeeded" else None
+            if memory is not None:
+                tag = str(row.get("tag"))
+                if tag not in self.by_tag:
+                    self.by_tag[tag] = array("d")
+                self.by_tag[tag].append(memory)
 
 
 def reserved_memory(

@@ -1,17 +1,15 @@
 """The recorder of a run, which writes rows about tasks, workers, failures and resources.
 
-Task rows are encoded by hand and written in batches, because the recorder must not take more than
-5 % of the scheduler's CPU time, even if the tasks do nothing.
+Rows are written in batches, because the recorder must not take more than 5 % of the scheduler's CPU
+time, even if the tasks do nothing.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, Protocol
 
 from distributed import Scheduler
@@ -21,23 +19,31 @@ from tornado.ioloop import PeriodicCallback
 from scalable.protocol.dask_seams.bundle_tasks import is_given_back
 from scalable.protocol.dask_seams.scheduler import LostWorker, told_at_start
 from scalable.protocol.machine_kind import MACHINE_KIND, cleaned
-from scalable.protocol.measured import SHARES, Measured
+from scalable.protocol.measured import Measured
 from scalable.scheduler.failed_calls import GivenUp, runs_again
 from scalable.scheduler.failure_rows import failure_rows
 from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
 from scalable.scheduler.remembered import HeardOutcomes
+from scalable.scheduler.task_rows import (
+    NO_CALLS,
+    encoded,
+    head_in_bundle,
+    head_of,
+    row_in_bundle,
+    told_of_bundle,
+)
 from scalable.telemetry.reruns import RERUN
 
 logger = logging.getLogger("scalable.scheduler")
 
 FLUSH_INTERVAL_S = 0.5
 RESOURCES_INTERVAL_S = 5.0
+#: Number of collected rows that are written before it is time. Writing holds the event loop.
+MOST_LINES = 10_000
 #: Largest number of tasks that the row about a lost worker lists.
 LISTED_TASKS = 20
-#: Largest number of pairs of task name and tag for which the encoded text is cached.
-KEPT_HEADS = 1000
-
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+#: Measurements of a call that never ran.
+NOT_MEASURED = Measured()
 
 
 class RunWriter(Protocol):
@@ -148,11 +154,12 @@ class Recorder(Listener):
                 self._lines.append(
                     f'{entry.head}"worker":null,"state":"submitted","timestamp":{now}}}'
                 )
+                if len(self._lines) >= MOST_LINES:
+                    self.flush()
 
     def _entry(self, call: Call, now: float) -> _Pending:
         tag = next((tag for tag, _ in call.slots if tag in self._tags), None)
-        head = f'{{"task_id":{_encode(str(call.key))}{_middle_of_head(call.name, tag)}'
-        return _Pending(head, now, call.bundle)
+        return _Pending(head_of(str(call.key), call.name, tag), now, call.bundle)
 
     def ready(self, call: Call) -> None:
         """Record when a call became ready, unless it went into the scheduler's queue.
@@ -163,7 +170,7 @@ class Recorder(Listener):
         others = call.task.dependencies
         if others and entry is not None and self._last_ended in others:
             # The call became ready because this one, the last of those it needs, has ended.
-            entry.after = f',"after":{_encode(str(self._last_ended.key))}'
+            entry.after = f',"after":{encoded(str(self._last_ended.key))}'
         if call.is_known or call.state == "queued":
             return
         now = time.time()
@@ -206,11 +213,11 @@ class Recorder(Listener):
         assert entry.again is not None
         (reason, worker), entry.again = entry.again, None
         self.reruns[str(reason)] += entry.repeats
-        head = _head_of_call(entry, 0) if entry.silent else entry.head
+        head = head_in_bundle(entry.head, 0) if entry.silent else entry.head
         count = f',"count":{entry.repeats}' if entry.repeats > 1 else ""
         self._lines.append(
             f'{head}"worker":null,"state":"{RERUN}","timestamp":{time.time()},'
-            f'"reason":"{reason}","lost":{_encode(worker)}{count}}}'
+            f'"reason":"{reason}","lost":{encoded(worker)}{count}}}'
         )
 
     def ended(self, end: EndedCall) -> None:
@@ -227,9 +234,10 @@ class Recorder(Listener):
         now = time.time()
         entry = self._entry(given_up.call, now)
         for failed in given_up.failures:
-            worker = "null" if failed.details.worker is None else _encode(failed.details.worker)
+            worker = "null" if failed.details.worker is None else encoded(failed.details.worker)
+            head = head_in_bundle(entry.head, failed.position or 0)
             self._lines.append(
-                f'{_head_of_call(entry, failed.position or 0)}"worker":{worker},"state":"failed",'
+                f'{head}"worker":{worker},"state":"failed",'
                 f'"timestamp":{now},"queued_s":null,"duration_s":null,"transfer_s":null}}'
             )
         self._run.extend("failures", failure_rows(given_up))
@@ -246,7 +254,7 @@ class Recorder(Listener):
         entry = self._pending.pop(call.key, None)
         if entry is None:
             return
-        worker = "null" if end is None or end.worker is None else _encode(end.worker)
+        worker = "null" if end is None or end.worker is None else encoded(end.worker)
         measured = NOT_MEASURED if end is None else end.measured
         began, ended, transfer, cpu, memory, bundle, *_ = measured
         if began is None:
@@ -274,9 +282,12 @@ class Recorder(Listener):
         cancelled = 0
         if end is None and entry.bundled and entry.began and not is_given_back(call.task):
             cancelled = int((call.bundle or {}).get("calls", 0))
+        if len(self._lines) >= MOST_LINES:
+            self.flush()
         if entry.silent and not cancelled:
             for number, (ended_as, row) in enumerate(bundle["rows"] if bundle else ()):
-                self._lines.append(_call_row(entry, worker, number, ended_as, row))
+                head = head_in_bundle(entry.head, number)
+                self._lines.append(row_in_bundle(head, worker, entry.ready_at, ended_as, row))
             return
         counts = entry.bundled and (bundle is not None or state == "cancelled")
         nbytes = None if end is None else end.nbytes
@@ -286,7 +297,7 @@ class Recorder(Listener):
             f'"peak_memory":{"null" if memory is None else memory},'
             f'"nbytes":{"null" if nbytes is None else nbytes},"input_bytes":{call.input_bytes}'
             f"{entry.after}"
-            f"{_calls(bundle or NO_CALLS, cancelled) if counts else ''}}}"
+            f"{told_of_bundle(bundle or NO_CALLS, cancelled) if counts else ''}}}"
         )
 
     def _mark_running(self) -> None:
@@ -303,7 +314,7 @@ class Recorder(Listener):
                 if not entry.running:
                     entry.running = True
                     self._lines.append(
-                        f'{entry.head}"worker":{_encode(str(ws.name))},"state":"running",'
+                        f'{entry.head}"worker":{encoded(str(ws.name))},"state":"running",'
                         f'"timestamp":{now - since}}}'
                     )
 
@@ -401,49 +412,3 @@ class Recorder(Listener):
             }
             for ws in self.scheduler.workers.values()
         ]
-
-
-@lru_cache(KEPT_HEADS)
-def _middle_of_head(name: str, tag: str | None) -> str:
-    """Return the part of a task's row that contains its name and tag, encoded."""
-    return f',"task_name":{_encode(name)},"tag":{_encode(tag)},'
-
-
-#: Measurements of a call that never ran.
-NOT_MEASURED = Measured()
-#: Counts for a bundle that was taken back, cancelled, or lost with its worker.
-NO_CALLS: Mapping[str, Any] = {"calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": ()}
-
-
-def _calls(bundle: Mapping[str, Any], cancelled: int = 0) -> str:
-    """Return the end of a bundle's row: counts and durations of its calls, encoded."""
-    quantiles = zip(SHARES, bundle["quantiles_s"], strict=False)
-    told = {
-        "count": bundle["calls"],
-        "failed": bundle["failed"],
-        "total_s": round(bundle["total_s"], 6),
-        "quantiles_s": {f"{share:g}": round(value, 6) for share, value in quantiles},
-    }
-    if bundle.get("found"):
-        told["found"] = bundle["found"]
-    if cancelled:
-        told["cancelled"] = cancelled
-    return f',"calls":{_encode(told)}'
-
-
-def _head_of_call(entry: _Pending, number: int) -> str:
-    """Return the beginning of the row of one call in a bundle."""
-    return entry.head.replace('","task_name"', f'/{number}","task_name"', 1)
-
-
-def _call_row(entry: _Pending, worker: str, number: int, state: str, row: Sequence[Any]) -> str:
-    """Return the encoded row of one call in a bundle."""
-    began, duration_s, cpu_s, memory = row
-    head = _head_of_call(entry, number)
-    queued = max(0.0, began - entry.ready_at)
-    return (
-        f'{head}"worker":{worker},"state":"{state}",'
-        f'"timestamp":{began + duration_s},"queued_s":{queued:.6f},"duration_s":{duration_s:.6f},'
-        f'"transfer_s":0.0,"cpu_s":{cpu_s:.6f},'
-        f'"peak_memory":{"null" if memory is None else memory},"nbytes":null,"input_bytes":0}}'
-    )

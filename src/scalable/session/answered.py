@@ -18,7 +18,7 @@ from scalable.session.functions_now import functions_now
 from scalable.session.remembered_again import RememberedAgain
 from scalable.spec import DeploymentSpec, TaskSpec
 from scalable.spec.remembering import Remembering
-from scalable.telemetry.streams import read_rows, stream_path
+from scalable.telemetry.streams import StoredRows, stream_path
 from scalable.units import counted
 
 
@@ -60,7 +60,7 @@ def answered_calls(run: Path, spec: DeploymentSpec, script: Path) -> Answered:
         for call in results.log.calls()
         if call.task in spec.tasks and call.key and call.end in (Ended.KEPT, Ended.ANSWERED)
     ]
-    remembered = RememberedAgain.of(spec, read_rows(stream_path(run, "remembered"))[0])
+    remembered = RememberedAgain.of(spec, list(StoredRows(stream_path(run, "remembered"))))
     names = {call.function for call in kept} | remembered.functions
     with functions_now(names, script) as functions:
         of_kept = _compared(kept, results, spec, functions)

@@ -3,8 +3,9 @@
 A run is one session of a user's workflow on a cluster. Its record is a directory of JSON files;
 ``RunRecord`` documents their rows. ``directory`` writes a record, and ``reading`` reads it, also
 after a crash or while the run continues. ``finding`` finds the directories of runs. ``bundled``
-decodes rows of bundles: batches of calls that were sent as one Dask task. ``history`` reads the
-latest runs for the next plan. ``summarizing`` makes a ``summary`` of a record.
+decodes rows of bundles: batches of calls that were sent as one Dask task. ``calls`` combines the
+rows of each call, and ``summarizing`` makes a ``summary`` of them. ``history`` reads the
+``measurements`` of the latest runs for the next plan.
 
 Not in this package: the code that produces rows (plug-ins of the scheduler and the workers), the
 rendering of summaries (``report``), and the use of records in plans (``planning``).
@@ -17,6 +18,7 @@ from scalable.exports import exported_lazily
 if TYPE_CHECKING:
     from scalable.quantiles import Durations, Quantiles, quantile
     from scalable.telemetry.bundled import each_call
+    from scalable.telemetry.calls import Calls
     from scalable.telemetry.costs import CostSummary
     from scalable.telemetry.directory import (
         EndStatus,
@@ -24,9 +26,11 @@ if TYPE_CHECKING:
         amend_status,
         require_writable,
     )
+    from scalable.telemetry.earlier_run import CallRecord, EarlierRun
     from scalable.telemetry.failed import Cause, FailedRow, causes
     from scalable.telemetry.finding import find_run, list_runs
-    from scalable.telemetry.history import CallRecord, EarlierRun, read_history, work_span_s
+    from scalable.telemetry.history import read_history
+    from scalable.telemetry.measurements import WorkSpan
     from scalable.telemetry.overview import (
         Kept,
         RunOverview,
@@ -37,7 +41,13 @@ if TYPE_CHECKING:
     from scalable.telemetry.part import RunPart
     from scalable.telemetry.reading import RunRecord, RunTail, read_run
     from scalable.telemetry.streams import STREAMS
-    from scalable.telemetry.summarizing import NO_TAG, REASON_CLOSED, REASON_LOST, summarize
+    from scalable.telemetry.summarizing import (
+        NO_TAG,
+        REASON_CLOSED,
+        REASON_LOST,
+        summarize,
+        summary_of,
+    )
     from scalable.telemetry.summary import (
         FailureClass,
         FailureSummary,
@@ -53,6 +63,7 @@ __all__ = [
     "REASON_LOST",
     "STREAMS",
     "CallRecord",
+    "Calls",
     "Cause",
     "CostSummary",
     "Durations",
@@ -72,6 +83,7 @@ __all__ = [
     "ScalingSummary",
     "Summary",
     "TaskNameSummary",
+    "WorkSpan",
     "amend_status",
     "causes",
     "chosen_runs",
@@ -85,7 +97,7 @@ __all__ = [
     "require_writable",
     "run_overviews",
     "summarize",
-    "work_span_s",
+    "summary_of",
 ]
 
 __getattr__, __dir__ = exported_lazily(
@@ -97,6 +109,7 @@ __getattr__, __dir__ = exported_lazily(
             "quantile",
         ),
         "scalable.telemetry.bundled": ("each_call",),
+        "scalable.telemetry.calls": ("Calls",),
         "scalable.telemetry.costs": ("CostSummary",),
         "scalable.telemetry.failed": (
             "Cause",
@@ -113,12 +126,12 @@ __getattr__, __dir__ = exported_lazily(
             "find_run",
             "list_runs",
         ),
-        "scalable.telemetry.history": (
+        "scalable.telemetry.earlier_run": (
             "CallRecord",
             "EarlierRun",
-            "read_history",
-            "work_span_s",
         ),
+        "scalable.telemetry.history": ("read_history",),
+        "scalable.telemetry.measurements": ("WorkSpan",),
         "scalable.telemetry.overview": (
             "Kept",
             "RunOverview",
@@ -138,6 +151,7 @@ __getattr__, __dir__ = exported_lazily(
             "REASON_CLOSED",
             "REASON_LOST",
             "summarize",
+            "summary_of",
         ),
         "scalable.telemetry.summary": (
             "FailureClass",

@@ -20,6 +20,9 @@ from scalable import settings
 from scalable.errors import RunError
 from scalable.files import check_not_planted, write_json, write_private, write_whole
 from scalable.liveness import identify_process
+from scalable.telemetry.calls import Calls
+from scalable.telemetry.history import MEASURED, write_measurements
+from scalable.telemetry.measurements import Meter
 from scalable.telemetry.reading import RunRecord, read_run
 from scalable.telemetry.streams import (
     LOCK_FILE,
@@ -29,10 +32,11 @@ from scalable.telemetry.streams import (
     STREAMS,
     SUMMARY_FILE,
     encode_row,
+    in_parts,
     stream_path,
     write_fully,
 )
-from scalable.telemetry.summarizing import summarize
+from scalable.telemetry.summarizing import summary_of
 
 logger = logging.getLogger("scalable.telemetry")
 
@@ -244,11 +248,17 @@ def amend_status(
 def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
     run = {**record.run, "ended_at": record.run.get("ended_at") or _iso(datetime.now(UTC))}
     run.update(changes)
-    summary = summarize(replace(record, run=run, status=run["status"]))
+    calls, meter = Calls(), Meter(record.workers, sampled=True)
+    for rows in in_parts(record.tasks):
+        calls.add(rows)
+        meter.add(rows)
+    summary = summary_of(replace(record, run=run, status=run["status"]), calls)
     run["failed_tasks"] = summary.tasks.get("failed", 0)
     # The status is written first, because the summary can be made again from the record.
     write_json(record.path / RUN_FILE, run)
     write_json(record.path / SUMMARY_FILE, summary.to_dict())
+    sizes = {stream: getattr(record, stream).size for stream in MEASURED}
+    write_measurements(record.path, meter.measurements(record.remembered), sizes)
 
 
 def _new_run(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -71,12 +71,11 @@ class Cause:
     failures: tuple[FailedRow, ...]
 
 
-def failed_rows(rows: Iterable[Mapping[str, Any]]) -> list[FailedRow]:
-    """Return the failures that rows of failures.jsonl tell of.
+def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
+    """Yield the failures that rows of failures.jsonl tell of.
 
     The end of the script is not among them: it is the run's error, and often one of the others.
     """
-    found = []
     for row in rows:
         told = row.get("details")
         details = told if isinstance(told, Mapping) else {}
@@ -85,21 +84,18 @@ def failed_rows(rows: Iterable[Mapping[str, Any]]) -> list[FailedRow]:
         count, stamp, position = row.get("count"), row.get("timestamp"), details.get("position")
         trace = _text(details.get("traceback"))
         known = FailureDetails.from_dict(details)
-        found.append(
-            FailedRow(
-                failure_class=_text(row.get("failure_class")) or "unknown",
-                message=_text(row.get("message")) or "",
-                timestamp=stamp if isinstance(stamp, (int, float)) else None,
-                count=count if isinstance(count, int) and count > 0 else 1,
-                task_id=_text(details.get("task_id")),
-                task_name=_text(details.get("task_name")),
-                tag=_text(details.get("tag")),
-                position=position if isinstance(position, int) else None,
-                details=replace(known, frame=known.frame or own_frame_in(trace or "")),
-                traceback=trace,
-            )
+        yield FailedRow(
+            failure_class=_text(row.get("failure_class")) or "unknown",
+            message=_text(row.get("message")) or "",
+            timestamp=stamp if isinstance(stamp, (int, float)) else None,
+            count=count if isinstance(count, int) and count > 0 else 1,
+            task_id=_text(details.get("task_id")),
+            task_name=_text(details.get("task_name")),
+            tag=_text(details.get("tag")),
+            position=position if isinstance(position, int) else None,
+            details=replace(known, frame=known.frame or own_frame_in(trace or "")),
+            traceback=trace,
         )
-    return found
 
 
 def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[Cause, ...]:

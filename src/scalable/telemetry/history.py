@@ -1,106 +1,42 @@
-"""Measurements of the latest runs of a project; only the end of a large record is read."""
+"""Measurements of the latest runs of a project.
+
+A run that ends in order writes down its measurements. Of other large records only the end is read.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from scalable.telemetry.bundled import each_call
-from scalable.telemetry.remembered import outcomes_in
-from scalable.telemetry.streams import PLAN_FILE, RUN_FILE, decode_object, stream_path
+from scalable.files import write_private
+from scalable.telemetry.calls import number_in
+from scalable.telemetry.earlier_run import EarlierRun
+from scalable.telemetry.measurements import MOST, Measurements, Meter
+from scalable.telemetry.streams import (
+    MEASUREMENTS_FILE,
+    PLAN_FILE,
+    RUN_FILE,
+    decode_object,
+    encode_row,
+    stream_path,
+)
 
 logger = logging.getLogger("scalable.telemetry")
 
 #: Maximum number of runs of the project to read, and of runs of any project to examine.
 RUNS, LOOKED_AT = 20, 200
-#: Maximum number of bytes to read from tasks.jsonl: of all runs together, and of each run.
+#: Version of the file with measurements; files of other versions are not used.
+VERSION = 1
+#: Number of calls, of all runs together, from which on no further run is read.
+CALLS = 50_000
+#: Streams from which the measurements of a run come.
+MEASURED = ("tasks", "workers", "remembered")
+#: Maximum number of bytes to read about calls: of all runs together, and of each run.
 BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
-#: Running times that are longer, in seconds, come from damaged records: they are 30 years.
-LONGEST_CALL_S = 1e9
-#: All numbers of records are less than this; others are ignored.
-MOST = 1e18
-#: Maximum number of characters of a kind of machine; longer ones are ignored.
-LONGEST_KIND = 200
-#: Share of the length of a task by which times of different workers count as equal.
-_SAME_MOMENT = 0.02
-
-
-class CallRecord(NamedTuple):
-    """Successful call: seconds, bytes of memory and input (None if unknown), kind of machine.
-
-    The kind of machine (see :mod:`scalable.protocol.machine_kind`) is empty if it is unknown.
-    """
-
-    tag: str
-    task: str
-    duration_s: float
-    memory: int | None = None
-    input_bytes: int | None = None
-    machine: str = ""
-
-
-class Span(NamedTuple):
-    """Begin of the first and end of the last call of a task, in seconds since 1970."""
-
-    begin: float
-    end: float
-
-    def overlaps(self, earlier: Span) -> bool:
-        """Return whether the first call began before all calls of an earlier task had ended."""
-        # Clocks of workers differ a little.
-        return self.begin < earlier.end - _SAME_MOMENT * (earlier.end - earlier.begin)
-
-
-@dataclass(frozen=True)
-class EarlierRun:
-    """Measurements of one run.
-
-    Attributes
-    ----------
-    run_id, target, status
-        Values of run.json.
-    calls
-        Successful calls in the order in which they ended; only the last calls of a large run.
-    whole
-        Whether ``calls`` contains all successful calls.
-    counts
-        (tag, task) -> number of its calls in ``calls``, and of those whose remembered results were
-        found: an empty store would have had them run.
-    spans
-        (tag, task) -> its :class:`Span`, if the whole run was read and no calls came in bundles.
-    startups_s
-        Pairs of a tag and the seconds from the request of a worker until it connected.
-    span_s
-        Result of :func:`work_span_s`; None if only a part of the run was read.
-    predicted_s, overhead
-        Predicted time and overhead from the run's plan, see :class:`scalable.spec.Plan`. The time
-        is None if the plan predicted no time, or guessed the number or length of a task's calls: a
-        guess does not show how good predictions are. Nor does a run that found results of calls
-        which the plan expected to run.
-    provider
-        Provider in run.json; empty if it is not known.
-    transferred
-        Share of the work whose running times the plan took from other targets.
-    """
-
-    run_id: str
-    target: str
-    status: str
-    calls: tuple[CallRecord, ...] = ()
-    whole: bool = True
-    counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    spans: Mapping[tuple[str, str], Span] = field(default_factory=dict)
-    startups_s: tuple[tuple[str, float], ...] = ()
-    span_s: float | None = None
-    predicted_s: float | None = None
-    overhead: float = 1.0
-    provider: str = ""
-    transferred: float = 0.0
 
 
 def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[EarlierRun]:
@@ -116,9 +52,9 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
         Name of the project.
     """
     found: list[EarlierRun] = []
-    left = BYTES
+    left, calls = BYTES, 0
     for directory in _latest(Path(runs_dir)):
-        if len(found) == RUNS or left <= 0:
+        if len(found) == RUNS or left <= 0 or calls >= CALLS:
             break
         try:
             run = decode_object((directory / RUN_FILE).read_bytes())
@@ -129,9 +65,10 @@ def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[Earlier
                 continue
             if run.get("project") != project:
                 continue
-            rows, whole, size = _tail(stream_path(directory, "tasks"), min(left, BYTES_OF_A_RUN))
+            measured, size = _measurements(directory, min(left, BYTES_OF_A_RUN))
             left -= size
-            found.append(_earlier_run(directory, run, rows, whole=whole))
+            calls += len(measured.calls)
+            found.append(_earlier_run(directory, run, measured))
         except OSError as error:
             logger.warning(
                 "run %s is ignored, because its calls cannot be read: %s", directory.name, error
@@ -166,69 +103,91 @@ def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
     return [row for row in rows if row is not None], not begin, size - begin
 
 
-def _earlier_run(
-    directory: Path, run: Mapping[str, Any], rows: Iterable[Mapping[str, Any]], *, whole: bool
-) -> EarlierRun:
-    rows = list(rows)
+def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
+    """Return the measurements of a run, and how many bytes of calls were read for them.
+
+    A run that ended in order has written them down. Otherwise they come from its last rows.
+    """
+    written = _written(directory)
+    if written is not None:
+        return written
+    rows, whole, size = _tail(stream_path(directory, "tasks"), most)
     workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
-    machines = _machines(workers)
-    found = (_call(row, machines) for row in each_call(rows) if row.get("state") == "succeeded")
-    calls = [call for call in found if call is not None]
+    remembered, _, _ = _tail(stream_path(directory, "remembered"), BYTES_OF_A_RUN)
+    meter = Meter(workers)
+    meter.add(rows)
+    return meter.measurements(remembered, whole=whole), size
+
+
+def _written(directory: Path) -> tuple[Measurements, int] | None:
+    """Return the measurements that a run has written down; None if rows were added since then."""
+    data = _read(directory / MEASUREMENTS_FILE)
+    told = data[_BEGIN:_END]
+    values = decode_object(told) if data == _sealed(told) else None
+    if values is None or values["version"] != VERSION or values["sizes"] != _sizes(directory):
+        return None
+    return Measurements.from_dict(values), len(data)
+
+
+def write_measurements(directory: Path, measured: Measurements, sizes: Mapping[str, int]) -> None:
+    """Write down the measurements of a whole run, so that plans need not read its rows.
+
+    They count as long as the streams have the sizes that they had: rows are only ever added.
+
+    Parameters
+    ----------
+    directory
+        Directory of the run.
+    measured
+        Measurements from all rows.
+    sizes
+        Stream -> size in bytes of its file as it was read, for each of :data:`MEASURED`.
+    """
+    values = {"version": VERSION, "sizes": dict(sizes), **measured.to_dict()}
+    sealed = _sealed(encode_row(values).encode())
+    write_private(directory / MEASUREMENTS_FILE, sealed.decode())
+
+
+def _sealed(values: bytes) -> bytes:
+    """Return JSON values with their digest, so that damage is noticed."""
+    return b'{"sha256":"%s","measured":%s}\n' % (sha256(values).hexdigest().encode(), values)
+
+
+#: Part of a sealed file that the values take.
+_BEGIN, _END = len(_sealed(b"")) - 2, -2
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    return {stream: _size(stream_path(directory, stream)) for stream in MEASURED}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _earlier_run(directory: Path, run: Mapping[str, Any], measured: Measurements) -> EarlierRun:
     plan = decode_object(_read(directory / PLAN_FILE)) or {}
-    found_rows, _, _ = _tail(stream_path(directory, "remembered"), BYTES_OF_A_RUN)
-    hits = [(tag or "", name, o.count) for name, tag, o in outcomes_in(found_rows) if o.is_hit]
-    counts = Counter((call.tag, call.task) for call in calls)
-    for tag, name, count in hits:
-        counts[tag, name] += count
-    guessed = _guessed(plan) or bool(hits)
-    predicted = None if guessed else _number(plan.get("predicted_time_s"))
-    usual = _number(plan.get("overhead"))
+    guessed = _guessed(plan) or measured.has_hits
+    predicted = None if guessed else number_in(plan, "predicted_time_s", MOST)
+    usual = number_in(plan, "overhead", MOST)
     return EarlierRun(
         run_id=directory.name,
         target=str(run.get("target")),
         status=str(run.get("status")),
-        calls=tuple(calls),
-        whole=whole,
-        counts=counts,
-        spans=_spans(rows) if whole else {},
-        startups_s=tuple(_startups(workers)),
-        span_s=work_span_s(rows, workers) if whole else None,
+        calls=measured.calls,
+        whole=measured.whole,
+        counts=measured.counts,
+        spans=measured.spans,
+        startups_s=measured.startups_s,
+        span_s=measured.span_s,
         predicted_s=predicted if predicted is not None and predicted > 0 else None,
         overhead=usual if usual is not None and usual > 0 else 1.0,
         provider=str(run.get("provider") or ""),
-        transferred=_number(plan.get("transferred")) or 0.0,
+        transferred=number_in(plan, "transferred", MOST) or 0.0,
     )
-
-
-def work_span_s(
-    tasks: Iterable[Mapping[str, Any]], workers: Iterable[Mapping[str, Any]]
-) -> float | None:
-    """Return the seconds in which a run did all its calls, or None without calls.
-
-    The time is from the submission of the first call to the end of the last call. If workers were
-    requested before the first call, the start-up time of the first worker is added.
-
-    Parameters
-    ----------
-    tasks, workers
-        Rows of tasks.jsonl and of workers.jsonl.
-    """
-    moments: dict[str, list[float]] = {"submitted": [], "ended": [], "requested": [], "started": []}
-    for row in tasks:
-        state, moment = row.get("state"), _number(row.get("timestamp"))
-        place = "ended" if state in ("succeeded", "failed") else state
-        if moment is not None and place in ("submitted", "ended"):
-            moments[place].append(moment)
-    for row in workers:
-        event, moment = row.get("event"), _number(row.get("timestamp"))
-        if moment is not None and event in ("requested", "started"):
-            moments[event].append(moment)
-    if not moments["submitted"] or not moments["ended"]:
-        return None
-    begin = min(moments["submitted"])
-    started = min(moments["started"], default=begin)
-    before = max(0.0, min(started, begin) - min(moments["requested"], default=begin))
-    return max(0.0, max(moments["ended"]) - begin) + before
 
 
 def _guessed(plan: Mapping[str, Any]) -> bool:
@@ -240,71 +199,8 @@ def _guessed(plan: Mapping[str, Any]) -> bool:
     )
 
 
-def _machines(workers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return worker -> kind of its machine, for workers that told it."""
-    return {
-        worker: kind
-        for row in workers
-        if isinstance(kind := row.get("machine"), str)
-        and len(kind) <= LONGEST_KIND
-        and isinstance(worker := row.get("worker"), str)
-    }
-
-
-def _call(row: Mapping[str, Any], machines: Mapping[str, str]) -> CallRecord | None:
-    tag, task, duration = row.get("tag"), row.get("task_name"), _number(row.get("duration_s"))
-    if not isinstance(tag, str) or not isinstance(task, str):
-        return None
-    if duration is None or not 0 <= duration <= LONGEST_CALL_S:
-        return None
-    memory, size = _number(row.get("peak_memory")), _number(row.get("input_bytes"))
-    return CallRecord(
-        tag,
-        task,
-        duration,
-        None if memory is None else int(memory),
-        None if size is None else int(size),
-        machines.get(str(row.get("worker")), ""),
-    )
-
-
-def _spans(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Span]:
-    found: dict[tuple[str, str], Span] = {}
-    bundled = set()
-    for row in rows:
-        tag, task, end = row.get("tag"), row.get("task_name"), _number(row.get("timestamp"))
-        if row.get("state") != "succeeded" or not isinstance(tag, str) or not isinstance(task, str):
-            continue
-        if row.get("calls") is not None:
-            bundled.add((tag, task))
-        length = _number(row.get("duration_s"))
-        if end is None or length is None:
-            continue
-        known = found.get((tag, task), Span(end, end))
-        found[tag, task] = Span(min(known.begin, end - length), max(known.end, end))
-    return {key: span for key, span in found.items() if key not in bundled}
-
-
-def _startups(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
-    asked: dict[str, float] = {}
-    for row in rows:
-        worker, tag, moment = row.get("worker"), row.get("tag"), _number(row.get("timestamp"))
-        if not isinstance(worker, str) or not isinstance(tag, str) or moment is None:
-            continue
-        if row.get("event") == "requested":
-            asked.setdefault(worker, moment)
-        elif row.get("event") == "started" and worker in asked:
-            yield tag, max(0.0, moment - asked.pop(worker))
-
-
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
         return b""
-
-
-def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    return float(value) if -MOST < value < MOST else None

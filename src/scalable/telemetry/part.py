@@ -12,9 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from scalable.telemetry.reading import Row, RunRecord, RunTail, read_run
+from scalable.telemetry.calls import FINAL_STATES, FOUND, text_in
+from scalable.telemetry.reading import RunRecord, read_run
+from scalable.telemetry.streams import STREAMS, Row, StoredRows, stream_path
 
-FINAL_STATES = frozenset({"succeeded", "failed", "cancelled", "found"})
+_ENDED = FINAL_STATES | {FOUND}
 
 
 class RunPart:
@@ -28,13 +30,16 @@ class RunPart:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._tail = RunTail(path)
-        before = self._tail.poll()
-        last = {row.get("task_id"): row.get("state") for row in before["tasks"]}
-        self._others = {task for task, state in last.items() if state not in FINAL_STATES}
+        before = {
+            stream: StoredRows(stream_path(self.path, stream), complete=True) for stream in STREAMS
+        }
+        self._begins = {stream: rows.end for stream, rows in before.items()}
+        self._others: set[str | None] = _follow(set(), before["tasks"])
         self._present = _present(before["workers"])
         self._began = datetime.now(UTC)
-        self._rows: dict[str, list[Row]] = {stream: [] for stream in before}
+        #: Calls of the part that have not ended, according to the rows read so far, and their end.
+        self._open: set[str | None] = set()
+        self._followed = self._begins["tasks"]
 
     def read(self, status: str | None = None, exit_code: int | None = None) -> RunRecord:
         """Return the record of the run, with the new rows only.
@@ -51,32 +56,45 @@ class RunPart:
         RunError
             If the run cannot be read.
         """
-        for stream, rows in self._tail.poll().items():
-            self._rows[stream] += rows
-        new = self._rows
-        tasks = [row for row in new["tasks"] if row.get("task_id") not in self._others]
-        failures = [row for row in new["failures"] if _task_of(row) not in self._others]
         whole = read_run(self.path)
         ended_at = None if status is None else datetime.now(UTC).isoformat()
         times = {"started_at": self._began.isoformat(), "ended_at": ended_at}
+        keep = {
+            "tasks": self._is_own,
+            "failures": lambda row: _task_of(row) not in self._others,
+        }
+        new: dict[str, Any] = {
+            stream: StoredRows(stream_path(self.path, stream), begin, keep=keep.get(stream))
+            for stream, begin in self._begins.items()
+        }
         return dataclasses.replace(
             whole,
             run={**whole.run, **times, "exit_code": exit_code},
             status=status or whole.status,
-            tasks=tasks,
-            failures=failures,
-            workers=[*self._present, *new["workers"]],
-            resources=new["resources"],
-            scaling=new["scaling"],
-            artifacts=new["artifacts"],
-            remembered=new["remembered"],
-            malformed_lines=0,
+            **new | {"workers": [*self._present, *new["workers"]]},
         )
 
     def has_ended(self) -> bool:
         """Return whether all calls of the part have ended, according to the record."""
-        last = {row.get("task_id"): row.get("state") for row in self.read().tasks}
-        return FINAL_STATES.issuperset(last.values())
+        rows = StoredRows(stream_path(self.path, "tasks"), self._followed, complete=True)
+        self._followed = rows.end
+        _follow(self._open, filter(self._is_own, rows))
+        return not self._open
+
+    def _is_own(self, row: Row) -> bool:
+        """Return whether a row is not about a call that was submitted before the part."""
+        return text_in(row, "task_id") not in self._others
+
+
+def _follow(unended: set[str | None], rows: Iterable[Row]) -> set[str | None]:
+    """Add the calls of rows that have not ended, and drop those that have; return the set."""
+    for row in rows:
+        task_id = text_in(row, "task_id")
+        if text_in(row, "state") in _ENDED:
+            unended.discard(task_id)
+        elif task_id is not None:
+            unended.add(task_id)
+    return unended
 
 
 def _present(rows: Iterable[Row]) -> list[Row]:
@@ -90,6 +108,6 @@ def _present(rows: Iterable[Row]) -> list[Row]:
     return list(started.values())
 
 
-def _task_of(failure: Mapping[str, Any]) -> Any:
+def _task_of(failure: Mapping[str, Any]) -> str | None:
     details = failure.get("details")
-    return details.get("task_id") if isinstance(details, Mapping) else None
+    return text_in(details, "task_id") if isinstance(details, Mapping) else None

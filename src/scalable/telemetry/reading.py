@@ -5,14 +5,11 @@ If the writer crashes, a file may end with an incomplete line, which is skipped.
 
 from __future__ import annotations
 
-import gc
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from scalable.errors import RunError
 from scalable.liveness import process_gone
@@ -21,17 +18,18 @@ from scalable.telemetry.streams import (
     PLAN_FILE,
     RUN_FILE,
     STREAMS,
+    Row,
+    StoredRows,
     decode_object,
-    read_rows,
     stream_path,
 )
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class RunRecord:
     """Everything that is recorded about a run.
+
+    The rows of a stream are decoded anew each time that they are iterated.
 
     Attributes
     ----------
@@ -77,23 +75,26 @@ class RunRecord:
         Contents of plan.json; empty if it is missing.
     manifest_lock
         Contents of manifest.lock; empty if it is missing.
-    malformed_lines
-        Number of unreadable lines in all files, without incomplete last lines.
     """
 
     path: Path
     run: Row
     status: str
-    tasks: list[Row] = field(default_factory=list)
-    workers: list[Row] = field(default_factory=list)
-    resources: list[Row] = field(default_factory=list)
-    failures: list[Row] = field(default_factory=list)
-    scaling: list[Row] = field(default_factory=list)
-    artifacts: list[Row] = field(default_factory=list)
-    remembered: list[Row] = field(default_factory=list)
+    tasks: Sequence[Row] = ()
+    workers: Sequence[Row] = ()
+    resources: Sequence[Row] = ()
+    failures: Sequence[Row] = ()
+    scaling: Sequence[Row] = ()
+    artifacts: Sequence[Row] = ()
+    remembered: Sequence[Row] = ()
     plan: Row = field(default_factory=dict)
     manifest_lock: str = ""
-    malformed_lines: int = 0
+
+    @property
+    def malformed_lines(self) -> int:
+        """Number of unreadable lines in all files, without incomplete last lines."""
+        streams = (getattr(self, stream) for stream in STREAMS)
+        return sum(rows.malformed for rows in streams if isinstance(rows, StoredRows))
 
 
 def read_run(path: str | os.PathLike[str]) -> RunRecord:
@@ -107,8 +108,8 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     Returns
     -------
     RunRecord
-        All readable rows. Incomplete last lines, lines that are not JSON objects, and missing files
-        other than run.json are skipped.
+        All readable rows that there are now. Incomplete last lines, lines that are not JSON
+        objects, and missing files other than run.json are skipped.
 
     Raises
     ------
@@ -118,31 +119,17 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
     directory = Path(path)
     try:
         run, status = read_status(directory)
-        with _uncollected():
-            streams = {stream: read_rows(stream_path(directory, stream)) for stream in STREAMS}
+        streams = {stream: StoredRows(stream_path(directory, stream)) for stream in STREAMS}
         return RunRecord(
             path=directory,
             run=run,
             status=status,
             plan=decode_object(_read(directory / PLAN_FILE)) or {},
             manifest_lock=_read(directory / LOCK_FILE).decode(errors="replace").strip(),
-            malformed_lines=sum(malformed for _, malformed in streams.values()),
-            **{stream: rows for stream, (rows, _) in streams.items()},
+            **streams,
         )
     except OSError as error:
         raise RunError(f"cannot read the run in {directory}: {error}") from error
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Pause the garbage collector: reading makes no garbage, and collection doubles its time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
 
 
 class RunTail:
@@ -167,19 +154,17 @@ class RunTail:
             Name of a stream -> its new rows, for each of :data:`STREAMS`. A line that is incomplete
             now is returned by a later poll. Lines that are not JSON objects are skipped.
         """
-        return {stream: self._poll(stream) for stream in STREAMS}
+        return {stream: list(self.added(stream)) for stream in STREAMS}
 
-    def _poll(self, stream: str) -> list[Row]:
+    def added(self, stream: str) -> Iterable[Row]:
+        """Return the rows that were written to one stream since the last poll."""
+        path, begin = stream_path(self._directory, stream), self._offsets[stream]
         try:
-            with stream_path(self._directory, stream).open("rb") as file:
-                file.seek(self._offsets[stream])
-                data = file.read()
-        except OSError:
-            return []
-        whole = data[: data.rfind(b"\n") + 1]
-        self._offsets[stream] += len(whole)
-        rows = (decode_object(line) for line in whole.split(b"\n"))
-        return [row for row in rows if row is not None]
+            rows = StoredRows(path, begin, complete=True)
+        except RunError:
+            return ()
+        self._offsets[stream] = rows.end
+        return rows
 
 
 def read_status(directory: Path) -> tuple[Row, str]:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from scalable.quantiles import Durations, Quantiles
-from scalable.telemetry.bundled import Bundled, bundled
+from scalable.telemetry.calls import FOUND, Calls, number_in
 from scalable.telemetry.costs import BILLED, cost_of
 from scalable.telemetry.failed import FailedRow, failed_rows
 from scalable.telemetry.reading import RunRecord
 from scalable.telemetry.remembered import outcomes_in, totals_of
-from scalable.telemetry.reruns import RERUN
 from scalable.telemetry.streams import STREAMS
 from scalable.telemetry.summary import (
     FailureClass,
@@ -32,37 +31,7 @@ REASON_LOST = "lost"
 #: Tag that stands for rows without a tag.
 NO_TAG = "(no tag)"
 
-_FINAL_STATES = ("succeeded", "failed", "cancelled")
-#: State of a call that did not run. Such calls are counted from the rows about outcomes, which tell
-#: of those without a task, too.
-_FOUND = "found"
-_STATES = (*_FINAL_STATES, _FOUND, "running", "submitted")
-# Largest number of calls that begin again with one row; larger numbers are taken for damage.
-_MOST_REPEATS = 1_000_000
-# Larger numbers cannot be measurements, and their sums would overflow.
-_LARGEST = 1e300
-
-
-@dataclass
-class _Call:
-    """Combined rows of one task_id, which is a call or a bundle of calls."""
-
-    name: str = ""
-    tags: set[str] = field(default_factory=set)
-    starts: int = 0
-    reruns: list[str] = field(default_factory=list)
-    last: str = ""
-    is_found: bool = False
-    final: Mapping[str, Any] | None = None
-
-    @property
-    def state(self) -> str:
-        return self.last if self.final is None else str(self.final["state"])
-
-    @property
-    def bundled(self) -> Bundled | None:
-        """Calls of the bundle; None if the rows describe a single call."""
-        return None if self.final is None else bundled(self.final)
+_STATES = ("succeeded", "failed", "cancelled", FOUND, "running", "submitted")
 
 
 def summarize(record: RunRecord) -> Summary:
@@ -73,12 +42,27 @@ def summarize(record: RunRecord) -> Summary:
     record
         Record of the run.
     """
+    return summary_of(record, Calls(record.tasks))
+
+
+def summary_of(record: RunRecord, calls: Calls) -> Summary:
+    """Return the summary of a run whose rows about calls have been read.
+
+    Parameters
+    ----------
+    record
+        Record of the run.
+    calls
+        Its calls.
+    """
     run = record.run
-    calls = _calls(record.tasks)
     found = _found(record.remembered)
-    states = _states(calls.values())
+    by_name = calls.by_name()
+    of_names = {name: calls.states(numbers) for name, numbers in by_name.items()}
+    states = sum(of_names.values(), Counter[str]())
+    reruns = calls.reruns()
     if hits := sum(tags.total() for tags in found.values()):
-        states[_FOUND] = hits
+        states[FOUND] = hits
     order = [state for state in _STATES if state in states]
     started, ended = _text(run.get("started_at")), _text(run.get("ended_at"))
     exit_code = run.get("exit_code")
@@ -90,9 +74,17 @@ def summarize(record: RunRecord) -> Summary:
         status=record.status,
         started_at=started,
         ended_at=ended,
-        duration_s=_duration(started, ended, record),
+        duration_s=_duration(started, ended, record, calls),
         tasks={state: states[state] for state in [*order, *sorted(states.keys() - set(_STATES))]},
-        task_names=_task_names(calls.values(), found),
+        task_names={
+            name: _task_name(
+                calls,
+                by_name.get(name, ()),
+                of_names.get(name, Counter()),
+                found.get(name, Counter()),
+            )
+            for name in dict.fromkeys([*by_name, *found])
+        },
         workers=_pools(record.workers),
         scaling=ScalingSummary(
             scale_up=sum(row.get("action") == "scale-up" for row in record.scaling),
@@ -102,66 +94,14 @@ def summarize(record: RunRecord) -> Summary:
         failures=_failures(record.failures),
         cost=cost_of(record.workers, record.plan),
         artifacts=tuple(record.artifacts),
-        reruns=tuple(task_id for task_id, call in calls.items() if _reruns(call)),
-        rerun_reasons=_rerun_reasons(calls.values()),
+        reruns=tuple(reruns),
+        rerun_reasons=dict(Counter(chain.from_iterable(reruns.values())).most_common()),
         remembered=totals_of(record.remembered),
         exit_code=exit_code if isinstance(exit_code, int) else None,
         error=_text(run.get("error")),
         path=str(record.path),
         malformed_lines=record.malformed_lines,
     )
-
-
-def _calls(rows: Iterable[Mapping[str, Any]]) -> dict[str, _Call]:
-    calls: dict[str, _Call] = {}
-    for row in rows:
-        task_id, state = row.get("task_id"), row.get("state")
-        if not isinstance(task_id, str) or not isinstance(state, str):
-            continue
-        call = calls.get(task_id)
-        if call is None:
-            call = calls[task_id] = _Call(name=task_id)
-        name, tag = row.get("task_name"), row.get("tag")
-        if isinstance(name, str):
-            call.name = name
-        if isinstance(tag, str):
-            call.tags.add(tag)
-        if state == RERUN:
-            reason, count = _text(row.get("reason")) or "reason not known", row.get("count")
-            many = count if isinstance(count, int) and 0 < count < _MOST_REPEATS else 1
-            call.reruns += [reason] * many
-            continue
-        call.last = state
-        call.is_found = state == _FOUND
-        call.starts += state == "running"
-        if state in _FINAL_STATES:
-            call.final = row
-    return calls
-
-
-def _reruns(call: _Call) -> list[str]:
-    """Return the reason of each rerun of a call; runs before this version recorded only starts."""
-    return call.reruns or ["reason not known"] * max(0, call.starts - 1)
-
-
-def _rerun_reasons(calls: Iterable[_Call]) -> dict[str, int]:
-    return dict(Counter(reason for call in calls for reason in _reruns(call)).most_common())
-
-
-def _states(calls: Iterable[_Call]) -> Counter[str]:
-    states: Counter[str] = Counter()
-    for call in calls:
-        many = call.bundled
-        if call.is_found:
-            continue
-        if many is None:
-            # A call of a lost bundle begins again, but ends with a later one.
-            states[call.state] += bool(call.state)
-        else:
-            states["succeeded"] += many.calls - many.failed
-            states["failed"] += many.failed
-            states["cancelled"] += many.cancelled
-    return +states
 
 
 def _found(rows: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str | None]]:
@@ -173,27 +113,17 @@ def _found(rows: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str | None]]:
     return found
 
 
-def _task_names(
-    calls: Iterable[_Call], found: Mapping[str, Counter[str | None]]
-) -> dict[str, TaskNameSummary]:
-    by_name: dict[str, list[_Call]] = {}
-    for call in calls:
-        by_name.setdefault(call.name, []).append(call)
-    names = dict.fromkeys([*by_name, *found])
-    return {name: _task_name(by_name.get(name, []), found.get(name, Counter())) for name in names}
-
-
-def _task_name(calls: list[_Call], found: Counter[str | None]) -> TaskNameSummary:
-    final = [call.final for call in calls if call.final is not None]
-    cpu = _numbers(final, "cpu_s")
-    states = _states(calls)
+def _task_name(
+    calls: Calls, numbers: Sequence[int], states: Counter[str], found: Counter[str | None]
+) -> TaskNameSummary:
+    cpu = calls.cpu_s(numbers)
     return TaskNameSummary(
         count=states.total(),
         failed=states["failed"],
-        tags=tuple(sorted({tag for call in calls for tag in call.tags} | {*filter(None, found)})),
-        duration_s=Durations.of(_lengths(final)),
-        queued_s=Quantiles.of(_numbers(final, "queued_s")),
-        peak_memory=Quantiles.of(_numbers(final, "peak_memory")),
+        tags=tuple(sorted(calls.tags(numbers) | {*filter(None, found)})),
+        duration_s=Durations.of(calls.durations_s(numbers)),
+        queued_s=Quantiles.of(calls.queued_s(numbers)),
+        peak_memory=Quantiles.of(calls.peak_memory(numbers)),
         cpu_s=sum(cpu) if cpu else None,
         found=found.total(),
     )
@@ -237,32 +167,36 @@ def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
 
 
 def _failures(rows: Iterable[dict[str, Any]]) -> FailureSummary:
-    classes: dict[str, list[FailedRow]] = {}
+    counts: Counter[str] = Counter()
+    first: dict[str, FailedRow] = {}
     for failed in failed_rows(rows):
-        classes.setdefault(failed.failure_class, []).append(failed)
-    counts = {name: sum(failed.count for failed in found) for name, found in classes.items()}
+        counts[failed.failure_class] += failed.count
+        first.setdefault(failed.failure_class, failed)
     return FailureSummary(
-        sum(counts.values()),
+        counts.total(),
         {
             name: FailureClass(
-                count=counts[name],
-                message=classes[name][0].message,
-                frame=classes[name][0].details.frame,
-                task_id=classes[name][0].task_id,
-                arguments=classes[name][0].details.arguments,
-                worker=classes[name][0].details.worker,
-                tries=classes[name][0].details.tries,
+                count=count,
+                message=first[name].message,
+                frame=first[name].details.frame,
+                task_id=first[name].task_id,
+                arguments=first[name].details.arguments,
+                worker=first[name].details.worker,
+                tries=first[name].details.tries,
             )
-            for name in sorted(classes, key=lambda name: -counts[name])
+            for name, count in counts.most_common()
         },
     )
 
 
-def _duration(started: str | None, ended: str | None, record: RunRecord) -> float | None:
+def _duration(
+    started: str | None, ended: str | None, record: RunRecord, calls: Calls
+) -> float | None:
     start, end = _epoch(started), _epoch(ended)
     if end is None:
-        rows = (row for stream in STREAMS for row in getattr(record, stream))
-        end = max(_numbers(rows, "timestamp"), default=None)
+        others = (row for stream in STREAMS if stream != "tasks" for row in getattr(record, stream))
+        moments = (calls.last_moment, *(number_in(row, "timestamp") for row in others))
+        end = max((moment for moment in moments if moment is not None), default=None)
     return None if start is None or end is None else max(0.0, end - start)
 
 
@@ -272,24 +206,6 @@ def _epoch(moment: str | None) -> float | None:
     except ValueError:
         return None
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
-
-
-def _lengths(rows: Iterable[Mapping[str, Any]]) -> list[float]:
-    lengths: list[float] = []
-    for row in rows:
-        many = bundled(row)
-        lengths += _numbers([row], "duration_s") if many is None else many.durations_s
-    return lengths
-
-
-def _numbers(rows: Iterable[Mapping[str, Any]], key: str) -> list[float]:
-    return [value for row in rows if (value := _number(row.get(key))) is not None]
-
-
-def _number(value: object) -> float | None:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return None
-    return value if -_LARGEST < value < _LARGEST else None
 
 
 def _text(value: object) -> str | None:

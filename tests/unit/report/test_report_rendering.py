@@ -10,6 +10,7 @@ from scalable import report
 from scalable.errors import RunError
 from scalable.report.table import shorten, table
 from scalable.telemetry import RunDirectory, RunRecord, Summary, summarize
+from scalable.telemetry.streams import StoredRows
 
 START = 1767225600.0
 RUN = {
@@ -145,9 +146,13 @@ def test_memory_that_was_not_measured_is_said_to_be_so():
     assert "MiB" not in text
 
 
-def test_an_interrupted_run_says_so_with_what_is_known():
-    interrupted = record(status="interrupted")
-    interrupted = replace(interrupted, run={**RUN, "ended_at": None}, malformed_lines=2)
+def test_an_interrupted_run_says_so_with_what_is_known(tmp_path):
+    (tmp_path / "artifacts.jsonl").write_text("torn\n{\n")
+    interrupted = replace(
+        record(status="interrupted"),
+        run={**RUN, "ended_at": None},
+        artifacts=StoredRows(tmp_path / "artifacts.jsonl"),
+    )
     text = report.render_human(summarize(interrupted))
     assert "Status:   interrupted (its process ended without closing the run; " in text
     assert "Duration: 12.0 s up to the last record" in text

@@ -305,6 +305,28 @@ def test_the_three_listeners_agree_on_one_call(scheduler, recorder, rows):
     assert len(rows["tasks"]) == 3
 
 
+def test_many_rows_are_written_before_it_is_time_in_parts(scheduler, recorder, rows, monkeypatch):
+    sizes = []
+    extend = rows.extend
+    monkeypatch.setattr(
+        rows, "extend", lambda name, new: (sizes.append(len(new)), extend(name, new))
+    )
+    monkeypatch.setattr("scalable.scheduler.recorder.MOST_LINES", 10)
+    keys = [f"x-{number}" for number in range(35)]
+    for key in keys:
+        scheduler.add(key)
+    scheduler.send(*keys)
+    assert sizes == [10, 10, 10]
+    for key in keys:
+        scheduler.move(key, "waiting", "processing", "memory", startstops=startstops())
+    recorder.flush()
+    assert max(sizes) <= 10 + 2
+    states = ("submitted", "running", "succeeded")
+    for state in states:
+        assert [r["task_id"] for r in rows["tasks"] if r["state"] == state] == keys
+    assert len(rows["tasks"]) == len(keys) * len(states)
+
+
 def test_profiles_are_dropped_and_announced_anew_when_the_scheduler_starts(scheduler):
     profiles = Profiles(scheduler)
     Ledger.of(scheduler).listen(profiles)

@@ -1,6 +1,7 @@
 """Calls of lost bundles: what runs again is counted when it begins, what fails is counted once."""
 
 import pickle
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -112,10 +113,8 @@ def test_the_summary_of_a_run_counts_reruns_and_failures_of_executors(tmp_path):
     lossy.lost.give_up("two", [[0, "LostWorkers", "no", None]], "me")
     lossy.recorder.flush()
     (tmp_path / "run.json").write_text('{"status": "completed"}')
-    record = read_run(tmp_path)
-    record.tasks.extend(lossy.rows["tasks"])
-    record.failures.extend(lossy.rows["failures"])
-    summary = summarize(record)
+    rows = {stream: lossy.rows[stream] for stream in ("tasks", "failures")}
+    summary = summarize(replace(read_run(tmp_path), **rows))
     assert summary.tasks == {"failed": 1}
     assert summary.rerun_reasons == {"worker lost": 1}
     assert summary.failures.classes["LostWorkers"].count == 1

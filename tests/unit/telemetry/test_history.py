@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from scalable.telemetry import CallRecord, history, read_history, work_span_s
+from scalable.telemetry import CallRecord, WorkSpan, earlier_run, history, read_history
 
 
 def row(task_id, state, timestamp, name="sim", tag="model", **more):
@@ -147,13 +147,13 @@ def test_the_start_of_workers_counts_once_and_idle_time_before_the_calls_does_no
 
     def span(requested, started):
         workers = [{"event": "requested", "timestamp": requested}]
-        return work_span_s(rows, [*workers, {"event": "started", "timestamp": started}])
+        return WorkSpan(rows).seconds([*workers, {"event": "started", "timestamp": started}])
 
     assert span(50.0, 55.0) == 5 + 10
     assert span(95.0, 105.0) == 5 + 10  # the calls waited for the rest of it
     assert span(100.0, 105.0) == 10
-    assert work_span_s(rows, []) == 10
-    assert work_span_s([], []) is None
+    assert WorkSpan(rows).seconds([]) == 10
+    assert WorkSpan([]).seconds([]) is None
 
 
 def test_calls_have_the_kind_of_machine_that_their_worker_told(record, tmp_path):
@@ -185,6 +185,6 @@ def test_the_span_of_a_task_is_from_its_first_begin_to_its_last_end(record, tmp_
     first, second = run.spans["model", "sim"], run.spans["post", "sum"]
     assert (first, second) == ((10.0, 21.0), (20.0, 21.0))
     assert second.overlaps(first)
-    assert not history.Span(21.0, 30.0).overlaps(first)
+    assert not earlier_run.Span(21.0, 30.0).overlaps(first)
     # Calls in bundles have no times of their own.
     assert set(run.spans) == {("model", "sim"), ("post", "sum")}

@@ -371,11 +371,11 @@ def _report(
 
 def _remembered_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
     """Return the rows about remembered results of a run; of ``part``, if the run is its run."""
-    from scalable.telemetry.streams import read_rows, stream_path
+    from scalable.telemetry.streams import StoredRows, stream_path
 
     if part is not None and run == part.path:
         return part.read().remembered
-    return read_rows(stream_path(run, "remembered"))[0]
+    return StoredRows(stream_path(run, "remembered"))
 
 
 def _summary_of(part: RunPart, code: int) -> Summary:

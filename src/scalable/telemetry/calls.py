@@ -1,0 +1,219 @@
+"""The calls of a run, combined from their rows. No I/O."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf, isnan, nan
+from sys import intern
+from typing import Any
+
+from scalable.telemetry.bundled import Bundled, bundled
+from scalable.telemetry.reruns import RERUN
+
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+#: State of a call that did not run. Such calls are counted from the rows about outcomes, which tell
+#: of those without a task, too.
+FOUND = "found"
+_UNKNOWN_REASON = "reason not known"
+# Largest number of calls that begin again with one row; larger numbers are taken for damage.
+_MOST_REPEATS = 1_000_000
+# Larger numbers cannot be measurements, and their products would overflow.
+_LARGEST = 1e100
+
+#: Name of a call, None if it has none but its id, and the tags that it has had.
+_Kind = tuple[str | None, frozenset[str]]
+
+
+class Calls:
+    """Calls of a run; each task id is a call, or a bundle of calls.
+
+    A run may have millions of them, so that their values are kept in columns, which take about 200
+    bytes a call with its id. Calls are numbered in the order of their first rows.
+
+    Parameters
+    ----------
+    rows
+        First rows of tasks.jsonl.
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._latest = -inf
+        self._numbers: dict[str, int] = {}
+        self._kinds: list[_Kind] = [(None, frozenset())]
+        self._kind_numbers = {self._kinds[0]: 0}
+        self._kind = array("i")
+        #: Kind of a call, and name and tag of its next row -> its kind from then on.
+        self._moves: dict[tuple[int, object, object], int] = {}
+        self._last: list[str] = []
+        self._final: list[str] = []
+        self._starts = array("i")
+        self._duration_s, self._queued_s, self._cpu_s = array("d"), array("d"), array("d")
+        self._memory: list[float | None] = []
+        self._bundles: dict[int, Bundled] = {}
+        self._reasons: dict[int, list[str]] = {}
+        self.add(rows)
+
+    @property
+    def last_moment(self) -> float | None:
+        """Latest timestamp of all rows, in epoch seconds; None without any."""
+        return None if self._latest == -inf else self._latest
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Take the next rows of tasks.jsonl; rows without the required keys are skipped."""
+        # Every row of a record comes here: names that are local take less time.
+        numbers, kinds, moves, last = self._numbers, self._kind, self._moves, self._last
+        latest = self._latest
+        for row in rows:
+            get = row.get
+            moment, task_id, state = get("timestamp"), get("task_id"), get("state")
+            if isinstance(moment, (float, int)) and latest < moment < _LARGEST:
+                latest = moment
+            if not isinstance(task_id, str) or not isinstance(state, str):
+                continue
+            call = numbers.get(task_id)
+            if call is None:
+                call = self._new(task_id)
+            before, name, tag = kinds[call], get("task_name"), get("tag")
+            try:
+                kinds[call] = moves[before, name, tag]
+            except (KeyError, TypeError):  # values of damaged rows may be of any type
+                kinds[call] = self._move(before, text_in(row, "task_name"), text_in(row, "tag"))
+            if state == RERUN:
+                self._begin_again(call, row)
+                continue
+            last[call] = state = intern(state)
+            if state in FINAL_STATES:
+                self._end(call, state, row)
+            elif state == "running":
+                self._starts[call] += 1
+        self._latest = latest
+
+    def _begin_again(self, call: int, row: Mapping[str, Any]) -> None:
+        count = row.get("count")
+        many = count if isinstance(count, int) and 0 < count < _MOST_REPEATS else 1
+        why = text_in(row, "reason") or _UNKNOWN_REASON
+        self._reasons.setdefault(call, []).extend([why] * many)
+
+    def _new(self, task_id: str) -> int:
+        call = self._numbers[task_id] = len(self._kind)
+        self._kind.append(0)
+        self._last.append("")
+        self._final.append("")
+        self._starts.append(0)
+        for column in (self._duration_s, self._queued_s, self._cpu_s):
+            column.append(nan)
+        self._memory.append(None)
+        return call
+
+    def _move(self, before: int, name: str | None, tag: str | None) -> int:
+        was, tags = self._kinds[before]
+        kind = (was if name is None else name, tags if tag is None else tags | {tag})
+        number = self._kind_numbers.setdefault(kind, len(self._kinds))
+        if number == len(self._kinds):
+            self._kinds.append(kind)
+        self._moves[before, name, tag] = number
+        return number
+
+    def _end(self, call: int, state: str, row: Mapping[str, Any]) -> None:
+        self._final[call] = state
+        self._duration_s[call] = _or_nan(row.get("duration_s"))
+        self._queued_s[call] = _or_nan(row.get("queued_s"))
+        self._cpu_s[call] = _or_nan(row.get("cpu_s"))
+        self._memory[call] = number_in(row, "peak_memory")
+        many = bundled(row) if "calls" in row else None
+        if many is not None:
+            self._bundles[call] = many
+        elif self._bundles:
+            self._bundles.pop(call, None)
+
+    # What became of them ------------------------------------------------------------------------
+
+    def by_name(self) -> dict[str, Sequence[int]]:
+        """Return task name -> numbers of its calls; the id is the name of a call without one."""
+        found: dict[str, array[int]] = {}
+        for (task_id, call), kind in zip(self._numbers.items(), self._kind, strict=True):
+            name = self._kinds[kind][0]
+            found.setdefault(task_id if name is None else name, array("i")).append(call)
+        return dict(found)
+
+    def tags(self, calls: Iterable[int]) -> set[str]:
+        """Return the tags of calls."""
+        kinds = {self._kind[call] for call in calls}
+        return {tag for kind in kinds for tag in self._kinds[kind][1]}
+
+    def states(self, calls: Iterable[int]) -> Counter[str]:
+        """Return state -> number of calls, without those whose remembered results were found.
+
+        A call counts in its last final state, or in its last state if none is final.
+        """
+        states: Counter[str] = Counter()
+        for call in calls:
+            if self._last[call] == FOUND:
+                continue
+            many = self._bundles.get(call)
+            if many is None:
+                # A call of a lost bundle begins again, but ends with a later one.
+                states[self._final[call] or self._last[call]] += 1
+            else:
+                states["succeeded"] += many.calls - many.failed
+                states["failed"] += many.failed
+                states["cancelled"] += many.cancelled
+        del states[""]
+        return +states
+
+    def durations_s(self, calls: Iterable[int]) -> list[float]:
+        """Return the measured running times of calls in seconds, also of those in bundles."""
+        found: list[float] = []
+        for call in calls:
+            many = self._bundles.get(call)
+            if many is not None:
+                found += many.durations_s
+            elif not isnan(length := self._duration_s[call]):
+                found.append(length)
+        return found
+
+    def queued_s(self, calls: Iterable[int]) -> list[float]:
+        """Return the measured times of calls in the queue, in seconds."""
+        return [value for call in calls if not isnan(value := self._queued_s[call])]
+
+    def cpu_s(self, calls: Iterable[int]) -> list[float]:
+        """Return the measured CPU times of calls, in seconds."""
+        return [value for call in calls if not isnan(value := self._cpu_s[call])]
+
+    def peak_memory(self, calls: Iterable[int]) -> list[float]:
+        """Return the measured peak memory of calls, in bytes."""
+        return [value for call in calls if (value := self._memory[call]) is not None]
+
+    def reruns(self) -> dict[str, list[str]]:
+        """Return task id -> reason of each rerun, for calls that were started more than once.
+
+        Records of earlier versions have starts, and no reasons.
+        """
+        return {
+            task_id: self._reasons.get(call) or [_UNKNOWN_REASON] * (self._starts[call] - 1)
+            for task_id, call in self._numbers.items()
+            if self._starts[call] > 1 or call in self._reasons
+        }
+
+
+def number_in(row: Mapping[str, Any], key: str, most: float = _LARGEST) -> float | None:
+    """Return a number of a row, or None if it is anything else, or not less than ``most``."""
+    value = row.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return value if -most < value < most else None
+
+
+def _or_nan(value: object) -> float:
+    """Return a measured number, or NaN if a value is anything else or too large."""
+    if isinstance(value, (float, int)) and -_LARGEST < value < _LARGEST:
+        return nan if isinstance(value, bool) else value
+    return nan
+
+
+def text_in(row: Mapping[str, Any], key: str) -> str | None:
+    """Return a text of a row, or None if it is anything else."""
+    value = row.get(key)
+    return value if isinstance(value, str) else None
