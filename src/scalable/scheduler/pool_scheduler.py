@@ -16,6 +16,7 @@ from scalable.protocol.dask_seams.connections import (
     compare_distinct_versions,
 )
 from scalable.protocol.dask_seams.connections import seams as connecting_seams
+from scalable.protocol.dask_seams.ended_work import ForgettingScheduler
 from scalable.protocol.dask_seams.greeting import GreetingScheduler
 from scalable.protocol.dask_seams.greeting import seams as greeting_seams
 from scalable.protocol.dask_seams.nodes import CarryingScheduler
@@ -74,6 +75,7 @@ class PoolScheduler(
     GuardedHttp,
     PrivateNode,
     NextFreePort,
+    ForgettingScheduler,
     RegisteringScheduler,
     TellingScheduler,
     GreetingScheduler,
