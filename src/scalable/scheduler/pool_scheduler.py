@@ -54,6 +54,7 @@ from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.remembered import take_found
 from scalable.scheduler.retrying import Retrying
+from scalable.scheduler.unknown_durations import UnknownDurations
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -140,6 +141,7 @@ class PoolScheduler(
         self.profiles, self.nested = Profiles(self), NestedCalls()
         Ledger.of(self).listen(self.profiles)
         Ledger.of(self).listen(self.nested)
+        UnknownDurations(self)
         self.order: CallOrder | None = None
         fixed = ordering()
         if fixed is None:

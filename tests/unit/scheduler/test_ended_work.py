@@ -5,7 +5,6 @@ import gc
 from collections import Counter
 
 import dask
-import pytest
 from distributed import Client, Worker
 from distributed.scheduler import WorkerState
 
@@ -15,11 +14,11 @@ from scalable.scheduler.pool_scheduler import PoolScheduler
 AT_ONCE = {"distributed.scheduler.events-cleanup-delay": "10ms"}
 
 
-def run(scenario, **config):
+def run(scenario, config=None):
     """Run a scenario with a scheduler that forgets the events of the departed at once."""
 
     async def go():
-        with dask.config.set({**AT_ONCE, **config}):
+        with dask.config.set(AT_ONCE | (config or {})):
             async with PoolScheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler:
                 return await asyncio.wait_for(scenario(scheduler), 60)
 
@@ -92,13 +91,27 @@ def test_workers_that_left_are_not_kept():
     assert run(scenario) == []
 
 
-@pytest.fixture
-def two_spans(monkeypatch):
-    monkeypatch.setattr(ended_work, "KEPT_SPANS", 2)
-    monkeypatch.setattr(ended_work.ForgettingSpans, "_look_at", 4)
+def fail(number):
+    raise ValueError(number)
 
 
-def test_spans_of_calls_that_are_forgotten_are_forgotten_but_for_the_latest(two_spans):
+def test_calls_that_fail_are_not_kept_for_the_day_when_one_succeeds():
+    async def scenario(scheduler):
+        async with client_of(scheduler) as client, worker_of(scheduler):
+            for number in range(3):
+                future = client.submit(fail, number)
+                assert isinstance(await future.exception(), ValueError)
+                del future
+                await until(lambda: not scheduler.tasks)
+            assert scheduler.extensions["stealing"].unknown_durations == {}
+
+    run(scenario)
+
+
+TWO_SPANS = {ended_work.KEPT: 2}
+
+
+def test_spans_of_calls_that_are_forgotten_are_forgotten_but_for_the_latest():
     async def scenario(scheduler):
         spans = scheduler.extensions["spans"]
         async with client_of(scheduler) as client:
@@ -121,10 +134,10 @@ def test_spans_of_calls_that_are_forgotten_are_forgotten_but_for_the_latest(two_
             del first
             return Counter(span.name for span in spans.root_spans)
 
-    assert run(scenario).keys() == {("default",)}
+    assert run(scenario, TWO_SPANS).keys() == {("default",)}
 
 
-def test_the_history_of_threads_begins_with_the_oldest_span(two_spans):
+def test_the_history_of_threads_begins_with_the_oldest_span():
     async def scenario(scheduler):
         spans = scheduler.extensions["spans"]
         async with client_of(scheduler) as client:
@@ -142,4 +155,4 @@ def test_the_history_of_threads_begins_with_the_oldest_span(two_spans):
             assert offsets == sorted(offsets)
             assert offsets[0] <= 1
 
-    run(scenario)
+    run(scenario, TWO_SPANS)

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import dask.config
 from distributed import Scheduler
 from distributed.broker import Broker
+from distributed.scheduler import TaskState
 from distributed.spans import Span, SpansSchedulerExtension
 
 from scalable.protocol.dask_seams.facts import Seams, declares, has, mentions
@@ -21,8 +23,9 @@ _SCHEDULER = "distributed.scheduler:Scheduler"
 _BROKER = "distributed.broker:Broker"
 _SPANS = "distributed.spans:SpansSchedulerExtension"
 _STEALING = "distributed.stealing:WorkStealing"
-#: Number of the latest spans without a parent that are kept when others are forgotten.
-KEPT_SPANS = 100
+#: Key of Dask's configuration: number of the latest computations that a scheduler keeps. Of the
+#: spans without a parent, which are like them, as many are kept.
+KEPT = "distributed.diagnostics.computations.max-history"
 
 
 @seams.relies_on(
@@ -86,13 +89,16 @@ class ForgettingSpans(SpansSchedulerExtension):
     ``SchedulerState.total_nthreads_history``, of which each span knows the place where it begins.
     """
 
-    _look_at = 2 * KEPT_SPANS
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._kept = max(1, int(dask.config.get(KEPT)))
+        self._look_at = 2 * self._kept
 
     def observe_tasks(self, tss: Iterable[Any], *args: Any, **kwargs: Any) -> dict[Any, Any]:
         """Assign tasks to spans; forget old spans if there are many."""
         if len(self.root_spans) >= self._look_at:
             self._forget()
-            self._look_at = len(self.root_spans) + KEPT_SPANS
+            self._look_at = len(self.root_spans) + self._kept
         return super().observe_tasks(tss, *args, **kwargs)
 
     def heartbeat(self, ws: Any, data: dict[Any, float]) -> None:
@@ -100,7 +106,7 @@ class ForgettingSpans(SpansSchedulerExtension):
         super().heartbeat(ws, {key: value for key, value in data.items() if key[1] in self.spans})
 
     def _forget(self) -> None:
-        old = [span for span in self.root_spans[:-KEPT_SPANS] if self._is_over(span)]
+        old = [span for span in self.root_spans[: -self._kept] if self._is_over(span)]
         gone = {span.id for root in old for span in root.traverse_spans()}
         for spans in (
             self.root_spans,
@@ -144,6 +150,27 @@ def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
     if stealing is not None:
         stealing.in_flight_occupancy.pop(worker, None)
         stealing.in_flight_tasks.pop(worker, None)
+
+
+@seams.relies_on(
+    mentions(f"{_STEALING}.__init__", "unknown_durations"),
+    mentions(f"{_STEALING}.put_key_in_stealable", "unknown_durations", "prefix", "name"),
+    mentions(f"{_SCHEDULER}.__init__", "extensions"),
+    optional=True,
+)
+def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
+    """Have Dask's work stealing forget a task that the scheduler forgets.
+
+    Relies on ``WorkStealing.unknown_durations``: name of a prefix -> assigned tasks, until a task
+    of the prefix succeeds. Dask keeps those of functions that always fail, with their arguments.
+    """
+    stealing = scheduler.extensions.get("stealing")
+    durations = {} if stealing is None else stealing.unknown_durations
+    unknown = durations.get(task.prefix.name)
+    if unknown is not None:
+        unknown.discard(task)
+        if not unknown:
+            del durations[task.prefix.name]
 
 
 class ForgettingScheduler(Scheduler):
