@@ -12,7 +12,7 @@ from typing import Any
 from scalable.manager.inventory import Inventory
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
-from scalable.manager.units import Unit, worker_names
+from scalable.manager.units import Unit, with_start, worker_names
 from scalable.protocol.pools import UNTAGGED
 
 logger = logging.getLogger("scalable.manager")
@@ -94,7 +94,7 @@ class Launches:
                 self._cut.add(pool.tag)
                 continue
             starting[id(pool.launcher)] += 1
-            starts = (*inventory.wanted.starts(name), now)
+            starts = with_start(inventory.wanted.starts(name), now)
             units[name] = Unit(name, pool.tag, names, now, starts=starts, in_flight=True)
             due.setdefault(pool.tag, {})[name] = entry
         return due

@@ -12,6 +12,10 @@ from typing import Any
 
 from scalable.manager.launcher import Observation, UnitName, UnitState
 
+#: Number of the latest start times that are kept of a unit and of those that it replaces; more
+#: than there are in a crash loop.
+KEPT_STARTS = 10
+
 
 class Phase(Enum):
     """The stages in the life of a unit."""
@@ -39,8 +43,8 @@ class Unit:
         Time of the request, time when all workers had first connected, and time since which a
         worker has not been connected; in monotonic seconds, or None.
     starts
-        Times at which this unit, and earlier units that it replaces, were started, in monotonic
-        seconds.
+        Latest times at which this unit, and earlier units that it replaces, were started, in
+        monotonic seconds.
     addresses
         Addresses of the unit's connected workers.
     running_since
@@ -119,6 +123,11 @@ def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
     return (str(name),)
 
 
+def with_start(starts: tuple[float, ...], now: float) -> tuple[float, ...]:
+    """Return start times with another one, without the oldest of very many."""
+    return (*starts, now)[-KEPT_STARTS:]
+
+
 def refresh(
     units: Iterable[Unit],
     workers: Mapping[str, WorkerView],
@@ -155,7 +164,7 @@ def refresh(
             unit.connected_at = now
             connected.append(unit)
         elif unit.addresses - addresses - ends:
-            unit.starts = (*unit.starts, now)
+            unit.starts = with_start(unit.starts, now)
         unit.addresses = addresses
         if unit.phase is Phase.LAUNCHING:
             unit.phase = Phase.RUNNING

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -21,9 +22,20 @@ ARRIVAL_TIMEOUT_S = 120.0
 
 @dataclass
 class _Archive:
-    """An archive, of which some parts may be missing yet."""
+    """An archive, of which some parts may be missing yet.
+
+    Attributes
+    ----------
+    parts
+        Number -> part.
+    heard_at
+        Monotonic time in seconds at which it was announced, or its last part has arrived.
+    complete
+        Set once all parts have arrived.
+    """
 
     parts: dict[int, bytes] = field(default_factory=dict)
+    heard_at: float = field(default_factory=time.monotonic)
     complete: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -59,6 +71,7 @@ class FileStore:
 
     def expect(self, digest: str) -> None:
         """Let those who ask for an archive wait for it, if it is not here yet."""
+        self._drop_unfinished()
         self._archives.setdefault(digest, _Archive())
 
     def lacks(self, digest: str) -> bool:
@@ -69,7 +82,7 @@ class FileStore:
     def take(self, digest: str, part: int, parts: int, data: bytes) -> None:
         """Store a part of an archive."""
         archive = self._archives.setdefault(digest, _Archive())
-        archive.parts[part] = data
+        archive.parts[part], archive.heard_at = data, time.monotonic()
         if len(archive.parts) == parts and not archive.complete.is_set():
             logger.debug("archive %s has arrived: %d bytes", digest, archive.size)
             self._use(digest)
@@ -79,12 +92,20 @@ class FileStore:
     def _use(self, digest: str) -> None:
         self._archives[digest] = self._archives.pop(digest)
 
+    def _drop_unfinished(self) -> None:
+        """Drop the archives whose clients have ended before they had sent all parts."""
+        by = time.monotonic() - ARRIVAL_TIMEOUT_S
+        for digest, archive in list(self._archives.items()):
+            if not archive.complete.is_set() and archive.heard_at < by:
+                del self._archives[digest]
+
     def _drop_old(self) -> None:
         kept = 0
         for digest, archive in reversed(list(self._archives.items())):
             kept += archive.size
             if kept > MOST_KEPT and kept > archive.size and archive.complete.is_set():
                 del self._archives[digest]
+                self.sent.pop(digest, None)
 
     async def part(self, digest: str, part: int) -> tuple[int, bytes] | None:
         """Return the number of parts of an archive, and one part; None if it does not arrive."""

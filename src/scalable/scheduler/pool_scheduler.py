@@ -16,6 +16,7 @@ from scalable.protocol.dask_seams.connections import (
     compare_distinct_versions,
 )
 from scalable.protocol.dask_seams.connections import seams as connecting_seams
+from scalable.protocol.dask_seams.ended_work import ForgettingScheduler
 from scalable.protocol.dask_seams.greeting import GreetingScheduler
 from scalable.protocol.dask_seams.greeting import seams as greeting_seams
 from scalable.protocol.dask_seams.nodes import CarryingScheduler
@@ -54,6 +55,7 @@ from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.remembered import take_found
 from scalable.scheduler.retrying import Retrying
+from scalable.scheduler.unknown_durations import UnknownDurations
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -75,6 +77,7 @@ class PoolScheduler(
     GuardedHttp,
     PrivateNode,
     NextFreePort,
+    ForgettingScheduler,
     RegisteringScheduler,
     TellingScheduler,
     GreetingScheduler,
@@ -140,6 +143,7 @@ class PoolScheduler(
         self.profiles, self.nested = Profiles(self), NestedCalls()
         Ledger.of(self).listen(self.profiles)
         Ledger.of(self).listen(self.nested)
+        UnknownDurations(self)
         self.order: CallOrder | None = None
         fixed = ordering()
         if fixed is None:

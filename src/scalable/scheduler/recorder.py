@@ -248,6 +248,7 @@ class Recorder(Listener):
 
     def forgotten(self, call: Call) -> None:
         """Record a forgotten task as cancelled, unless it has ended."""
+        self._last_ended = None if self._last_ended is call.task else self._last_ended
         self._end(call, "cancelled", None)
 
     def _end(self, call: Call, state: str, end: EndedCall | None) -> None:

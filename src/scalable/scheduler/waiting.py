@@ -91,6 +91,8 @@ class WaitingCalls:
         for tag in waiting.keys() - self._waiting_since.keys():
             logger.debug("%d calls begin to wait for %s", len(waiting[tag]), shown(tag))
         self._waiting_since = {t: self._waiting_since.get(t, now) for t in waiting}
+        said = self._said_at.items()
+        self._said_at = {about: at for about, at in said if now - at < REPEAT_WORD_S}
         if not waiting:
             self._told.clear()
         for tag, tasks in waiting.items():

@@ -67,3 +67,12 @@ def test_archives_that_nobody_has_used_for_longest_are_dropped(store, monkeypatc
         assert [store.lacks(name) for name in ("a", "c", "large")] == [True, True, False]
 
     run(go())
+
+
+def test_an_archive_whose_client_ended_while_it_sent_it_is_dropped(store, monkeypatch):
+    store.take("part", 0, 2, bytes(100))
+    store.take("whole", 0, 1, b"all")
+    store.expect("announced")
+    monkeypatch.setattr(file_store, "ARRIVAL_TIMEOUT_S", 0.0)
+    store.expect("next")
+    assert list(store._archives) == ["whole", "next"]

@@ -385,3 +385,16 @@ def test_the_end_of_a_worker_without_manager_has_a_row(scheduler, recorder, rows
     scheduler.remove("tcp://1")
     assert [row["event"] for row in rows["workers"]] == ["started", "removed"]
     assert not recorder._workers
+
+
+def test_the_recorder_does_not_keep_the_call_that_ended_last_with_all_calls_of_its_graph(
+    scheduler, recorder
+):
+    for key in ("first", "last"):
+        scheduler.add(key)
+        scheduler.send(key)
+        scheduler.move(key, "waiting", "processing", "memory", startstops=startstops())
+    scheduler.move("first", "released", "forgotten")
+    assert recorder._last_ended is scheduler.tasks["last"]
+    scheduler.move("last", "released", "forgotten")
+    assert recorder._last_ended is None

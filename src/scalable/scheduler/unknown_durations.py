@@ -1,0 +1,27 @@
+"""Calls of unknown duration, which Dask's work stealing is to forget when the scheduler does."""
+
+from __future__ import annotations
+
+from distributed import Scheduler
+
+from scalable.protocol.dask_seams.ended_work import forget_unknown_duration, seams
+from scalable.scheduler.ledger import Call, Ledger, Listener
+
+
+class UnknownDurations(Listener):
+    """Has work stealing forget each call that the scheduler forgets.
+
+    Parameters
+    ----------
+    scheduler
+        Scheduler of the calls.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        if seams.difference(forget_unknown_duration.__name__) is None:
+            Ledger.of(scheduler).listen(self)
+
+    def forgotten(self, call: Call) -> None:
+        """Forget a call."""
+        forget_unknown_duration(self._scheduler, call.task)

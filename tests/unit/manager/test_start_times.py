@@ -1,0 +1,29 @@
+"""The start times of a unit that is replaced again and again."""
+
+from scalable.manager.decisions import CRASH_LOOP_STARTS, CRASH_LOOP_WINDOW_S, in_crash_loop
+from scalable.manager.inventory import Inventory
+from scalable.manager.launches import Launches
+from scalable.manager.pools import Pool
+from scalable.manager.units import Unit, WorkerView, refresh
+
+
+def test_a_unit_that_is_replaced_for_weeks_knows_few_of_the_starts():
+    inventory, launches = Inventory("c1", lambda: None), Launches(lambda: None)
+    inventory.add_pool(Pool("a", None, {}))
+    inventory.want("a", 1)
+    for start in range(1000):
+        launches.take_due(inventory, lambda name: False, float(start))
+        ((_, unit),) = inventory.units.items()
+        inventory.units.clear()
+        inventory.wanted.replace(unit, inventory.pools["a"])
+    assert CRASH_LOOP_STARTS <= len(unit.starts) < 20
+    assert in_crash_loop(unit.starts, 1000.0)
+    assert not in_crash_loop(unit.starts, 1000.0 + CRASH_LOOP_WINDOW_S)
+
+
+def test_a_unit_whose_nanny_starts_its_worker_anew_for_weeks_knows_few_of_the_starts():
+    unit = Unit("x", "a", ("x",), 0.0)
+    for start in range(1000):
+        refresh([unit], {"x": WorkerView(f"tcp://x:{start}")}, float(start))
+    assert CRASH_LOOP_STARTS <= len(unit.starts) < 20
+    assert unit.starts[-1] == 999.0
