@@ -110,7 +110,7 @@ class RememberingClient(FailureKeepingClient):
         Its results are kept where the run is to be resumed, except for ``cache=False``.
         """
         tag, task, cache = asked
-        if cache is False:
+        if cache is False or not self._resumable.keeps:
             return func
         return self._resumable.function(func, Purpose(task=task or "", tag=tag or ""), kwargs)
 

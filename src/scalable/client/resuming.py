@@ -38,6 +38,11 @@ class ResumableCalls:
         #: Purpose -> the last function that was sent for it.
         self._functions: dict[Purpose, ResumableFunction] = {}
 
+    @property
+    def keeps(self) -> bool:
+        """Whether results are kept."""
+        return self._remembering().keeping is not None
+
     def function(
         self, function: Callable[..., Any], purpose: Purpose, options: Mapping[str, Any]
     ) -> Callable[..., Any]:

@@ -9,9 +9,10 @@ from distributed.scheduler import KilledWorker
 
 from scalable.client.calls.bundle_size import (
     BUNDLE_S,
-    FIRST,
     LARGEST_BUNDLE,
     LARGEST_BYTES,
+    SENDING_S,
+    SHARES,
     BundleSizing,
 )
 from scalable.client.calls.losses import LOSSES, judge_loss
@@ -64,13 +65,14 @@ def bundles_of(calls, slots, mean_s):
 def test_short_calls_need_no_more_bundles_the_more_slots_there_are(mean_s):
     few, many = (len(bundles_of(10_000, slots, mean_s)) for slots in (10, 5000))
     assert many <= 2 * few
-    # Each bundle is a share of what is left.
-    assert many <= FIRST * (2 + math.log(10_000 / FIRST))
+    # Each bundle is a share of what is left, or long enough to be worth sending.
+    worthwhile = 2 * math.sqrt(10_000 * mean_s / SENDING_S)
+    assert many <= worthwhile + SHARES * (2 + math.log(10_000 / SHARES))
 
 
 @pytest.mark.parametrize("slots", [2, 100, 5000])
 def test_few_calls_are_never_in_one_bundle(slots):
-    assert bundles_of(20, slots, 1e-6)[0] <= 20 // 4
+    assert bundles_of(20, slots, 1e-6)[0] <= 20 // SHARES
 
 
 def test_long_calls_reach_every_slot():

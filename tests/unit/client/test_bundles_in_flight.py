@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
+from scalable.client.calls.backlog import SingleCalls
 from scalable.client.calls.bundle_size import BundleSizing
 from scalable.client.calls.futures import CallFuture
 from scalable.client.calls.in_flight import BundlesInFlight
@@ -128,10 +129,12 @@ def test_a_bundle_that_is_given_back_whole_is_released(sent):
 
 
 def test_a_bundle_is_released_when_only_cancelled_calls_are_left(sent):
-    sent.in_flight.cancel(sent.calls, 0)
-    sent.in_flight.returned("key", [1])
-    assert sent.waiting == [1]
-    assert sent.line.forgotten == ["key"]
+    first, second = singles(sent, 2)
+    first.cancel()
+    sent.in_flight.cancel(first)
+    sent.in_flight.returned("singles", [1])
+    assert sent.waiting == [second]
+    assert sent.line.forgotten == ["singles"]
 
 
 def test_a_call_beyond_its_limit_fails_and_the_others_go_on():
@@ -182,13 +185,84 @@ def test_a_refusal_of_an_argument_fails_only_its_calls(sent):
     assert sent.refused == []
 
 
+def singles(sent, count, key="singles"):
+    """Send calls with a future each in one bundle, and return the futures."""
+    condition = threading.Condition()
+    pending = SingleCalls(condition)
+    for _ in range(count):
+        pending.add(CallFuture(condition, (len, ("x",), {})))
+    futures = pending.take(count)
+    sent.in_flight.add(bundle_of(key, pending, futures))
+    return futures
+
+
+def bundle_of(key, pending, numbers):
+    return SentBundle(key, pending, numbers, set(range(len(numbers))), 0.0, suspected=False)
+
+
 def test_a_cancelled_call_is_interrupted(sent):
-    sent.calls.cancel()
-    sent.in_flight.cancel(sent.calls, 1)
-    assert sent.line.interrupted == [("key", 1)]
-    sent.in_flight.cancel(sent.calls, 0)
-    assert sent.in_flight.idle
+    first, second = singles(sent, 2)
+    for future in (second, first):
+        future.cancel()
+        sent.in_flight.cancel(future)
+    assert sent.line.interrupted == [("singles", 1), ("singles", 0)]
+    assert sent.line.forgotten == ["singles"]
     assert sent.waiting == []
+
+
+def test_a_call_that_was_sent_again_is_cancelled_in_its_new_bundle(sent):
+    """The old bundle may still run its other calls."""
+    first, second = singles(sent, 2)
+    pending = sent.in_flight._bundles["singles"].pending
+    sent.in_flight.returned("singles", [1])
+    assert sent.in_flight.bundle_of(second) is None
+    second.cancel()
+    sent.in_flight.cancel(second)
+    assert sent.line.interrupted == []
+    sent.in_flight.add(bundle_of("again", pending, [second]))
+    assert sent.in_flight.bundle_of(second) == "again"
+    sent.in_flight.cancel(second)
+    assert sent.line.interrupted == [("again", 0)]
+    assert sent.in_flight.bundle_of(first) == "singles"
+
+
+class Looked(list):
+    """Calls of a bundle that count how often all of them are looked at."""
+
+    looked = 0
+
+    def __iter__(self):
+        self.looked += 1
+        return super().__iter__()
+
+    def index(self, *_):
+        raise AssertionError("a call was searched for")
+
+    __contains__ = index
+
+
+def test_calls_are_cancelled_without_a_look_at_the_other_bundles(sent):
+    class Bundles(dict):
+        def __iter__(self):
+            raise AssertionError("all bundles were looked at")
+
+        values = items = __iter__
+
+    futures = singles(sent, 50)
+    bundle = sent.in_flight._bundles["singles"]
+    bundle.numbers = Looked(bundle.numbers)
+    others = Bundles(sent.in_flight._bundles)
+    sent.in_flight._bundles = others
+    for future in futures[1:]:
+        sent.in_flight.cancel(future)
+    assert len(sent.line.interrupted) == 49
+    assert bundle.numbers.looked == 1
+    assert bundle.open == {0}
+
+
+def test_a_call_that_was_not_sent_is_not_interrupted(sent):
+    sent.in_flight.cancel(CallFuture(threading.Condition(), (len, ("x",), {})))
+    assert sent.line.interrupted == []
 
 
 def test_calls_of_a_cancelled_map_are_taken_back_unless_they_run(sent):
@@ -209,19 +283,19 @@ def test_messages_about_other_bundles_change_nothing(sent):
     sent.in_flight.in_memory("other")
     sent.in_flight.erred("other", ValueError())
     sent.in_flight.lost("other")
-    sent.in_flight.cancel(sent.calls, 5)
     assert (len(sent.in_flight), sent.dispatched, sent.line.forgotten) == (1, 0, [])
 
 
 def test_decisions_are_logged(sent, caplog):
     caplog.set_level(logging.DEBUG, "scalable.client")
-    sent.in_flight.begun("key")
-    sent.in_flight.returned("key", [1])
-    sent.in_flight.cancel(sent.calls, 0)
-    assert [record.getMessage() for record in caplog.records] == [
-        "bundle key has begun",
-        "bundle key takes long and gives back 1 calls",
-        "call 0 of bundle key is cancelled",
+    (future, _) = singles(sent, 2)
+    sent.in_flight.begun("singles")
+    sent.in_flight.returned("singles", [1])
+    sent.in_flight.cancel(future)
+    assert [record.getMessage() for record in caplog.records][:3] == [
+        "bundle singles has begun",
+        "bundle singles takes long and gives back 1 calls",
+        "call 0 of bundle singles is cancelled",
     ]
 
 
@@ -231,10 +305,8 @@ def test_a_closed_client_fails_the_calls(sent):
         sent.calls.collect()
 
 
-def test_cancelling_all_cancels_futures():
-    sent = Sent()
-    future = CallFuture(threading.Condition(), (len, ("x",), {}))
-    sent.bundle.numbers = [future]
-    sent.bundle.open = {0}
+def test_cancelling_all_cancels_futures_and_interrupts_the_calls_of_a_map(sent):
+    futures = singles(sent, 2)
     sent.in_flight.cancel_all()
-    assert future.cancelled()
+    assert all(future.cancelled() for future in futures)
+    assert sent.line.interrupted == [("key", 0), ("key", 1)]

@@ -1,14 +1,17 @@
 """The first bundles of an executor, before it is known how long its calls take."""
 
+import itertools
 import math
 import threading
 
 import pytest
 
-from scalable.client.calls.bundle_size import AHEAD, FIRST, FIRST_S, SENT_AT_ONCE
+from scalable.client.calls import dispatcher as dispatching
+from scalable.client.calls.bundle_size import AHEAD, FIRST, FIRST_S, SHARES
 from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.mapped_calls import MappedCalls
 from scalable.client.calls.options import CallOptions
+from scalable.client.calls.streamed_calls import StreamedCalls
 from scalable.protocol.messages import dump
 
 
@@ -40,6 +43,12 @@ class Line:
 
     def submit_bundle(self, key, *_, **__):
         self.sent.append(key)
+
+    def forget_bundle(self, key):
+        pass
+
+    def report_backlog(self, *_):
+        pass
 
     def run_soon(self):
         """Run what is to run soon; return the largest number of bundles sent in one turn."""
@@ -82,18 +91,69 @@ def test_few_bundles_are_sent_until_the_length_of_calls_is_known(offered):
     dispatcher._in_flight.outcomes(line.sent[0], told, 1e-6, over=True)
     line.run_soon()
     # Each bundle is a share of what is left.
-    assert len(line.sent) <= FIRST * (3 + math.log(50_000 / FIRST))
+    assert len(line.sent) <= FIRST + SHARES * (2 + math.log(50_000 / SHARES))
     assert dispatcher._waiting() == 0
 
 
 def test_long_calls_reach_all_slots_after_some_moments(offered):
-    line, _ = offered(1000, 5000)
+    line, dispatcher = offered(1000, 5000)
     moments = 0
     while len(line.sent) < AHEAD * 1000:
+        for key in list(line.sent):
+            dispatcher._in_flight.begun(key)
         line.pass_time()
-        assert line.run_soon() <= SENT_AT_ONCE
+        line.run_soon()
         moments += 1
     assert moments == math.ceil(math.log2(AHEAD * 1000 / FIRST))
+
+
+def test_no_more_bundles_are_sent_while_the_first_ones_have_not_begun(offered):
+    """On a busy machine their answers are late; that says nothing of the length of calls."""
+    line, dispatcher = offered(1000, 5000)
+    for _ in range(10):
+        line.pass_time()
+        line.run_soon()
+    assert len(line.sent) == FIRST
+    for key in line.sent[: FIRST // 2]:  # the others may wait behind long calls of another client
+        dispatcher._in_flight.begun(key)
+    line.pass_time()
+    line.run_soon()
+    assert len(line.sent) == 2 * FIRST
+
+
+def test_a_turn_of_the_event_loop_ends_in_time_and_another_sends_the_rest(offered, monkeypatch):
+    monkeypatch.setattr(dispatching, "TURN_S", 0.0)
+    line, dispatcher = offered(5000, 5000)
+    dispatcher._in_flight.outcomes(line.sent[0], dump((range(1), ["x"], {}, None)), 1.0, over=True)
+    assert line.run_soon() == 1
+    assert len(line.sent) == 5000
+
+
+def test_ends_of_many_bundles_make_one_look_for_calls_to_send(offered):
+    line, dispatcher = offered(5000, 50_000)
+    told = dump((range(1), ["x"], {}, None))
+    for key in list(line.sent):
+        dispatcher._in_flight.outcomes(key, told, 1e-6, over=True)
+    looks = [function for function, _ in line.soon if function == dispatcher._dispatch]
+    assert len(looks) == 1
+
+
+def test_an_iterator_that_never_ends_leaves_other_calls_their_turns(offered):
+    line, dispatcher = offered(FIRST, 0)
+    endless = StreamedCalls(threading.Condition(), len)
+    assert endless._add(zip(itertools.repeat("x"), strict=False), 1000, dispatcher.wake)
+    others = MappedCalls(threading.Condition(), len, [("y",)] * 3)
+    dispatcher.offer(endless)
+    dispatcher.offer(others)
+    line.run_soon()
+    assert (len(line.sent), len(endless), len(others)) == (FIRST, 1000 - FIRST + 3, 0)
+
+
+def test_a_group_of_calls_that_were_all_sent_is_not_kept(offered):
+    line, dispatcher = offered(FIRST, 5)
+    assert len(line.sent) == 5
+    line.run_soon()
+    assert not any(isinstance(group, MappedCalls) for group in dispatcher.backlog)
 
 
 def test_few_slots_are_filled_at_once(offered):

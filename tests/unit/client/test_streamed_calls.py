@@ -1,14 +1,24 @@
-"""Mapped calls: results that nobody keeps, and iterables that are read as slots need them."""
+"""Mapped calls: results that nobody keeps, and iterators that are read while calls run."""
 
+import concurrent.futures
 import gc
 import itertools
+import math
 import multiprocessing
 import threading
 import weakref
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from scalable.client.calls.futures import CallFuture
+from scalable.client.calls.bundle_size import (
+    LARGEST_BUNDLE,
+    MOST_WAITING,
+    MOST_WAITING_BYTES,
+    BundleSizing,
+)
+from scalable.client.calls.futures import CallFuture, settle
 from scalable.client.calls.mapped_calls import MappedCalls
 from scalable.client.calls.streamed_calls import StreamedCalls
 
@@ -21,9 +31,9 @@ def never():
     return None
 
 
-def reading(iterator, *, ordered=True):
+def reading(iterator, *, ordered=True, most=(5, 20)):
     calls = StreamedCalls(threading.Condition(), abs, ordered=ordered)
-    arguments = (iterator, tuple, lambda: 5, never)
+    arguments = (zip(iterator, strict=False), lambda: most, never)
     thread = threading.Thread(target=calls.read, args=arguments, daemon=True)
     thread.start()
     return calls, thread
@@ -41,7 +51,7 @@ def run(calls, count):
 
 
 @pytest.mark.parametrize("ordered", [True, False])
-def test_an_endless_iterable_is_read_as_calls_and_results_are_taken(ordered):
+def test_an_endless_iterator_is_read_as_calls_and_results_are_taken(ordered):
     read = itertools.count()
     calls, thread = reading(read, ordered=ordered)
     outcomes = calls.outcomes(never)
@@ -56,6 +66,63 @@ def test_an_endless_iterable_is_read_as_calls_and_results_are_taken(ordered):
     assert not thread.is_alive()
 
 
+@given(
+    waiting=st.integers(1, 50),
+    untaken=st.integers(1, 50),
+    steps=st.lists(st.sampled_from(["send", "take"]), max_size=60),
+)
+def test_reading_is_never_further_ahead_than_asked_and_always_goes_on(waiting, untaken, steps):
+    """With nobody but the test in between, the bounds hold at each element that is read."""
+    calls, taken = StreamedCalls(threading.Condition(), abs), 0
+    rows = zip(itertools.count(), strict=False)
+    outcomes = calls.outcomes(never)
+    for step in [*steps, *["send", "take"] * (waiting + untaken)]:
+        with calls._condition:
+            free = min(waiting - len(calls), untaken - calls._total + taken)
+        # Reading waits only while it is near to one of the limits.
+        if free >= max(1, math.ceil(min(waiting, untaken) / 4)):
+            assert calls._add(rows, calls._room(lambda: (waiting, untaken)), never)
+        assert len(calls) <= waiting
+        assert calls._total - taken <= untaken
+        if step == "send":
+            numbers = calls.take(2)
+            calls.settle_values(numbers, numbers)
+        elif calls._is_there(taken):
+            assert next(outcomes) == [None, taken]
+            taken += 1
+    assert calls._total > min(waiting, untaken)
+    assert len(calls._results) + len(calls._arguments) == calls._total - taken
+
+
+@pytest.fixture
+def sleepy(monkeypatch):
+    """A reader that waits sleeps until somebody wakes it."""
+    monkeypatch.setattr("scalable.client.calls.streamed_calls.INTERRUPTIBLE_S", 1000.0)
+
+
+@pytest.mark.usefixtures("sleepy")
+@pytest.mark.parametrize("limit", [1, 2, 7])
+def test_whoever_takes_results_wakes_the_reader(limit, eventually):
+    calls, _ = reading(itertools.count(), most=(limit, limit))
+    outcomes = calls.outcomes(never)
+    for number in range(20):
+        if not calls._is_there(number):
+            eventually(lambda: len(calls))
+            run(calls, 1)
+            eventually(lambda: calls._condition._waiters)  # it sleeps again
+        assert next(outcomes) == [None, number]
+    calls.cancel()
+
+
+@pytest.mark.usefixtures("sleepy")
+def test_whoever_sends_calls_wakes_the_reader(eventually):
+    calls, _ = reading(itertools.count(), most=(4, 1000))
+    for _ in range(20):
+        eventually(lambda: len(calls) == 4)
+        calls.take(4)
+    calls.cancel()
+
+
 def test_results_that_nobody_takes_stop_the_reading(eventually):
     read = itertools.count()
     calls, _ = reading(read)
@@ -66,18 +133,80 @@ def test_results_that_nobody_takes_stop_the_reading(eventually):
     calls.stop_reading()
 
 
+def test_neither_arguments_nor_results_are_kept_once_they_were_taken():
+    calls, _ = reading(iter([1, 2, 3]))
+    run(calls, 3)
+    assert list(calls.outcomes(never)) == [[None, 1], [None, 2], [None, 3]]
+    assert calls._arguments == calls._results == {}
+
+
+def test_a_call_that_waits_again_has_its_arguments_and_is_settled_once():
+    calls, _ = reading(iter([-1, -2]), most=(2, 2))
+    while len(calls) < 2:
+        pass
+    numbers = calls.take(2)
+    calls.settle_values([1], [2])
+    calls.put_back(numbers)
+    assert calls.take(5) == [0]
+    assert calls.calls([0], lambda _: 0) == ([0], (None, [(-1,)], None))
+    calls.settle([0, 1], [(1, None), (7, None)])
+    outcomes = calls.outcomes(never)
+    assert next(outcomes) == [None, 1]
+    calls.settle([0], [(7, None)])
+    assert (next(outcomes), calls._results) == ([None, 2], {})
+
+
 def broken():
     yield -1
     raise ValueError("no more")
 
 
-def test_an_error_of_the_iterable_comes_after_the_results_before_it():
-    calls, _ = reading(broken())
+@pytest.mark.parametrize("ordered", [True, False])
+def test_an_error_of_the_iterator_comes_after_the_results_before_it(ordered):
+    calls, _ = reading(broken(), ordered=ordered)
     outcomes = calls.outcomes(never)
     run(calls, 1)
     assert next(outcomes) == [None, 1]
     with pytest.raises(ValueError, match="no more"):
         next(outcomes)
+
+
+def test_the_end_of_the_iterator_ends_who_waits_for_another_result(eventually):
+    """The iterator ends late, after all results were taken."""
+    ends = threading.Event()
+
+    def late():
+        yield -1
+        ends.wait(30)
+
+    calls, _ = reading(late())
+    run(calls, 1)
+    found = []
+    taking = threading.Thread(target=lambda: found.extend(calls.outcomes(never)), daemon=True)
+    taking.start()
+    eventually(lambda: found)
+    ends.set()
+    taking.join(30)
+    assert (found, taking.is_alive()) == ([[None, 1]], False)
+
+
+def test_calls_of_an_iterator_wait_in_bounded_number_and_size():
+    sizing = BundleSizing()
+    assert sizing.lookahead(2) >= 2
+    sizing.observe(1, 1.0)
+    assert sizing.lookahead(100) == 400  # twice what all slots take
+    for _ in range(10):
+        sizing.observe(1, 1e-6)
+    assert LARGEST_BUNDLE <= sizing.lookahead(2) <= MOST_WAITING
+    assert sizing.lookahead(5000) == MOST_WAITING
+    sizing.received(1, 1_000_000)
+    assert sizing.lookahead(2) == MOST_WAITING_BYTES // 1_000_000
+    assert sizing.lookahead(5000) == 5000  # each slot has a call in any case
+    for _ in range(30):
+        sizing.received(10, 10)
+    assert sizing.lookahead(5000) == MOST_WAITING
+    sizing.sent(1, 1_000_000)
+    assert sizing.lookahead(2) == MOST_WAITING_BYTES // 1_000_000
 
 
 def test_a_result_is_not_kept_after_it_was_taken():
@@ -96,3 +225,16 @@ def test_a_late_result_is_a_timeout_of_multiprocessing_too():
         future.get(timeout=0.01)
     with pytest.raises(TimeoutError):
         future.get(timeout=0.01)
+
+
+def test_a_future_holds_no_lists_until_somebody_waits_for_it():
+    """A program may hold a million of them."""
+    condition = threading.Condition()
+    future, waited = (CallFuture(condition, (abs, (i,), {})) for i in (-1, -2))
+    called = []
+    waited.add_done_callback(called.append)
+    settle(condition, [(future, 1, None), (waited, 2, None)])
+    assert (future.result(), waited.result(), called) == (1, 2, [waited])
+    assert vars(future) == {}
+    assert future._waiting is future._callbacks is future.call is None
+    assert concurrent.futures.wait([future, waited], timeout=0).not_done == set()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Protocol
 
-from scalable.client.calls.futures import CallFuture, Measures, settle
+from scalable.client.calls.futures import CallFuture, Measures, begun, settle
 from scalable.protocol.bundles import Calls
 
 #: Result and exception of a call; one of the two is None.
@@ -20,6 +20,8 @@ class PendingCalls(Protocol):
 
     #: Whether the client wants the measurements of each call.
     profile: bool
+    #: Whether other groups take turns with this one: it may never become empty.
+    takes_turns: bool
 
     @property
     def stays(self) -> bool:
@@ -48,6 +50,9 @@ class PendingCalls(Protocol):
         index
             Function that returns the index of a call's function in the bundle's list of functions.
         """
+
+    def sent(self, numbers: Sequence[Any], bundle: str) -> None:
+        """Note the key of the bundle with which calls are sent."""
 
     def settle(self, numbers: Sequence[Any], outcomes: Sequence[ValueOrError]) -> None:
         """Store the results or errors of calls; skip calls that already have one."""
@@ -81,6 +86,7 @@ class SingleCalls:
     """
 
     profile = stays = True
+    takes_turns = False
 
     def __init__(self, condition: threading.Condition) -> None:
         self._condition = condition
@@ -100,10 +106,10 @@ class SingleCalls:
     def take(self, count: int) -> list[CallFuture]:
         """Remove at most ``count`` calls, and return their futures; drop cancelled calls."""
         taken: list[CallFuture] = []
-        while self._waiting and len(taken) < count:
-            future = self._waiting.popleft()
-            if future.running() or future.begin():
-                taken.append(future)
+        waiting = self._waiting
+        while waiting and len(taken) < count:
+            some = [waiting.popleft() for _ in range(min(count - len(taken), len(waiting)))]
+            taken += begun(self._condition, some)
         return taken
 
     def function(self, number: CallFuture) -> Callable[..., Any]:
@@ -118,17 +124,25 @@ class SingleCalls:
         indexes: list[int] = []
         args: list[Sequence[Any]] = []
         kwargs: list[Mapping[str, Any] | None] = []
+        last, place = None, 0
         for future in numbers:
             function, positional, named = future.call or _CANCELLED
-            try:
-                indexes.append(index(function))
-            except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
-                self.settle([future], [(None, error)])
-                continue
+            if function is not last:
+                try:
+                    last, place = function, index(function)
+                except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+                    self.settle([future], [(None, error)])
+                    continue
+            indexes.append(place)
             sent.append(future)
             args.append(positional)
             kwargs.append(named)
         return sent, (indexes if any(indexes) else None, args, kwargs if any(kwargs) else None)
+
+    def sent(self, numbers: Sequence[CallFuture], bundle: str) -> None:
+        """Note the key of their bundle in the futures of calls."""
+        for future in numbers:
+            future.bundle = bundle
 
     def settle(self, numbers: Sequence[CallFuture], outcomes: Sequence[ValueOrError]) -> None:
         """Set the results or errors of futures."""
@@ -148,7 +162,10 @@ class SingleCalls:
 
     def put_back(self, numbers: Sequence[CallFuture]) -> None:
         """Put calls back at the front of the waiting calls."""
-        self._waiting.extendleft(f for f in reversed(numbers) if not f.done())
+        again = [future for future in reversed(numbers) if not future.done()]
+        for future in again:
+            future.bundle = None
+        self._waiting.extendleft(again)
 
     def lost(self, number: CallFuture) -> int:
         """Count a worker that was lost while it ran a call; return the call's count."""

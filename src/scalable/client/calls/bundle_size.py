@@ -17,10 +17,17 @@ LARGEST_BYTES = 16_000_000
 #: at the worker.
 AHEAD = 2
 #: Number of bundles that are in flight at first: the calls may be short, and are better sent
-#: together then. The number doubles after these seconds, again and again until a call has ended.
+#: together then. After these seconds the number doubles if half of the bundles have begun, again
+#: and again until a call has ended.
 FIRST, FIRST_S = 32, 0.1
-#: Number of bundles that are sent in one turn of the event loop, so that it goes on meanwhile.
-SENT_AT_ONCE = 32
+#: Smallest number of bundles into which a backlog is divided: its calls may be longer than those
+#: before, and a bundle of such calls keeps them from other slots until it gives them back.
+SHARES = 4
+#: Seconds after which a turn of the event loop sends no further bundle, so that it goes on.
+TURN_S = 0.01
+#: Largest number of calls of an iterator that wait in the client, and largest number of bytes of
+#: their arguments or results; each slot has a call in any case.
+MOST_WAITING, MOST_WAITING_BYTES = 65_536, 64_000_000
 
 
 class BundleSizing:
@@ -34,7 +41,7 @@ class BundleSizing:
 
     def __init__(self) -> None:
         self.mean_s: float | None = None
-        self._bytes_per_call = 0.0
+        self._bytes_per_call = self._bytes_per_result = 0.0
 
     def sent(self, calls: int, nbytes: int) -> None:
         """Record the size of a bundle that is sent.
@@ -45,6 +52,17 @@ class BundleSizing:
             Number of calls in the bundle, and the size of the bundle in bytes.
         """
         self._bytes_per_call = max(nbytes / calls, 0.5 * self._bytes_per_call)
+
+    def received(self, calls: int, nbytes: int) -> None:
+        """Record the size of results.
+
+        Parameters
+        ----------
+        calls, nbytes
+            Number of calls, and the size of all their results in bytes.
+        """
+        if calls:
+            self._bytes_per_result = max(nbytes / calls, 0.5 * self._bytes_per_result)
 
     def observe(self, calls: int, seconds: float) -> None:
         """Record the duration of calls that have ended.
@@ -68,8 +86,7 @@ class BundleSizing:
         A share of the backlog for each slot keeps all of them busy. Where calls are short and slots
         are many, such a bundle takes less time to run than to send. With ``W`` seconds of waiting
         calls in ``k`` bundles, the last call has ended after about ``k SENDING_S + W / k`` seconds,
-        which is least if each bundle takes ``sqrt(W SENDING_S)`` seconds. A backlog is divided into
-        :data:`FIRST` bundles at least, since calls may turn out to be longer than those before.
+        which is least if each bundle takes ``sqrt(W SENDING_S)`` seconds.
 
         Parameters
         ----------
@@ -84,5 +101,20 @@ class BundleSizing:
         quick = int(BUNDLE_S / mean_s)
         light = int(LARGEST_BYTES / max(self._bytes_per_call, 1.0))
         worthwhile = int(math.sqrt(backlog * SENDING_S / mean_s))
-        share = max(backlog // (2 * slots), min(worthwhile, backlog // FIRST))
+        share = max(backlog // (2 * slots), min(worthwhile, backlog // SHARES))
         return max(1, min(quick, light, share, LARGEST_BUNDLE))
+
+    def lookahead(self, slots: int) -> int:
+        """Return how many calls of an iterator should wait, so that no slot runs out of work.
+
+        They are twice what all slots take, but not more than ``MOST_WAITING`` calls, and not more
+        than have ``MOST_WAITING_BYTES`` of arguments or results.
+
+        Parameters
+        ----------
+        slots
+            Number of calls that can run at once.
+        """
+        busy = 2 * AHEAD * slots * self.size(LARGEST_BUNDLE * 2 * slots, slots)
+        heaviest = max(self._bytes_per_call, self._bytes_per_result, 1.0)
+        return max(slots, min(busy, MOST_WAITING, int(MOST_WAITING_BYTES / heaviest)))

@@ -18,8 +18,7 @@ from scalable.client.calls.bundle_size import (
     AHEAD,
     FIRST,
     FIRST_S,
-    LARGEST_BUNDLE,
-    SENT_AT_ONCE,
+    TURN_S,
     BundleSizing,
 )
 from scalable.client.calls.futures import CallFuture
@@ -73,7 +72,7 @@ class Dispatcher:
         self._line, self.options = line, options
         self._sizing = BundleSizing()
         self._in_flight = BundlesInFlight(
-            line, options, self._sizing, self._put_back, self._dispatch, self._fail_waiting
+            line, options, self._sizing, self._put_back, self.wake, self._fail_waiting
         )
         self._held = HeldCalls(line, self._put_back_and_wake)
         self._awake = self._will_double = False
@@ -117,8 +116,7 @@ class Dispatcher:
     @property
     def lookahead(self) -> int:
         """Number of waiting calls that is enough to keep all slots busy."""
-        slots = self._in_flight.slots
-        return 2 * AHEAD * slots * self._sizing.size(LARGEST_BUNDLE * 2 * slots, slots)
+        return self._sizing.lookahead(self._in_flight.slots)
 
     # In the event loop --------------------------------------------------------------------------
 
@@ -127,15 +125,9 @@ class Dispatcher:
         """Whether no call waits or runs, and the scheduler has recorded the end of all bundles."""
         return self._in_flight.idle and self._held.idle and not self._waiting()
 
-    def cancel(self, pending: PendingCalls, number: Any) -> None:
-        """Cancel a call that was sent, even if it is running.
-
-        Parameters
-        ----------
-        pending, number
-            The :class:`PendingCalls` with the call, and the number of the call within it.
-        """
-        self._in_flight.cancel(pending, number)
+    def cancel(self, future: CallFuture) -> None:
+        """Cancel a call that was sent, even if it is running."""
+        self._in_flight.cancel(future)
 
     def find(self, future: CallFuture) -> Whereabouts | None:
         """Return the place of a call with a future of its own; None for another call."""
@@ -213,11 +205,9 @@ class Dispatcher:
         There are few bundles until it is known whether the calls are short. A later turn of the
         event loop goes on where many are sent.
         """
-        slots = self._in_flight.slots
+        slots, until = self._in_flight.slots, time.monotonic() + TURN_S
         most = self._most(AHEAD * slots)
-        for _ in range(SENT_AT_ONCE):
-            if len(self._in_flight) >= most:
-                return
+        while len(self._in_flight) < most:
             pending = self._first()
             if pending is None:
                 return
@@ -227,7 +217,11 @@ class Dispatcher:
                 self._send(pending, [number])
             if others := [n for n in numbers if not pending.suspects(n)] if suspects else numbers:
                 self._send(pending, others)
-        self.wake()
+            if pending.takes_turns:
+                self.backlog.rotate(-1)
+            if time.monotonic() >= until:
+                self.wake()
+                return
 
     def _most(self, room: int) -> int:
         """Return how many bundles may be in flight, where there is room for so many."""
@@ -239,21 +233,22 @@ class Dispatcher:
         return self._at_first
 
     def _double(self) -> None:
+        """Let more bundles be in flight if the calls of those before are longer than this moment.
+
+        A bundle that waits, or whose news is late on a busy machine, says nothing of its length.
+        """
         self._will_double = False
-        self._at_first *= 2
+        if 2 * self._in_flight.begun_bundles >= self._at_first:
+            self._at_first *= 2
         self.wake()
 
     def _first(self) -> PendingCalls | None:
         """Return the first group of pending calls that is not empty, or None if no call waits."""
-        while self.backlog:
+        for _ in range(len(self.backlog)):
             pending = self.backlog[0]
             if len(pending):
                 return pending
-            if len(self.backlog) == 1:
-                return None
             self.backlog.rotate(-1) if pending.stays else self.backlog.popleft()
-            if not self._waiting():
-                return None
         return None
 
     def _put_back(self, pending: PendingCalls, numbers: list[Any]) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Self
@@ -17,12 +18,13 @@ from scalable.client.calls.backlog import SingleCalls
 from scalable.client.calls.dependent_calls import DependentCalls
 from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.futures import CallFuture, settle
-from scalable.client.calls.kept_results import KeptResults
+from scalable.client.calls.kept_results import Call, KeptResults
 from scalable.client.calls.mapped_calls import MappedCalls, Outcome
 from scalable.client.calls.multiprocessing_verbs import MultiprocessingVerbs
-from scalable.client.calls.streamed_calls import StreamedCalls
-from scalable.client.calls.uploads import Uploads
+from scalable.client.calls.streamed_calls import MOST_UNTAKEN, StreamedCalls
+from scalable.client.calls.uploads import PLAIN, Uploads
 from scalable.client.scheduler_line import SchedulerLine
+from scalable.errors import ClusterError
 from scalable.exports import PublicNames
 from scalable.protocol.lending import slot_lent
 from scalable.spec.overview import Overview
@@ -32,6 +34,8 @@ logger = logging.getLogger("scalable.client")
 
 #: Seconds between two checks whether calls still run, while ``shutdown()`` waits.
 IDLE_CHECK_S = 0.02
+#: Keyword arguments of all calls that have none; nobody changes it.
+NO_NAMES: dict[str, Any] = {}
 
 
 class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
@@ -70,6 +74,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         self._uploads = Uploads(self._upload, line.upload_again)
         self._dependent = DependentCalls(self._condition, self._begin, line, self._uploads.replaced)
         self._kept = KeptResults(line, self._run_again)
+        self._on_cancel = self._end_call  # one object for all futures
         self._is_shut_down = False
 
     # As in concurrent.futures -------------------------------------------------------------------
@@ -88,12 +93,20 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             When the executor was shut down or the client was closed.
         """
         self._check_open()
+        if not kwargs and PLAIN.issuperset(map(type, args)):
+            future = self._future((self._remembered(fn), args, NO_NAMES))
+            self._begin(future)
+            return future
         args = self._uploads.replaced(args)
         if kwargs:
             kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
-        future = CallFuture(self._condition, (self._remembered(fn), args, kwargs), self._end_call)
-        future.home = self._kept
+        future = self._future((self._remembered(fn), args, kwargs))
         self._dependent.add(future)
+        return future
+
+    def _future(self, call: Call) -> CallFuture:
+        future = CallFuture(self._condition, call, self._on_cancel)
+        future.home = self._kept
         return future
 
     def map(
@@ -102,6 +115,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
+        buffersize: int | None = None,
     ) -> Iterator[Any]:
         """Return an iterator over the results of a function, in the order of the arguments.
 
@@ -109,11 +123,23 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         ----------
         fn, *iterables
             Function, and one iterable for each of its arguments. The shortest iterable sets the
-            number of calls. The iterables are read completely before the first call.
+            number of calls. The iterables are read to their end before ``map`` returns; calls with
+            the elements of a single iterator begin meanwhile.
         timeout
             Seconds after which the iterator raises TimeoutError if it still waits for a result.
         chunksize
             Ignored: the executor chooses the size of bundles from the duration of calls.
+        buffersize
+            Largest number of calls whose results were not taken; a thread reads further elements
+            of the iterables, which may be endless, as results are taken. None for no limit. As in
+            ``concurrent.futures`` of Python 3.14. :meth:`imap` needs no number.
+
+        Raises
+        ------
+        TypeError
+            When an argument is no iterable, or ``buffersize`` is no integer.
+        ValueError
+            When ``buffersize`` is less than 1.
         """
         del chunksize
         if not all(hasattr(each, "__iter__") or hasattr(each, "__getitem__") for each in iterables):
@@ -121,7 +147,13 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
                 "map() takes iterables after the function, as in concurrent.futures; "
                 "give chunksize by its name"
             )
-        many = self._start(fn, list(zip(*iterables, strict=False)))
+        rows = zip(*iterables, strict=False)
+        if buffersize is not None:
+            many: MappedCalls = self._buffered(fn, rows, buffersize)
+        elif len(iterables) == 1 and not isinstance(iterables[0], Sized):
+            many = self._read(fn, rows)
+        else:
+            many = self._start(fn, list(rows))
         outcomes = self._outcomes(many, timeout)
 
         def results() -> Iterator[Any]:
@@ -133,7 +165,10 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             finally:
                 many.cancel()
 
-        return results()
+        given = results()
+        if isinstance(many, StreamedCalls):
+            weakref.finalize(given, many.stop_reading)
+        return given
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Stop accepting calls.
@@ -234,15 +269,15 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         if parent is not None:
             self._dispatcher.parent = parent
 
-    def _run_again(self, call: Any) -> CallFuture:
+    def _run_again(self, call: Call) -> CallFuture:
         """Run a call again whose result was lost."""
-        future = CallFuture(self._condition, call, self._end_call)
-        future.home, future.takers = self._kept, 1
+        future = self._future(call)
+        future.takers = 1
         self._begin(future)
         return future
 
     def _end_call(self, future: CallFuture) -> None:
-        self._line.call_soon(self._dispatcher.cancel, self._single, future)
+        self._line.call_soon(self._dispatcher.cancel, future)
 
     def _set_when_idle(self, over: threading.Event) -> None:
         # Dependent calls are checked first, because they go to the dispatcher later.
@@ -259,31 +294,73 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         self._check_open()
         arguments = self._uploads.replaced_in_all(arguments)
         many = MappedCalls(self._condition, self._remembered(fn), arguments, ordered=ordered)
-        self._offer(many)
+        if arguments:
+            self._offer(many)
         return many
 
     def _stream(
-        self, fn: Callable[..., Any], iterator: Iterator[Any], *, ordered: bool
+        self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]], *, ordered: bool
     ) -> StreamedCalls:
-        self._check_open()
-        self._made_calls()
-        streamed = StreamedCalls(self._condition, self._remembered(fn), ordered=ordered)
-        self._many.add(streamed)
-        self._dispatcher.offer(streamed)
-        reading = (iterator, self._uploads.replaced, self._lookahead, self._dispatcher.wake)
+        return self._read_in_thread(fn, rows, self._most_ahead, ordered=ordered)
+
+    def _most_ahead(self) -> tuple[float, float]:
+        """Return how many calls may wait, and how many may have an outcome that nobody took."""
+        enough = self._dispatcher.lookahead
+        return enough, MOST_UNTAKEN * enough
+
+    def _buffered(
+        self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]], size: int
+    ) -> StreamedCalls:
+        if not isinstance(size, int):
+            raise TypeError("buffersize must be an integer or None")
+        if size < 1:
+            raise ValueError("buffersize must be None or > 0")
+        return self._read_in_thread(fn, rows, lambda: (size, size))
+
+    def _read_in_thread(
+        self,
+        fn: Callable[..., Any],
+        rows: Iterator[tuple[Any, ...]],
+        most: Callable[[], tuple[float, float]],
+        *,
+        ordered: bool = True,
+    ) -> StreamedCalls:
+        streamed = self._streamed(fn, ordered=ordered)
+
+        def most_while_open() -> tuple[float, float]:
+            if self._dispatcher.closed:
+                raise ClusterError(f"not all arguments were read: {self._line.why_closed}")
+            return most()
+
+        reading = (map(self._uploads.replaced, rows), most_while_open, self._dispatcher.wake)
         threading.Thread(
-            target=streamed.read, args=reading, name="scalable imap", daemon=True
+            target=streamed.read, args=reading, name="scalable reader", daemon=True
         ).start()
         return streamed
 
-    def _lookahead(self) -> int:
-        return self._dispatcher.lookahead
+    def _read(self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]]) -> StreamedCalls:
+        """Read an iterator to its end in this thread; its calls begin meanwhile."""
+        streamed = self._streamed(fn)
+        streamed.read(
+            map(self._uploads.replaced, rows),
+            lambda: (math.inf, math.inf),
+            self._dispatcher.wake,
+        )
+        if (error := streamed.read_error) is not None:
+            streamed.cancel()
+            raise error
+        return streamed
+
+    def _streamed(self, fn: Callable[..., Any], *, ordered: bool = True) -> StreamedCalls:
+        self._check_open()
+        streamed = StreamedCalls(self._condition, self._remembered(fn), ordered=ordered)
+        self._offer(streamed)
+        return streamed
 
     def _offer(self, many: MappedCalls) -> None:
-        if len(many):
-            self._made_calls()
-            self._many.add(many)
-            self._dispatcher.offer(many)
+        self._made_calls()
+        self._many.add(many)
+        self._dispatcher.offer(many)
 
     def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[Outcome]:
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -74,7 +74,15 @@ class CallFuture(Future[Any]):
     on_outcome
         Function that is called with the result and the error before anybody who waits wakes up,
         or None.
+    bundle
+        Key of the bundle with which the call was last sent; None while it waits in the client.
     """
+
+    # A program may hold a million of them.
+    __slots__ = (
+        "_callbacks", "_condition", "_exception", "_made_at", "_on_cancel", "_result", "_state",
+        "_waiting", "bundle", "call", "home", "kept", "losses", "measures", "on_outcome", "takers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -87,8 +95,8 @@ class CallFuture(Future[Any]):
         self._state = PENDING
         self._result: Any = None
         self._exception: BaseException | None = None
-        self._waiters: list[Any] = []
-        self._done_callbacks: list[Callable[[Future[Any]], Any]] = []
+        self._waiting: list[Any] | None = None
+        self._callbacks: list[Callable[[Future[Any]], Any]] | None = None
         self.call = call
         self._on_cancel = on_cancel
         self.losses = 0
@@ -97,7 +105,22 @@ class CallFuture(Future[Any]):
         self.home: Home | None = None
         self.kept: Reference | None = None
         self.on_outcome: Tell | None = None
+        self.bundle: str | None = None
         self._made_at = time.time()
+
+    @property
+    def _waiters(self) -> list[Any]:
+        """Waiters, as ``concurrent.futures`` names them; the list is made when it is asked for."""
+        if self._waiting is None:
+            self._waiting = []
+        return self._waiting
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[Future[Any]], Any]]:
+        """Callbacks, as ``concurrent.futures`` names them; made when they are asked for."""
+        if self._callbacks is None:
+            self._callbacks = []
+        return self._callbacks
 
     # Waiting ------------------------------------------------------------------------------------
 
@@ -117,7 +140,7 @@ class CallFuture(Future[Any]):
     @property
     def may_stay(self) -> bool:
         """Whether a large result may stay on the workers: only other calls wait for it."""
-        others = 0 < self.takers >= len(self._done_callbacks) and self.on_outcome is None
+        others = 0 < self.takers >= len(self._callbacks or ()) and self.on_outcome is None
         return others and self.home is not None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
@@ -239,7 +262,7 @@ class CallFuture(Future[Any]):
                 return self._state != FINISHED
             was_running = self._state == RUNNING
             self._state = CANCELLED_AND_NOTIFIED
-            for waiter in self._waiters:
+            for waiter in self._waiting or ():
                 waiter.add_cancelled(self)
             self._condition.notify_all()
         self.call = None
@@ -248,13 +271,22 @@ class CallFuture(Future[Any]):
         self._invoke_callbacks()  # type: ignore[attr-defined]
         return True
 
-    def begin(self) -> bool:
-        """Mark the call as running; return False if the call is not pending any more."""
-        with self._condition:
-            if self._state != PENDING:
-                return False
-            self._state = RUNNING
-            return True
+
+def begun(condition: threading.Condition, futures: Iterable[CallFuture]) -> list[CallFuture]:
+    """Mark calls of one executor as running; return those that have not ended.
+
+    Parameters
+    ----------
+    condition
+        Condition that the futures share.
+    futures
+        Futures of the calls.
+    """
+    with condition:
+        left = [future for future in futures if future._state not in _OVER]
+        for future in left:
+            future._state = RUNNING
+    return left
 
 
 def settle(
@@ -280,10 +312,10 @@ def settle(
                 continue
             future._result, future._exception, future._state = result, error, FINISHED
             future.call = None
-            if future._waiters:
-                for waiter in future._waiters:
+            if future._waiting:
+                for waiter in future._waiting:
                     waiter.add_exception(future) if error is not None else waiter.add_result(future)
-            if future._done_callbacks:
+            if future._callbacks:
                 ended.append(future)
         condition.notify_all()
     _run_callbacks(ended)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -88,6 +89,11 @@ class BundlesInFlight:
         return not self._bundles and not self._ending
 
     @property
+    def begun_bundles(self) -> int:
+        """Number of bundles that are known to have begun, and have not ended."""
+        return len(self._bundles) - len(self._unbegun)
+
+    @property
     def slots(self) -> int:
         """Number of calls that can run at once, at least 1."""
         return max(1, self._line.slots_of(self._options.tag) // self._options.slots_per_call)
@@ -95,17 +101,17 @@ class BundlesInFlight:
     def add(self, bundle: SentBundle) -> None:
         """Add a bundle that is about to be sent."""
         self._bundles[bundle.key] = self._unbegun[bundle.key] = bundle
+        bundle.pending.sent(bundle.numbers, bundle.key)
 
-    def bundle_of(self, number: Any) -> str | None:
+    def bundle_of(self, future: CallFuture) -> str | None:
         """Return the key of the bundle with which a call was sent; None if it was not sent."""
-        sent = list(self._bundles.values())
-        return next((b.key for b in sent if any(each is number for each in b.numbers)), None)
+        return future.bundle if future.bundle in self._bundles else None
 
     # Withdrawals --------------------------------------------------------------------------------
 
     def withdraw(self) -> None:
         """Take back bundles that wait at a busy worker while a slot is free."""
-        waiting, begun = self._unbegun.values(), len(self._bundles) - len(self._unbegun)
+        waiting, begun = self._unbegun.values(), self.begun_bundles
         for bundle in self._withdrawals.wanted(waiting, begun, self.slots, time.monotonic()):
             logger.debug("bundle %s is asked back: a slot is free", bundle.key)
             bundle.withdrawn = True
@@ -151,6 +157,7 @@ class BundlesInFlight:
         bundle.open.difference_update(positions)
         if ended:
             self._sizing.observe(len(ended), busy_s)
+            self._sizing.received(len(ended), len(outcomes))
             if measured is not None:
                 self._store_measures(bundle, ended, *measured)
             if all_open and not kinds:
@@ -189,11 +196,11 @@ class BundlesInFlight:
         measures: Sequence[tuple[float, float, float, int | None]],
     ) -> None:
         place = (self._options.tag, worker, transfer_s)
-        name_of, function = self._options.name_of, bundle.pending.function
-        names = [name_of(function(number)) for number in numbers]
-        bundle.pending.measured(
-            numbers, [(n, *place, *each) for n, each in zip(names, measures, strict=True)]
-        )
+        functions = list(map(bundle.pending.function, numbers))
+        distinct = {id(function): function for function in functions}  # some cannot be hashed
+        names = {key: self._options.name_of(function) for key, function in distinct.items()}
+        told = [(names[id(f)], *place, *m) for f, m in zip(functions, measures, strict=True)]
+        bundle.pending.measured(numbers, told)
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
         """Put calls that a worker gives back into the backlog again.
@@ -284,6 +291,7 @@ class BundlesInFlight:
             self.erred(bundle.key, error)
             return
         values = kept or {}
+        self._sizing.received(len(values), sum(map(sys.getsizeof, values.values())))
         for position in bundle.kept:
             if position in values:
                 outcome = await asyncio.to_thread(loaded, KEPT, values[position])
@@ -341,20 +349,16 @@ class BundlesInFlight:
 
     # Cancelling ---------------------------------------------------------------------------------
 
-    def cancel(self, pending: PendingCalls, number: Any) -> None:
-        """Cancel a call that was sent, even if it is running.
+    def cancel(self, future: CallFuture) -> None:
+        """Cancel a call that was sent, even if it is running; do nothing for another call.
 
-        Parameters
-        ----------
-        pending, number
-            The :class:`PendingCalls` with the call, and the number of the call within it.
+        A program may cancel all its calls one by one: this looks at no other bundle.
         """
-        for bundle in self._bundles.values():
-            if bundle.pending is pending and number in bundle.numbers:
-                break
-        else:
-            return
-        position = bundle.numbers.index(number)
+        bundle = self._bundles.get(future.bundle or "")
+        if bundle is not None:
+            self._cancel(bundle, bundle.position_of(future))
+
+    def _cancel(self, bundle: SentBundle, position: int) -> None:
         logger.debug("call %d of bundle %s is cancelled", position, bundle.key)
         bundle.open.discard(position)
         self._line.interrupt(bundle.key, position)
@@ -376,7 +380,7 @@ class BundlesInFlight:
                 if isinstance(number, CallFuture):
                     number.cancel()
                 else:
-                    self.cancel(bundle.pending, number)
+                    self._cancel(bundle, position)
 
     def close(self, error: BaseException) -> None:
         """Fail every call that was sent and has not ended."""

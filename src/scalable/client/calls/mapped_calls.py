@@ -41,7 +41,7 @@ class MappedCalls:
         Function that is called when all calls have a result or error, or None.
     """
 
-    profile = stays = False
+    profile = stays = takes_turns = False
 
     def __init__(
         self,
@@ -93,6 +93,9 @@ class MappedCalls:
             self.settle(numbers, [(None, error)] * len(numbers))
             return [], (None, [], None)
         return list(numbers), (None, [self._arguments[number] for number in numbers], None)
+
+    def sent(self, numbers: Sequence[int], bundle: str) -> None:
+        """Ignore the bundle: without futures, a user cannot cancel single calls."""
 
     def measured(self, numbers: Sequence[int], measures: Sequence[Measures]) -> None:
         """Ignore measurements: without futures, a user cannot ask for them."""
@@ -177,36 +180,42 @@ class MappedCalls:
             When the calls were cancelled.
         """
         position = 0
-        while self._has(position, time_left):
-            number = position
+        while not self._is_end(position):
+            number: int | None = position
             # A result that has already arrived is read without the lock.
-            if self._arrived is not None or self._results[position] is MISSING:
+            if self._arrived is not None or not self._is_there(position):
                 with slot_lent():
                     number = self._await(position, time_left)
+                if number is None:
+                    return
             error = self._errors.pop(number, None)
             yield [error, self._pop(number)]
             position += 1
 
-    def _has(self, position: int, time_left: Callable[[], float | None]) -> bool:
-        """Return whether there is an outcome, or will be one, after this number of outcomes."""
-        del time_left
-        return position < self._total
+    def _is_end(self, position: int) -> bool:
+        """Return whether there will be no outcome after this number of outcomes."""
+        return position >= self._total
+
+    def _is_there(self, position: int) -> bool:
+        """Return whether a call was made and has a result or error."""
+        return position < self._total and self._is_settled(position)
 
     def _pop(self, number: int) -> Any:
         """Return the result of a call, and forget it."""
         value, self._results[number] = self._results[number], None
         return value
 
-    def _await(self, position: int, time_left: Callable[[], float | None]) -> int:
-        """Wait for the next outcome, and return the number of its call."""
+    def _await(self, position: int, time_left: Callable[[], float | None]) -> int | None:
+        """Wait for the next outcome, and return the number of its call; None at the end."""
         with self._condition:
-            while True:
+            while not self._is_end(position):
                 if self._arrived is not None:
                     if self._arrived:
                         return self._arrived.popleft()
-                elif self._is_settled(position):
+                elif self._is_there(position):
                     return position
                 self._wait(time_left)
+        return None
 
     def _wait(self, time_left: Callable[[], float | None]) -> None:
         """Wait for a change; needs the held lock."""

@@ -33,9 +33,9 @@ class MultiprocessingVerbs(ABC):
 
     @abstractmethod
     def _stream(
-        self, fn: Callable[..., Any], iterator: Iterator[Any], *, ordered: bool
+        self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]], *, ordered: bool
     ) -> StreamedCalls:
-        """Run a function on the elements of an iterator, which is read as slots need it."""
+        """Run a function on tuples of arguments, which are read as slots need them."""
 
     @abstractmethod
     def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[Outcome]:
@@ -111,7 +111,7 @@ class MultiprocessingVerbs(ABC):
     ) -> Iterator[Any]:
         """Iterate over results in the order of the elements; an error does not end the iterator.
 
-        Elements of an iterable without a length are read as workers need them.
+        Elements of a range, and of an iterable without a length, are read as workers need them.
         """
         del chunksize
         return self._results_of(fn, iterable, ordered=True)
@@ -121,7 +121,7 @@ class MultiprocessingVerbs(ABC):
     ) -> Iterator[Any]:
         """Iterate over results as they arrive; an error does not end the iterator.
 
-        Elements of an iterable without a length are read as workers need them.
+        Elements of a range, and of an iterable without a length, are read as workers need them.
         """
         del chunksize
         return self._results_of(fn, iterable, ordered=False)
@@ -129,10 +129,10 @@ class MultiprocessingVerbs(ABC):
     def _results_of(
         self, fn: Callable[..., Any], iterable: Iterable[Any], *, ordered: bool
     ) -> Iterator[Any]:
-        if isinstance(iterable, Sized):
+        if isinstance(iterable, Sized) and not isinstance(iterable, range):
             many = self._start(fn, [(item,) for item in iterable], ordered=ordered)
             return _Results(self._outcomes(many, None))
-        streamed = self._stream(fn, iter(iterable), ordered=ordered)
+        streamed = self._stream(fn, zip(iterable), ordered=ordered)
         results = _Results(self._outcomes(streamed, None))
         weakref.finalize(results, streamed.stop_reading)
         return results

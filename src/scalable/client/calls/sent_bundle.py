@@ -59,6 +59,13 @@ class SentBundle:
     first_tries: dict[int, str] = field(default_factory=dict)
     kept: list[int] = field(default_factory=list)
     future: Future[Any] | None = None
+    _positions: dict[Any, int] | None = field(default=None, init=False, repr=False)
+
+    def position_of(self, number: Any) -> int:
+        """Return the position of a call; the first question alone looks at all calls."""
+        if self._positions is None:
+            self._positions = {each: position for position, each in enumerate(self.numbers)}
+        return self._positions[number]
 
     def left(self) -> list[int]:
         """Return the positions of the calls for which somebody still waits."""

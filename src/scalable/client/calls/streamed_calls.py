@@ -1,32 +1,34 @@
-"""Waiting calls of one function whose arguments are read as slots need them."""
+"""Waiting calls of one function whose arguments are read while calls run."""
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from scalable.client.calls.mapped_calls import MISSING, MappedCalls
-from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
+from scalable.client.calls.mapped_calls import MappedCalls
+from scalable.protocol.lending import INTERRUPTIBLE_S
 
 #: Number of outcomes that nobody has taken yet, in multiples of the calls that keep slots busy,
 #: at which no more arguments are read.
 MOST_UNTAKEN = 4
-
-
-class _Results(dict[int, Any]):
-    def __missing__(self, number: int) -> Any:
-        return MISSING
+#: Share of the room that has to be free before reading goes on, so that it goes on seldom.
+FREE = 0.25
 
 
 class StreamedCalls(MappedCalls):
-    """Calls with the elements of an iterable, which may be endless; a thread reads them.
+    """Calls with the elements of an iterator, which may be endless.
+
+    Arguments are kept until their call has ended, and results until they are taken.
 
     Parameters
     ----------
     condition, function, ordered
         As in :class:`MappedCalls`.
     """
+
+    takes_turns = True
 
     def __init__(
         self,
@@ -36,10 +38,13 @@ class StreamedCalls(MappedCalls):
         ordered: bool = True,
     ) -> None:
         super().__init__(condition, function, [], ordered=ordered)
-        self._arguments, self._results = {}, _Results()
+        #: Number -> arguments of each call without an outcome; number -> result that waits.
+        self._arguments, self._results = {}, {}
         self._taken = 0
+        #: Number of taken outcomes at which reading goes on; infinite while it does not wait.
+        self._goes_on_at = math.inf
         self._exhausted = False
-        self._read_error: BaseException | None = None
+        self.read_error: BaseException | None = None
 
     @property
     def stays(self) -> bool:  # type: ignore[override]
@@ -50,53 +55,63 @@ class StreamedCalls(MappedCalls):
 
     def read(
         self,
-        iterator: Iterator[Any],
-        prepared: Callable[[tuple[Any, ...]], tuple[Any, ...]],
-        lookahead: Callable[[], int],
+        rows: Iterator[tuple[Any, ...]],
+        most: Callable[[], tuple[float, float]],
         wake: Callable[[], None],
     ) -> None:
-        """Read an iterator to its end, but never far ahead of the workers, or of who takes results.
+        """Read an iterator to its end, but not further ahead than asked.
+
+        What the iterator raises is kept in ``read_error``, and comes after the results of the calls
+        before it.
 
         Parameters
         ----------
-        iterator
-            Argument of each call.
-        prepared
-            Function that returns the arguments of a call as they are sent.
-        lookahead
-            Function that returns how many calls should wait.
+        rows
+            Arguments of each call, as they are sent.
+        most
+            Function that returns how many calls may wait, and how many may have been read of which
+            nobody has taken the outcome.
         wake
             Function to call after a call has been added.
         """
         error: BaseException | None = None
         try:
-            while self._has_room(lookahead):
-                self._add(prepared((next(iterator),)))
-                wake()
-        except StopIteration:
-            pass
+            while self._add(rows, self._room(most), wake):
+                pass
         except BaseException as raised:  # noqa: BLE001 - next() of the results raises it
             error = raised
         with self._condition:
-            self._exhausted, self._read_error = True, error
+            self.read_error, self._exhausted = error, True
             self._condition.notify_all()
 
-    def _has_room(self, lookahead: Callable[[], int]) -> bool:
-        """Wait until a call may be added; return False if nobody wants any more."""
+    def _room(self, most: Callable[[], tuple[float, float]]) -> float:
+        """Wait until calls may be added, and return how many; 0 if nobody wants any more."""
         with self._condition:
-            while not self.cancelled and not self._exhausted:
-                enough = lookahead()
-                if len(self) < enough and self._total - self._taken < MOST_UNTAKEN * enough:
-                    return True
+            while self.stays:
+                self._goes_on_at = 0  # what other threads change from now on is not missed
+                waiting, untaken = most()
+                free = untaken - self._total + self._taken
+                room = min(waiting - len(self), free)
+                if room >= max(1, FREE * min(waiting, untaken)):
+                    break
+                self._goes_on_at = self._taken + FREE * untaken - free
                 self._condition.wait(INTERRUPTIBLE_S)
-        return False
+            else:
+                room = 0
+            self._goes_on_at = math.inf
+        return room
 
-    def _add(self, row: tuple[Any, ...]) -> None:
-        with self._condition:
+    def _add(self, rows: Iterator[tuple[Any, ...]], room: float, wake: Callable[[], None]) -> bool:
+        """Add as many calls as there is room; return False when no more are to be read."""
+        while room >= 1 and self.stays:
+            row = next(rows, None)
+            if row is None:
+                return False
             self._arguments[self._total] = row
-            self._left += 1
-            self._total += 1
-            self._condition.notify_all()
+            self._total += 1  # now the call is there for other threads
+            room -= 1
+            wake()
+        return self.stays
 
     # In other threads ---------------------------------------------------------------------------
 
@@ -104,20 +119,34 @@ class StreamedCalls(MappedCalls):
         """Read no more; the calls that were added still run."""
         self._exhausted = True
 
+    def take(self, count: int) -> list[int]:
+        """Remove calls from the waiting calls, as :meth:`MappedCalls.take` does."""
+        taken = super().take(count)
+        if self._goes_on_at < math.inf:
+            self._wake_reader()
+        return taken
+
+    def _wake_reader(self) -> None:
+        with self._condition:
+            self._condition.notify_all()
+
     def _count_settled(self, numbers: Sequence[int]) -> bool:
         for number in numbers:
             self._arguments.pop(number, None)
         return super()._count_settled(numbers)
 
-    def _has(self, position: int, time_left: Callable[[], float | None]) -> bool:
-        if position >= self._total and not self._exhausted:
-            with slot_lent(), self._condition:
-                while position >= self._total and not self._exhausted:
-                    self._wait(time_left)
-        if position >= self._total and self._read_error is not None:
-            raise self._read_error
-        return position < self._total
+    def _is_settled(self, number: int) -> bool:
+        return number not in self._arguments
+
+    def _is_end(self, position: int) -> bool:
+        if not self._exhausted or position < self._total:
+            return False
+        if self.read_error is not None:
+            raise self.read_error
+        return True
 
     def _pop(self, number: int) -> Any:
         self._taken += 1
+        if self._taken >= self._goes_on_at:
+            self._wake_reader()
         return self._results.pop(number, None)

@@ -12,7 +12,9 @@ from distributed import Future
 
 from scalable.protocol.messages import LARGE, Reference
 
-_SMALL = frozenset({type(None), bool, int, float, complex, Future, Reference})
+#: Types of arguments that are sent as they are.
+PLAIN = frozenset({type(None), bool, int, float, complex})
+_SMALL = PLAIN | {Future, Reference}
 #: Immutable types: an object of these types is uploaded only once.
 _UNCHANGING = (bytes, str)
 #: Number of uploaded immutable objects that are remembered.
