@@ -111,7 +111,9 @@ def test_a_buffer_bounds_the_calls_whose_results_were_not_taken(pool, readers, e
     for position in range(60):
         assert next(results) == 2 * position
         assert numbers.read <= position + 1 + 10
-    eventually(lambda: numbers.read == 70)
+    eventually(
+        lambda: numbers.read > 60 + 10 - 3
+    )  # a quarter of the buffer is free before it reads
     del results
     eventually(lambda: not readers())
 

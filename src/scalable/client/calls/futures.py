@@ -109,7 +109,7 @@ class CallFuture(Future[Any]):
         self._made_at = time.time()
 
     @property
-    def _waiters(self) -> list[Any]:
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
         """Waiters, as ``concurrent.futures`` names them; the list is made when it is asked for."""
         if self._waiting is None:
             self._waiting = []

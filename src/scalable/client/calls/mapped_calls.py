@@ -181,13 +181,14 @@ class MappedCalls:
         """
         position = 0
         while not self._is_end(position):
-            number: int | None = position
+            number = position
             # A result that has already arrived is read without the lock.
             if self._arrived is not None or not self._is_there(position):
                 with slot_lent():
-                    number = self._await(position, time_left)
-                if number is None:
+                    awaited = self._await(position, time_left)
+                if awaited is None:
                     return
+                number = awaited
             error = self._errors.pop(number, None)
             yield [error, self._pop(number)]
             position += 1
