@@ -31,6 +31,8 @@ _TAIL_OF_SPREAD = 0.47
 _WORTH_OF_TAIL = 4
 #: Number of measured running times above which their sampling error is not simulated.
 _MOST_REPEATED = 500
+#: Number of calls of a group that are drawn; the sum of more follows from them.
+_MOST_DRAWN = 100
 #: Smallest running time in seconds, since shorter ones have no useful logarithm.
 _LEAST_S = 1e-6
 
@@ -78,9 +80,10 @@ class Lengths:
         chance
             Random numbers.
         """
-        count = sum(sizes)
+        drawn_sizes = [min(size, _MOST_DRAWN) for size in sizes]
+        count = sum(drawn_sizes)
         if len(self._known) >= ENOUGH_TO_REPEAT:
-            drawn = self._again(count, chance)
+            drawn, mean = self._again(count, chance)
         else:
             spread, middle = self._spread, self._log_mean - self._spread**2 / 2
             if self._spreads is not None:
@@ -92,13 +95,15 @@ class Lengths:
             if self._count:
                 middle = chance.gauss(middle, spread / math.sqrt(self._count))
             drawn = [math.exp(chance.gauss(middle, spread)) for _ in range(count)]
-        if len(sizes) == count:
-            return [factor * length for length in drawn]
+            mean = math.exp(middle + spread**2 / 2)
         each = iter(drawn)
-        return [factor * sum(itertools.islice(each, size)) for size in sizes]
+        return [
+            factor * _sum_of(size, list(itertools.islice(each, part)), mean)
+            for size, part in zip(sizes, drawn_sizes, strict=True)
+        ]
 
-    def _again(self, count: int, chance: random.Random) -> list[float]:
-        """Return running times that are drawn from the measured ones."""
+    def _again(self, count: int, chance: random.Random) -> tuple[list[float], float]:
+        """Return running times that are drawn from the measured ones, and their expected mean."""
         known = self._known
         # With n - 1 draws the mean varies as much as the mean of n calls does.
         few = len(known) <= _MOST_REPEATED
@@ -106,12 +111,33 @@ class Lengths:
         # Share of calls that take longer than all n measured ones; 1 / (n + 1) is expected.
         beyond = chance.betavariate(1, len(known))
         tail = min(_HEAVIEST_TAIL, self._tail.draw(chance))
-        return [
+        drawn = [
             self._longest * math.exp(tail * chance.expovariate(1.0))
             if chance.random() < beyond
             else length
             for length in chance.choices(again, k=count)
         ]
+        return drawn, (1 - beyond) * fmean(again) + beyond * self._longest / (1 - tail)
+
+
+def _sum_of(size: int, drawn: Sequence[float], mean: float) -> float:
+    """Return the sum of a number of running times, of which the first were drawn.
+
+    The sum of all differs from its expectation by as many standard deviations as that of the first.
+
+    Parameters
+    ----------
+    size
+        Number of running times, at least as many as were drawn.
+    drawn
+        The first of them.
+    mean
+        Expected mean.
+    """
+    part, count = sum(drawn), len(drawn)
+    if size == count:
+        return part
+    return size * mean + math.sqrt(size / count) * (part - count * mean)
 
 
 def usual_spread(calls: Sequence[Calls], prior: SpreadPrior) -> UsualSpread:

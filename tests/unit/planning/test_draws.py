@@ -7,8 +7,9 @@ from statistics import median, pstdev
 import pytest
 from plans import calls, problem
 
-from scalable.planning import Knowledge
+from scalable.planning import Knowledge, lengths
 from scalable.planning.draws import draw_runs
+from scalable.planning.lengths import Lengths, usual_spread
 from scalable.planning.variation import RunLevel, RunSpread
 from scalable.spec import Forecast
 
@@ -104,3 +105,27 @@ def test_runs_that_differ_say_how_much_the_next_one_may():
     assert apart == pytest.approx(0.35 * 1.25**0.5, rel=0.15)
     # Runs whose levels are not known well say less.
     assert spread_of_runs([RunLevel(x, 0.3) for x in (-0.3, 0.3, -0.3, 0.3)]) < apart / 2
+
+
+@pytest.mark.parametrize("known", [2, 40], ids=["a few lengths", "many lengths"])
+def test_the_sum_of_many_calls_is_spread_as_if_each_was_drawn(known, monkeypatch):
+    forecast = measured(*[1.0 + (i % 2) for i in range(known)])
+    usual = usual_spread([calls("x", "a", known, forecast)], Knowledge().spreads)
+    model = Lengths(calls("x", "a", 400, forecast), usual)
+
+    def sums():
+        chance = random.Random(1)
+        return [model.sums([400], 1.0, 0.0, chance)[0] for _ in range(400)]
+
+    few = sums()
+    monkeypatch.setattr(lengths, "_MOST_DRAWN", 400)
+    each = sums()
+    assert median(few) == pytest.approx(median(each), rel=0.05)
+    assert pstdev(few) == pytest.approx(pstdev(each), rel=0.25)
+
+
+def test_the_length_of_a_billion_calls_is_drawn_soon():
+    # A draw for each call would take hours.
+    work = [calls("x", "a", 10**9, measured(*[5.0] * 40))]
+    still = Knowledge(run_spread=RunSpread(1e-9, 0.1))
+    assert median(lengths_s(work, (10,), still)) == pytest.approx(5e8, rel=0.1)
