@@ -28,6 +28,9 @@ TURN_S = 0.01
 #: Largest number of calls of an iterator that wait in the client, and largest number of bytes of
 #: their arguments or results; each slot has a call in any case.
 MOST_WAITING, MOST_WAITING_BYTES = 65_536, 64_000_000
+#: Number of calls of an iterator that wait in any case once it is known that they are not large:
+#: where calls end one after the other, as on a pool that is given up, each would take a second.
+USUAL_WAITING = 1024
 
 
 class BundleSizing:
@@ -107,8 +110,9 @@ class BundleSizing:
     def lookahead(self, slots: int) -> int:
         """Return how many calls of an iterator should wait, so that no slot runs out of work.
 
-        They are twice what all slots take, but not more than ``MOST_WAITING`` calls, and not more
-        than have ``MOST_WAITING_BYTES`` of arguments or results.
+        They are twice what all slots take, or ``USUAL_WAITING`` calls, but not more than
+        ``MOST_WAITING`` calls, and not more than have ``MOST_WAITING_BYTES`` of arguments or
+        results.
 
         Parameters
         ----------
@@ -116,5 +120,7 @@ class BundleSizing:
             Number of calls that can run at once.
         """
         busy = 2 * AHEAD * slots * self.size(LARGEST_BUNDLE * 2 * slots, slots)
+        if self._bytes_per_call:
+            busy = max(busy, USUAL_WAITING)
         heaviest = max(self._bytes_per_call, self._bytes_per_result, 1.0)
         return max(slots, min(busy, MOST_WAITING, int(MOST_WAITING_BYTES / heaviest)))
