@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import heapq
 import itertools
 import random
@@ -81,6 +82,12 @@ class _Waiting:
     message: Mapping[str, Any] = field(compare=False)
 
 
+@functools.cache
+def _credentials(security: Security) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the arguments of connections and of listeners, which workers of a process share."""
+    return security.get_connection_args("worker"), security.get_listen_args("worker")
+
+
 class SimulatedWorker:
     """One simulated worker.
 
@@ -121,8 +128,7 @@ class SimulatedWorker:
         self._scheduler, self._host, self._manager = scheduler, host, manager
         self._behaviour = behaviour
         self._protocol = "tcp" if security is None else "tls"
-        self._connecting = security.get_connection_args("worker") if security else {}
-        self._listening = security.get_listen_args("worker") if security else {}
+        self._connecting, self._listening = _credentials(security) if security else ({}, {})
         self._stream: BatchedSend | None = None
         self._comms: set[Comm] = set()
         self._listener: Any = None

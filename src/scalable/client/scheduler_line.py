@@ -158,7 +158,8 @@ class SchedulerLine:
 
     def made_calls(self) -> Any:
         """Record that the call in this thread has made other calls; return its key, or None."""
-        return made_calls(None if self.in_event_loop else self.lender)
+        owned = self.lender is not None and not self.in_event_loop
+        return made_calls(self.lender if owned else None)
 
     # Slots and backlog --------------------------------------------------------------------------
 

@@ -11,7 +11,7 @@ from typing import Any
 
 #: Longest time in seconds between two messages about ended calls while a bundle runs. If the worker
 #: is lost, the calls that ended since its last message run again.
-TELL_S = 0.01
+TELL_S = 0.025
 #: Seconds that an interrupted call has to end; after that its worker is given up.
 INTERRUPT_GRACE_S = 2.0
 #: Used in place of a position: all calls of a bundle that has not begun.

@@ -8,6 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 from distributed import Security
 
+from scalable.protocol.dask_seams.security import KeptSecurity, seams
+
 #: Time before its making from which a certificate is valid: clocks of other machines may be behind.
 BACKDATED = timedelta(hours=1)
 VALID = timedelta(days=365)
@@ -22,7 +24,8 @@ def security_of(pem: Mapping[str, str]) -> Security:
     pem
         Keyword argument of ``distributed.Security`` -> PEM text.
     """
-    return Security(require_encryption=True, **pem)
+    seams.check()
+    return KeptSecurity(require_encryption=True, **pem)
 
 
 def new_security() -> Security:

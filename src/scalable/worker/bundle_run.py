@@ -30,7 +30,7 @@ from scalable.worker.output import Lines, heard
 logger = logging.getLogger("scalable.worker")
 
 #: Seconds after which a bundle gives back the calls that have not begun: other slots may be free.
-OVERDUE_S = 0.05
+OVERDUE_S = 0.15
 #: Largest time in seconds between two checks for calls that run longer than their limit.
 CHECK_S = 0.25
 _NOBODY = -1

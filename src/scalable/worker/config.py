@@ -14,6 +14,7 @@ import dask
 from distributed import Security
 
 from scalable.protocol.addresses import HOST_VARIABLE, LOOPBACK
+from scalable.protocol.credentials import security_of
 from scalable.protocol.private_directory import make_private
 from scalable.worker.notices import NOTICE_FILE
 
@@ -97,7 +98,7 @@ class WorkerConfig:
 
     def credentials(self) -> Security | None:
         """Return the credentials for connections of this worker; None without encryption."""
-        return Security(require_encryption=True, **self.security) if self.security else None
+        return security_of(self.security) if self.security else None
 
 
 def security_fields(security: Security | None) -> dict[str, str]:

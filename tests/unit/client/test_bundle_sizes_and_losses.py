@@ -36,10 +36,9 @@ def test_the_first_call_goes_alone():
     ("mean_s", "backlog", "expected"),
     [
         (1.0, 1000, 1),
-        (0.001, 1000, 50),
+        (0.01, 1000, 10),
+        (0.01, 12, 3),
         (1e-6, 10**6, LARGEST_BUNDLE),
-        (1e-6, 100, 25),
-        (1e-6, 5, 1),
         (1e-6, 1, 1),
     ],
 )
@@ -71,8 +70,15 @@ def test_short_calls_need_no_more_bundles_the_more_slots_there_are(mean_s):
 
 
 @pytest.mark.parametrize("slots", [2, 100, 5000])
-def test_few_calls_are_never_in_one_bundle(slots):
-    assert bundles_of(20, slots, 1e-6)[0] <= 20 // SHARES
+def test_few_calls_are_in_one_bundle_only_if_they_take_less_time_than_sending(slots):
+    quick, long = 0.5 * SENDING_S / 20, 2 * SENDING_S
+    assert bundles_of(20, slots, quick) == [20]
+    assert bundles_of(20, slots, long)[0] <= 20 // SHARES
+
+
+def test_what_is_left_is_not_cut_into_ever_smaller_bundles():
+    sizes = bundles_of(10_000, 2, 1e-5)
+    assert min(sizes[:-1]) >= 0.9 * SENDING_S / 1e-5
 
 
 def test_long_calls_reach_every_slot():
@@ -131,9 +137,9 @@ def test_a_free_slot_takes_back_the_bundle_that_was_sent_last():
 def test_slots_that_others_have_are_not_asked_for_again_and_again():
     withdrawals = Withdrawals()
     asked = 0
-    for step in range(40_000):  # a hundred seconds
+    for step in range(40_000):
         bundles = [bundle(PendingCalls(), [0])]
-        asked += len(withdrawals.wanted(bundles, 0, 2, step * FREE_S / 10))
+        asked += len(withdrawals.wanted(bundles, 0, 2, step * 0.0025))  # a hundred seconds
     assert asked < 40
 
 

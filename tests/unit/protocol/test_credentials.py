@@ -1,7 +1,10 @@
 """TLS credentials of clusters."""
 
+import pickle
 import ssl
+import tempfile
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -24,6 +27,19 @@ def test_all_roles_have_the_new_certificate():
     for role in ("client", "scheduler", "worker"):
         arguments = security.get_connection_args(role)
         assert isinstance(arguments["ssl_context"], ssl.SSLContext)
+
+
+def test_a_key_never_lies_on_a_disk(monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("a temporary directory")
+
+    security = pickle.loads(pickle.dumps(new_security()))  # as another process gets it
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", refuse)
+    before = set(Path("/proc/self/fd").iterdir())
+    contexts = [security.get_connection_args("client")["ssl_context"]]
+    contexts.append(security.get_listen_args("worker")["ssl_context"])
+    assert all(context.cert_store_stats()["x509"] == 1 for context in contexts)
+    assert set(Path("/proc/self/fd").iterdir()) <= before
 
 
 @pytest.mark.parametrize("known", ["the error", "its text"])

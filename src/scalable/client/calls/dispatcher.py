@@ -88,9 +88,9 @@ class Dispatcher:
         if self.closed:
             self.close()  # for calls that were added in the same moment
             return
-        working.add(self)
         if not self._awake:
             self._awake = True
+            working.add(self)
             self._line.call_soon(self._dispatch)
 
     def offer(self, pending: PendingCalls) -> None:

@@ -13,7 +13,7 @@ from scalable.client.calls.sent_bundle import SentBundle
 
 #: Seconds for which a slot has to be free before a bundle is taken back for it: a slot is also free
 #: for a moment between two bundles.
-FREE_S = 0.025
+FREE_S = 0.1
 #: Upper limit of this time in seconds. The time doubles with each withdrawal, because the slot may
 #: be in use by another client.
 LONGEST_S = 5.0
