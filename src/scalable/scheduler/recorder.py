@@ -37,7 +37,11 @@ from scalable.telemetry.reruns import RERUN
 logger = logging.getLogger("scalable.scheduler")
 
 FLUSH_INTERVAL_S = 0.5
+#: Shortest time in seconds between two rows about what a worker uses, and largest number of such
+#: rows at once: with more than 100 workers a row of each comes less often, so that neither the
+#: record nor a turn of the event loop grows with the number of workers.
 RESOURCES_INTERVAL_S = 5.0
+RESOURCES_AT_ONCE = 10
 #: Number of collected rows that are written before it is time. Writing holds the event loop.
 MOST_LINES = 10_000
 #: Largest number of tasks that the row about a lost worker lists.
@@ -104,10 +108,13 @@ class Recorder(Listener):
         self._lost: dict[Any, _Pending] = {}
         # Address of a connected worker -> its name and tag.
         self._workers: dict[str, tuple[str, str | None]] = {}
+        self._names: Counter[str] = Counter()  # of these workers
         # Name of a worker about which a manager sends rows -> whether its last row was written.
         self._managed: dict[str, bool] = {}
         self._flushing = PeriodicCallback(self._tick, FLUSH_INTERVAL_S * 1000)
         self._resources_at = 0.0
+        # Workers whose rows are still to be written in this round.
+        self._unsampled: list[WorkerState] = []
         for worker in scheduler.workers.values():
             self.worker_added(worker)
 
@@ -137,9 +144,12 @@ class Recorder(Listener):
         self._mark_running()
         self.flush()
         now = time.time()
-        if now - self._resources_at >= RESOURCES_INTERVAL_S:
+        if not self._unsampled and now - self._resources_at >= RESOURCES_INTERVAL_S:
             self._resources_at = now
-            self._run.extend("resources", self._resource_rows(now))
+            self._unsampled = list(self.scheduler.workers.values())
+        if some := self._unsampled[:RESOURCES_AT_ONCE]:
+            del self._unsampled[:RESOURCES_AT_ONCE]
+            self._run.extend("resources", self._resource_rows(now, some))
 
     # Tasks --------------------------------------------------------------------------------------
 
@@ -337,7 +347,7 @@ class Recorder(Listener):
 
     def _note_manager(self, worker: str, removed: bool) -> None:
         """Record that a manager sends the rows of a worker, until all rows of the worker exist."""
-        if removed and all(name != worker for name, _ in self._workers.values()):
+        if removed and worker not in self._names:
             self._managed.pop(worker, None)
         else:
             self._managed[worker] = removed
@@ -346,12 +356,16 @@ class Recorder(Listener):
         """Record that a worker has connected."""
         tag = next((t for t in worker.resources if t in self._tags), None)
         self._workers[worker.address] = (str(worker.name), tag)
+        self._names[str(worker.name)] += 1
         kind = cleaned(told_at_start(worker, MACHINE_KIND))
         self._worker_row("started", str(worker.name), tag, host=worker.host, machine=kind or None)
 
     def worker_removed(self, address: str) -> None:
         """Record that a worker has left, unless its manager sends a row about that."""
         name, tag = self._workers.pop(address, (address, None))
+        self._names[name] -= 1
+        if not self._names[name]:
+            del self._names[name]
         removed = self._managed.get(name)
         if removed is None:
             self._worker_row("removed", name, tag, "it left the scheduler")
@@ -401,15 +415,16 @@ class Recorder(Listener):
         row |= {name: value for name, value in known.items() if value is not None}
         self._run.extend("workers", [row])
 
-    def _resource_rows(self, now: float) -> list[dict[str, Any]]:
+    def _resource_rows(self, now: float, some: list[WorkerState]) -> list[dict[str, Any]]:
         return [
             {
                 "timestamp": now,
                 "worker": str(ws.name),
-                "tag": self._workers.get(ws.address, ("", None))[1] or "",
+                "tag": self._workers[ws.address][1] or "",
                 "cpu_percent": ws.metrics.get("cpu"),
                 "memory": ws.metrics.get("memory"),
                 "limit": ws.memory_limit or None,
             }
-            for ws in self.scheduler.workers.values()
+            for ws in some
+            if ws.address in self._workers
         ]

@@ -15,7 +15,11 @@ from scalable.errors import ClusterError, NoWorkersError
 from scalable.explaining import impossible
 from scalable.explaining.explanation import Reason
 from scalable.explaining.pools import without_workers
-from scalable.protocol.dask_seams.scheduler import fail_tasks, tasks_no_worker_takes
+from scalable.protocol.dask_seams.scheduler import (
+    fail_tasks,
+    heartbeat_pause_s,
+    tasks_no_worker_takes,
+)
 from scalable.protocol.events import FAILED_START, Event
 from scalable.protocol.matching import fits
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
@@ -32,8 +36,10 @@ WAIT_BEFORE_WORD_S = 2.0
 REPEAT_WORD_S = 60.0
 #: Stands for all clients of the cluster, where the ones that wait are not known.
 EVERYBODY = ""
-#: Seconds without a heartbeat after which a worker is reported as silent.
+#: Seconds without a heartbeat, beyond two that are due, after which a worker is reported as silent,
+#: and largest number of workers that one message names.
 SILENT_S = 30.0
+NAMED_SILENT = 5
 
 
 @dataclass
@@ -119,16 +125,19 @@ class WaitingCalls:
         return others
 
     def _name_silent_workers(self) -> None:
-        """Warn once about each worker that has sent no heartbeat for ``SILENT_S`` seconds."""
-        now = time.time()
-        silent = {
-            str(ws.name) for ws in self.scheduler.workers.values() if now - ws.last_seen > SILENT_S
-        }
-        for name in silent - self._silent:
+        """Warn once about each worker that has sent no heartbeat for some time."""
+        workers = self.scheduler.workers.values()
+        most_s = SILENT_S + 2 * heartbeat_pause_s(len(workers))
+        before = time.time() - most_s
+        silent = {str(ws.name) for ws in workers if ws.last_seen < before}
+        if new := sorted(silent - self._silent):
+            names = ", ".join(new[:NAMED_SILENT])
+            more = f" and {len(new) - NAMED_SILENT} others" if len(new) > NAMED_SILENT else ""
             logger.warning(
-                "worker %s has sent no heartbeat for %g s: it is stopped, or a call holds the GIL",
-                name,
-                SILENT_S,
+                "no heartbeat for %.0f s of %s%s: stopped, or a call holds the GIL",
+                most_s,
+                names,
+                more,
             )
         self._silent = silent
 

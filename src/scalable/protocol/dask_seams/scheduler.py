@@ -11,7 +11,7 @@ from distributed.batched import BatchedSend
 from distributed.comm.core import CommClosedError
 from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import Serialize, Serialized, deserialize
-from distributed.scheduler import TaskState, WorkerState
+from distributed.scheduler import TaskState, WorkerState, heartbeat_interval
 
 from scalable.protocol.dask_seams.facts import (
     Seams,
@@ -363,6 +363,15 @@ def told_at_start(worker: WorkerState, key: str) -> Any:
     Relies on ``Worker.startup_information``, whose values arrive in ``WorkerState.extra``.
     """
     return worker.extra.get(key)
+
+
+@seams.relies_on(declares("distributed.scheduler:heartbeat_interval", "n"))
+def heartbeat_pause_s(workers: int) -> float:
+    """Return the seconds between two heartbeats of each worker, where there are so many.
+
+    Relies on ``heartbeat_interval``: 26 s with 5,000 workers.
+    """
+    return heartbeat_interval(workers)
 
 
 @seams.relies_on(
