@@ -29,7 +29,7 @@ from measured_scheduler import record_cluster
 from scalable.files import write_whole
 from scalable.protocol.credentials import security_of
 from scalable.records import ClusterDirectory
-from simulated_process import SimulatedWorkers, open_many_files
+from simulated_process import SimulatedWorkers, collect_seldom, open_many_files
 
 TAG = "model"
 WHOLE: Labels = {
@@ -119,6 +119,7 @@ async def schedule(directory: ClusterDirectory, *, tls: bool) -> None:
 async def work(directory: ClusterDirectory, address: str) -> None:
     """Start and end simulated workers, as the standard input says."""
     open_many_files()
+    collect_seldom()
     security = _security(directory, tls=address.startswith("tls"))
     workers = SimulatedWorkers(address, security=security)
     reader = asyncio.StreamReader()

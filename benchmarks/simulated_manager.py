@@ -30,7 +30,7 @@ from scalable.manager.scheduler_link import RpcLink
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.records import ClusterDirectory
-from simulated_process import SimulatedWorkers, open_many_files
+from simulated_process import SimulatedWorkers, collect_seldom, open_many_files
 from simulated_workers import Behaviour, SimulatedWorker
 
 MANAGER = "simulated"
@@ -192,6 +192,7 @@ def main() -> None:
     asked = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     open_many_files()
+    collect_seldom()
     behaviour = made_up(asked.call_seconds, asked.failures, asked.start_seconds)
     directory = ClusterDirectory(asked.directory)
     asyncio.run(manage(directory, asked.tags, behaviour, asked.stats))

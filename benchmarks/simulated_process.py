@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import resource
 from collections.abc import Iterable
@@ -16,6 +17,11 @@ def open_many_files() -> None:
     """Let this process have as many connections as it may."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def collect_seldom() -> None:
+    """Collect garbage seldom: that leaves the machine to what is measured."""
+    gc.set_threshold(100_000, 50, 100)
 
 
 class SimulatedWorkers:

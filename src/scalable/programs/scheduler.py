@@ -7,7 +7,6 @@ removes the remaining processes, jobs and files of its cluster.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import signal
 import sys
@@ -22,6 +21,7 @@ from scalable.lifecycle.ending import clear_away
 from scalable.lifecycle.keeping import keeping_of
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
+from scalable.programs.collecting import ShortCollections
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.code import in_image
 from scalable.protocol.credentials import security_of
@@ -113,7 +113,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
-    _collect_seldom()
+    ShortCollections().begin()
     running = None if beside is None else asyncio.create_task(beside(controller, close))
     await scheduler.finished()
     if running is not None:
@@ -124,17 +124,6 @@ async def serve(
     if run is not None:
         run.close("completed")
     return controller.ending or "its scheduler was closed"
-
-
-def _collect_seldom() -> None:
-    """Leave what is loaded by now out of garbage collection, and collect less often.
-
-    A full collection holds the event loop for as long as it looks at every object: at the modules
-    alone for 0.1 s and more. Dask's own program collects a third as often as Python does, too.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*(3 * each for each in gc.get_threshold()))
 
 
 def _controlled(

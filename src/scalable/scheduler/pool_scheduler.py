@@ -17,6 +17,7 @@ from scalable.protocol.dask_seams.connections import (
 )
 from scalable.protocol.dask_seams.connections import seams as connecting_seams
 from scalable.protocol.dask_seams.ended_work import ForgettingScheduler
+from scalable.protocol.dask_seams.extensions import extensions, without_sampling
 from scalable.protocol.dask_seams.greeting import GreetingScheduler
 from scalable.protocol.dask_seams.greeting import seams as greeting_seams
 from scalable.protocol.dask_seams.nodes import CarryingScheduler
@@ -25,7 +26,7 @@ from scalable.protocol.dask_seams.priorities import ordering
 from scalable.protocol.dask_seams.reruns import RetryingScheduler
 from scalable.protocol.dask_seams.scheduler import offer_on_streams, seams, tag_placement
 from scalable.protocol.dask_seams.shared_frames import share_memory
-from scalable.protocol.dask_seams.stealing import extensions, pool_stealing
+from scalable.protocol.dask_seams.stealing import pool_stealing
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import (
@@ -117,13 +118,13 @@ class PoolScheduler(
         read_frames_without_collection()
         share_memory()
         compare_distinct_versions()
-        stealing = pool_stealing()
-        if stealing is None:
-            kwargs.setdefault("extensions", extensions())
-        else:
+        kwargs.setdefault("extensions", extensions())
+        if (stealing := pool_stealing()) is not None:
             logger.warning(
                 "idle workers take calls by Dask's own rule, over all pools: %s", stealing
             )
+        if (sampling := without_sampling()) is not None:
+            logger.warning("for each result to move, Dask compares all workers: %s", sampling)
         routes = list(dask.config.get(_ROUTES))
         # The routes are read at the start, also by schedulers that open no HTTP port.
         if kwargs.get("dashboard_address"):

@@ -27,7 +27,7 @@ class Stream:
 def scheduler_of(streams):
     scheduler = object.__new__(TellingScheduler)
     scheduler.stream_comms, scheduler._left = streams, {}
-    scheduler.workers = dict.fromkeys(streams)
+    scheduler.workers, scheduler.aliases = dict.fromkeys(streams), {}
     return scheduler
 
 
@@ -65,3 +65,34 @@ def test_other_messages_are_sent_at_once():
     stream = Stream()
     scheduler_of({"tls://0": stream}).worker_send("tls://0", {"op": "free-keys", "keys": []})
     assert stream.sent == [[{"op": "free-keys", "keys": []}]]
+
+
+def test_the_more_workers_there_are_the_less_often_they_are_told(monkeypatch):
+    paused = []
+
+    async def gone(streams):
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "call_later", lambda seconds, _: paused.append(seconds))
+        scheduler_of(streams).worker_send("tls://0", left("a"))
+
+    for count in (3, 5000):
+        asyncio.run(gone({f"tls://{i}": Stream() for i in range(count)}))
+    assert paused == [connections.COLLECT_S, 5000 * connections.COLLECT_EACH_S]
+
+
+def test_a_worker_with_the_address_of_one_that_left_is_not_told_of_itself(monkeypatch):
+    async def register(scheduler, comm, *, address, **_):
+        scheduler.stream_comms[address] = Stream()
+
+    async def comes_back():
+        scheduler = scheduler_of({"tls://127.0.0.1:1": (other := Stream())})
+        for gone in ("tls://127.0.0.1:2", "tls://127.0.0.1:3"):
+            scheduler.worker_send("tls://127.0.0.1:1", left(gone))
+        await scheduler.add_worker(None, address="tls://127.0.0.1:2", server_id="2")
+        assert other.sent == [[left("tls://127.0.0.1:2"), left("tls://127.0.0.1:3")]]
+        await asyncio.sleep(3 * connections.COLLECT_S)
+        assert len(other.sent) == 1
+        assert scheduler.stream_comms["tls://127.0.0.1:2"].sent == []
+
+    monkeypatch.setattr(connections.Scheduler, "add_worker", register)
+    asyncio.run(comes_back())

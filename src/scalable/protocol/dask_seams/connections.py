@@ -20,8 +20,10 @@ seams = Seams("scheduler of connections")
 
 _SCHEDULER = "distributed.scheduler:Scheduler"
 _LEFT = "remove-worker"
-#: Seconds for which workers that left are collected before the other workers are told.
-COLLECT_S = 0.1
+#: Seconds for which workers that left are collected before the other workers are told: at least,
+#: and for each worker to tell. A message takes the scheduler 0.1 to 0.2 ms, and nobody needs it
+#: soon: who asks a worker that left for a result gets no connection.
+COLLECT_S, COLLECT_EACH_S = 0.1, 0.001
 
 
 @seams.relies_on(
@@ -80,12 +82,21 @@ class TellingScheduler(Scheduler):
             super().worker_send(worker, msg)
             return
         if not self._left:
-            asyncio.get_running_loop().call_later(COLLECT_S, self._tell_left)
+            pause_s = max(COLLECT_S, COLLECT_EACH_S * len(self.stream_comms))
+            asyncio.get_running_loop().call_later(pause_s, self._tell_left)
         self._left.setdefault(msg["worker"], msg)
+
+    async def add_worker(self, comm: Any, *, address: str, server_id: str, **kwargs: Any) -> None:
+        """Register a worker; tell of the one that had its address before, not later of this one."""
+        if self.coerce_address(address, kwargs.get("resolve_address", True)) in self._left:
+            self._tell_left()
+        await super().add_worker(comm, address=address, server_id=server_id, **kwargs)
 
     def _tell_left(self) -> None:
         messages = list(self._left.values())
         self._left.clear()
+        if not messages:  # they were sent before their time
+            return
         for worker, stream in list(self.stream_comms.items()):
             # Within a process the receiver gets the same object, and takes it apart.
             shared = not worker.startswith("inproc://")

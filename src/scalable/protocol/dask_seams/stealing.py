@@ -8,9 +8,8 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
-import dask.config
 from distributed import Scheduler
-from distributed.scheduler import DEFAULT_EXTENSIONS, TaskState, WorkerState
+from distributed.scheduler import TaskState, WorkerState
 from distributed.stealing import WorkStealing
 
 from scalable.protocol.dask_seams.facts import Seams, accepts, declares, has, mentions
@@ -18,7 +17,6 @@ from scalable.protocol.dask_seams.facts import Seams, accepts, declares, has, me
 seams = Seams("scheduler that evens out pools")
 
 _STEALING = "distributed.stealing:WorkStealing"
-_SETTING = "distributed.scheduler.work-stealing"
 #: Seconds between two looks, at most. With Dask's one second a worker without calls waits for half
 #: a second on average while others have a queue.
 INTERVAL_S = 0.1
@@ -59,7 +57,6 @@ class _Part:
         "self", "scheduler", "ts", "potential_thieves", "occupancies",
     ),
     accepts(f"{_STEALING}.stealing_objective", 3, "occupancies"),
-    mentions("distributed.scheduler:Scheduler.__init__", "extensions", _SETTING),
     mentions("distributed.scheduler:SchedulerState", "idle", "saturated", "resources", "workers"),
     has("distributed.scheduler:WorkerState", "processing", "nthreads", "resources"),
     has("distributed.scheduler:TaskState", "resource_restrictions", "worker_restrictions"),
@@ -147,17 +144,3 @@ def _by_tag(workers: Iterable[WorkerState]) -> Mapping[str, set[WorkerState]]:
 def pool_stealing() -> str | None:
     """Return why pools cannot be evened out on the installed Dask; None if they can."""
     return seams.difference(PoolStealing.__name__)
-
-
-def extensions() -> Mapping[str, Any]:
-    """Return the extensions of a scheduler, with work stealing within pools.
-
-    As with Dask's own, the configuration ``distributed.scheduler.work-stealing`` may leave stealing
-    out.
-    """
-    found = dict(DEFAULT_EXTENSIONS)
-    if dask.config.get(_SETTING):
-        found["stealing"] = PoolStealing
-    else:
-        found.pop("stealing", None)
-    return found
