@@ -151,6 +151,8 @@ class OurPoint(Point):
     def orders(self, workers: int) -> None:
         """Measure losses, a smaller and a larger number of workers, and decisions."""
         ordered = min(ORDERED, workers // 2)
+        self._phase("leaves", lambda: self.scale(workers - 1))
+        self._phase("comes", lambda: self.scale(workers))
         if workers >= ORDERED:
             self._phase("vanished", lambda: self._vanish(workers))
         kept = self._hold_results(2 * workers)
@@ -160,6 +162,8 @@ class OurPoint(Point):
         del kept, lost
         self._phase("more", lambda: self.scale(workers))
         self._phase("decisions", lambda: self._adapt(workers))
+        self._manager.send_signal(signal.SIGUSR2)
+        self._phase("hang", lambda: time.sleep(REST_S))
 
     def _vanish(self, workers: int) -> None:
         before = self.scene.call(COUNT)

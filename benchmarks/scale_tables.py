@@ -72,10 +72,13 @@ _WHO = ("client", "scheduler")
 _PHASES = {
     "arrival": "all workers arrive",
     "rest": "rest",
+    "leaves": "one worker leaves, in one order",
+    "comes": "one worker comes, in one order",
     "vanished": "1,000 workers vanish and are replaced",
     "fewer": "half of them (1,000 at most) leave, with results",
     "more": "as many come, in one order",
     "decisions": "ten adaptive decisions",
+    "hang": "half of them (1,000 at most) hang for ten seconds",
 }
 
 

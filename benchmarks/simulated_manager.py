@@ -159,14 +159,15 @@ async def manage(
 
 
 def obey_signals(workers: SimulatedWorkers) -> None:
-    """Let the first 1,000 workers, at most, die at a signal, and as many hang at another."""
+    """Let the first 1,000 workers, at most, die at a signal; at another, half or as many hang."""
     loop, ending = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 
     def die() -> None:
         ending.add(asyncio.ensure_future(workers.end(ENDED_AT_ONCE, dies=True)))
 
     def hang() -> None:
-        for worker in list(workers.workers.values())[:ENDED_AT_ONCE]:
+        half = len(workers.workers) // 2
+        for worker in list(workers.workers.values())[: min(half, ENDED_AT_ONCE)]:
             worker.hang()
 
     loop.add_signal_handler(signal.SIGUSR1, die)
