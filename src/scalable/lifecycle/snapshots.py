@@ -17,8 +17,10 @@ logger = logging.getLogger("scalable.lifecycle")
 INTERVAL_S = 2.0
 #: Seconds between two copies of the costs so far, from which another scheduler would go on.
 SPENDING_INTERVAL_S = 5.0
-#: Shortest time between two snapshots, in seconds: changes in between make one snapshot.
+#: Shortest time between two snapshots, in seconds: changes in between make one snapshot. Where a
+#: status takes long, the time is longer: snapshots take a share of the event loop's time at most.
 PAUSE_S = 0.1
+SHARE = 0.05
 CLOSE_TIMEOUT_S = 5.0
 
 
@@ -58,7 +60,7 @@ class Snapshots:
         self._writer: threading.Thread | None = None
 
     def changed(self) -> None:
-        """Schedule a snapshot, due within :data:`PAUSE_S`; may be called from any thread."""
+        """Schedule a snapshot, due soon; may be called from any thread."""
         self._changed = True
         if not self._running and not self._closed:
             self._running = True
@@ -81,7 +83,9 @@ class Snapshots:
             self._running = False
             return
         self._changed = False
+        began = time.perf_counter()
         status = self._controller.status()
+        pause_s = max(PAUSE_S, (time.perf_counter() - began) / SHARE)
         told = {**status, "written_at": 0, "managers": _without_silence(status["managers"])}
         told["idle_ends_at"] = told["cost"] = None
         now = time.monotonic()
@@ -94,7 +98,7 @@ class Snapshots:
                 target=self._write, args=(status, spending), name="scalable-status", daemon=True
             )
             self._writer.start()
-        self._loop.call_later(PAUSE_S, self._snapshot)
+        self._loop.call_later(pause_s, self._snapshot)
 
     def _write(self, status: Mapping[str, Any], spending: Mapping[str, Any] | None) -> None:
         try:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from tornado.ioloop import IOLoop
 
 from scalable.lifecycle import snapshots
-from scalable.lifecycle.snapshots import PAUSE_S, Snapshots
+from scalable.lifecycle.snapshots import PAUSE_S, SHARE, Snapshots
 from scalable.records import ClusterDirectory
 
 
@@ -62,6 +62,27 @@ async def test_many_changes_make_few_snapshots_the_last_of_which_is_whole():
         await asyncio.sleep(0.001)
     await until(lambda: place.written and place.written[-1] == 400)
     assert place.built <= 2 + (time.monotonic() - began) / PAUSE_S
+    writer.close()
+
+
+@in_loop
+async def test_a_status_that_takes_long_is_made_seldom():
+    place = Place()
+    status, paused = place.status, []
+
+    def slow_status():
+        time.sleep(0.05)
+        return status()
+
+    place.status = slow_status
+    place.scheduler.loop = SimpleNamespace(
+        add_callback=lambda function: function(),
+        call_later=lambda seconds, _: paused.append(seconds),
+    )
+    writer = Snapshots(place, place)
+    writer.changed()
+    assert paused
+    assert paused[0] >= 0.05 / SHARE
     writer.close()
 
 

@@ -40,6 +40,7 @@ def test_a_key_never_lies_on_a_disk(monkeypatch):
     contexts.append(security.get_listen_args("worker")["ssl_context"])
     assert all(context.cert_store_stats()["x509"] == 1 for context in contexts)
     assert set(Path("/proc/self/fd").iterdir()) <= before
+    assert contexts[1].num_tickets == 0  # nobody resumes a session
 
 
 @pytest.mark.parametrize("known", ["the error", "its text"])
