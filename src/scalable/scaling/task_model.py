@@ -171,6 +171,11 @@ class _Record:
         return sums[longer - 1] / longer - elapsed_s if longer >= ENOUGH_LONGER else None
 
 
+#: Largest number of tasks and sizes that are told apart; later ones only count for their component.
+#: A program may give each of a million calls a name of its own.
+MOST_KINDS = 10_000
+
+
 class TaskModel:
     """Prediction of the running times and peak memory of calls.
 
@@ -210,7 +215,10 @@ class TaskModel:
     def _add(self, sample: Sample, *, earlier: bool) -> None:
         if not (math.isfinite(sample.duration_s) and sample.duration_s >= 0):
             return
+        full = len(self._records) >= MOST_KINDS
         for kind in dict.fromkeys(_levels(sample.kind)):
+            if full and kind.task and kind not in self._records:
+                continue
             record = self._records.setdefault(kind, _Record())
             record.add(sample, earlier=earlier)
             if kind.task and kind.bucket is None:

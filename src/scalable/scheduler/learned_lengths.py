@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalable.scaling.order import Length
-from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel
+from scalable.scaling.task_model import MOST_KINDS, Expectation, Kind, Sample, TaskModel
 from scalable.scheduler.ledger import Call, EndedCall
 
 #: Number of ended calls of each task that are all learned from; of the later ones, which change a
@@ -51,6 +51,12 @@ class LearnedLengths:
         if length is None:
             named = call.tag or "", call.name
             length = self._lengths.get(named)
+            if length is None and len(self._lengths) >= MOST_KINDS:
+                named = (
+                    call.tag or "",
+                    "",
+                )  # as the model, which knows only the component of later ones
+                length = self._lengths.get(named)
             if length is None:
                 length = self._lengths[named] = Length(Kind(*named), self.model)
             call.length = length

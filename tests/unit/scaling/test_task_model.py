@@ -5,6 +5,7 @@ import random
 import pytest
 
 from scalable.scaling.task_model import (
+    MOST_KINDS,
     Expectation,
     Kind,
     Sample,
@@ -109,3 +110,15 @@ def test_values_that_are_no_durations_teach_nothing():
 @pytest.mark.parametrize(("q", "freedom", "value"), [(0.8, 5, 0.920), (0.95, 3, 2.353)])
 def test_students_quantiles(q, freedom, value):
     assert t_quantile(q, freedom) == pytest.approx(value, rel=0.02)
+
+
+def test_names_without_end_take_memory_with_an_end():
+    model = TaskModel()
+    for number in range(2 * MOST_KINDS):
+        model.observe(Sample(Kind("model", f"job-{number}"), 1.0 if number < MOST_KINDS else 3.0))
+    assert len(model._records) <= MOST_KINDS + 1
+    assert model.mean_s(Kind("model")) == pytest.approx(2.0, rel=0.01)  # all count
+    model.observe(Sample(Kind("model", "job-1"), 3.0))
+    assert model._records[Kind("model", "job-1")].count == 2  # a known one goes on
+    model.observe(Sample(Kind("other", "job"), 5.0))
+    assert model._records[Kind("other")].count == 1
