@@ -35,6 +35,12 @@ WORKERS, KINDS = 10_000, 100
 #: What grows until it is full, or with the number of workers up to a limit of its own -> entries
 #: that it may have.
 BOUNDED = {
+    # asyncio keeps up to 100 timers that were cancelled.
+    "asyncio.events.TimerHandle": 150,
+    "asyncio.unix_events._UnixSelectorEventLoop._scheduled": 150,
+    "scalable.protocol.code.CodeTable": TABLES_KEPT + 1,
+    "scalable.protocol.importing.Importer._tables": TABLES_KEPT + 1,
+    "scalable.scheduler.code_store.CodeStore._tables": TABLES_KEPT + 1,
     "scalable.protocol.code.CodeTable.modules": 10 * (TABLES_KEPT + 1),
     "scalable.protocol.code.CodeTable.search_path": 20 * (TABLES_KEPT + 1),
     "scalable.protocol.code.ModuleCode": 10 * (TABLES_KEPT + 1),

@@ -9,53 +9,46 @@ from collections.abc import Mapping
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Seconds of a full collection after which what it has seen is left out of the next ones.
-LONG_S = 0.05
-#: Largest share of the time for collections that see everything.
-SHARE = 1 / 3000
+#: Largest share of the time for full collections.
+SHARE = 1 / 2000
+#: Number of collections of younger objects between two full ones, while none is due.
+NEVER = 10**9
 
 
-class ShortCollections:
-    """Full collections that see only what is new, and now and then everything.
+class SeldomCollections:
+    """Full collections that take a small share of the time, however many objects there are.
 
-    A full collection looks at every object, about a million in a second: for 2 to 4 s where 5,000
-    workers are connected, and again whenever there are a quarter more. Here the survivors of a long
-    collection are left out of the next ones (``gc.freeze()``). Garbage among them is found by a
-    collection that sees everything; it comes once ``1 / SHARE`` times as much time has passed as
-    the last one took. Objects without cycles are freed at once all the same.
+    A full collection looks at every object, at about half a million in a second: for 2 s where
+    5,000 workers are connected. Python begins one whenever there are a quarter more objects. Here
+    the next one waits for ``1 / SHARE`` times as long as the last one took. Objects without cycles
+    are freed at once all the same, and young ones with cycles are collected as before.
     """
 
     def __init__(self) -> None:
-        self._began = self._whole_at = time.monotonic()
-        self._whole_s = 0.0
-        self._sees_all = True
+        first, second, self._third = (3 * each for each in gc.get_threshold())
+        self._younger = first, second
+        self._began = self._due_at = 0.0
 
     def begin(self) -> None:
-        """Leave out what is loaded by now, and collect a third as often, as Dask's program does."""
-        gc.set_threshold(*(3 * each for each in gc.get_threshold()))
-        gc.callbacks.append(self.collects)
+        """Leave out what is loaded by now, and collect a third as often, as Dask's program does.
+
+        The modules alone take a full collection 0.1 s and more.
+        """
+        gc.set_threshold(*self._younger, self._third)
         gc.collect()
         gc.freeze()
+        gc.callbacks.append(self.collects)
 
     def collects(self, phase: str, info: Mapping[str, int]) -> None:
         """Handle the start or the end of a collection; Python calls this."""
-        if info["generation"] != 2:
-            return
         now = time.monotonic()
-        if phase == "start":
-            if self._whole_s and now - self._whole_at >= self._whole_s / SHARE:
-                self._sees_all = True
-                gc.unfreeze()
-            self._began = time.monotonic()
-            return
-        took_s = now - self._began
-        if self._sees_all:
-            self._sees_all, self._whole_at, self._whole_s = False, now, took_s
-        elif took_s < LONG_S:
-            return
-        gc.freeze()
-        logger.debug(
-            "a full collection took %.3f s; %d objects are left out now",
-            took_s,
-            gc.get_freeze_count(),
-        )
+        if info["generation"] != 2:
+            if phase == "stop" and now >= self._due_at:
+                gc.set_threshold(*self._younger, self._third)
+        elif phase == "start":
+            self._began = now
+        else:
+            took_s = now - self._began
+            self._due_at = now + took_s / SHARE
+            gc.set_threshold(*self._younger, NEVER)
+            logger.debug("a full collection took %.3f s", took_s)

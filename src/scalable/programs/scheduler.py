@@ -21,7 +21,7 @@ from scalable.lifecycle.ending import clear_away
 from scalable.lifecycle.keeping import keeping_of
 from scalable.lifecycle.stored_specs import stored_spec
 from scalable.lifecycle.wiring import Wiring
-from scalable.programs.collecting import ShortCollections
+from scalable.programs.collecting import SeldomCollections
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.code import in_image
 from scalable.protocol.credentials import security_of
@@ -113,7 +113,7 @@ async def serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
-    ShortCollections().begin()
+    SeldomCollections().begin()
     running = None if beside is None else asyncio.create_task(beside(controller, close))
     await scheduler.finished()
     if running is not None:
