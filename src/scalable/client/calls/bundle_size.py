@@ -11,7 +11,7 @@ BUNDLE_S = 0.1
 #: together where they share a process and a slow machine, of which a bundle that runs hides a part.
 SENDING_S = 0.005
 #: Largest number of calls in a bundle.
-LARGEST_BUNDLE = 16_384
+LARGEST_BUNDLE = 8192
 #: Largest number of bytes of a bundle, which is one message.
 LARGEST_BYTES = 16_000_000
 #: Number of unfinished bundles for each slot: while one bundle runs, the next bundle already waits
