@@ -23,7 +23,7 @@ from scalable.client.unsendable import refuse_unsendable
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import gather, send_to_scheduler, submitted_by
 from scalable.protocol.lending import Lender, made_calls
-from scalable.protocol.messages import Reference
+from scalable.protocol.messages import Pickled, Reference
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
@@ -324,7 +324,8 @@ class SchedulerLine:
         TypeError
             When the object cannot be pickled, and the workers are other processes.
         """
-        if not getattr(self._client.scheduler, "address", "").startswith("inproc"):
+        others = not getattr(self._client.scheduler, "address", "").startswith("inproc")
+        if others and not isinstance(value, Pickled):
             refuse_unsendable(value)
         return self.wait_for(self._scattered, value)  # type: ignore[no-any-return]
 

@@ -84,7 +84,9 @@ def _by_reference(reference: Reference) -> Any:
 
 
 def _of_key(key: Any) -> Any:
-    return _open.values[key]
+    value = _open.values[key]
+    # Other calls take the same uploaded object, also in this process.
+    return value.load(readonly=True) if type(value) is Pickled else value
 
 
 def _of_part(key: Any, position: int) -> Any:
@@ -157,9 +159,21 @@ class Pickled:
     def __sizeof__(self) -> int:
         return sum(memoryview(part).nbytes for part in (self._data, *self._buffers))
 
-    def load(self, *, copies: bool = False) -> Any:
-        """Return the value; with ``copies``, it shares no memory with the value of another load."""
-        buffers = list(map(bytearray, self._buffers)) if copies else self._buffers
+    def load(self, *, copies: bool = False, readonly: bool = False) -> Any:
+        """Return the value, made anew.
+
+        Parameters
+        ----------
+        copies
+            Whether it shares no memory with the value of another load.
+        readonly
+            Whether what it shares, such as the data of arrays, cannot be changed through it.
+        """
+        buffers = self._buffers
+        if copies:
+            buffers = list(map(bytearray, buffers))
+        elif readonly:
+            buffers = [memoryview(buffer).toreadonly() for buffer in buffers]
         return pickle.loads(self._data, buffers=buffers)  # noqa: S301 - see load()
 
 
@@ -219,8 +233,7 @@ def dump_calls(calls: Sequence[Any]) -> tuple[bytes, list[Found]]:
     kinds = set(map(type, chain.from_iterable(rows)))
     found: list[Found] = []
     try:
-        results = Reference in kinds and any(map(_is_result, chain.from_iterable(rows)))
-        if named is not None or results or not _UNCHANGING.issuperset(kinds):
+        if named is not None or Reference in kinds or not _UNCHANGING.issuperset(kinds):
             apart = []
             for args, kwargs in zip(rows, repeat(None) if named is None else named, strict=False):
                 _open.found = dict[Any, Any]()
@@ -244,14 +257,10 @@ def _references_in(args: Sequence[Any]) -> Found:
     }
 
 
-def _is_result(argument: Any) -> bool:
-    return type(argument) is Reference and argument.position is not None
-
-
 def _dump_apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
-    unchanging = not kwargs and _UNCHANGING.issuperset(map(type, args))
-    unchanging = unchanging and not any(map(_is_result, args))
-    return args if unchanging else dump((args, kwargs))
+    kinds = set(map(type, args))
+    shared = not kwargs and Reference not in kinds and _UNCHANGING.issuperset(kinds)
+    return args if shared else dump((args, kwargs))
 
 
 def load_calls(data: bytes, values: Mapping[Any, Any]) -> Any:

@@ -12,10 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalable.client.calls.backlog import SingleCalls
 from scalable.client.calls.bundle_size import (
     LARGEST_BUNDLE,
     MOST_WAITING,
     MOST_WAITING_BYTES,
+    UNKNOWN_WAITING,
+    USUAL_S,
+    USUAL_WAITING,
     BundleSizing,
 )
 from scalable.client.calls.futures import CallFuture, settle
@@ -193,7 +197,13 @@ def test_the_end_of_the_iterator_ends_who_waits_for_another_result(eventually):
 def test_calls_of_an_iterator_wait_in_bounded_number_and_size():
     sizing = BundleSizing()
     assert sizing.lookahead(2) >= 2
+    sizing.sent(10, 100)
+    assert sizing.lookahead(2) == UNKNOWN_WAITING  # their length is not known
     sizing.observe(1, 1.0)
+    assert sizing.lookahead(2) == 2 * USUAL_S  # they keep both slots busy for so long
+    sizing.refused()
+    assert sizing.lookahead(2) == USUAL_WAITING
+    sizing.observe(1, 60.0)
     assert sizing.lookahead(100) == 400  # twice what all slots take
     for _ in range(10):
         sizing.observe(1, 1e-6)
@@ -207,6 +217,66 @@ def test_calls_of_an_iterator_wait_in_bounded_number_and_size():
     assert sizing.lookahead(5000) == MOST_WAITING
     sizing.sent(1, 1_000_000)
     assert sizing.lookahead(2) == MOST_WAITING_BYTES // 1_000_000
+
+
+def late_after(*values):
+    """An iterator that yields values, and then waits."""
+    yield from values
+    threading.Event().wait(60)
+
+
+def test_who_waits_for_an_iterator_that_waits_gets_the_error_of_the_end():
+    calls, _ = reading(late_after(-1, -2))
+    run(calls, 2)
+    outcomes = calls.outcomes(never)
+    assert [next(outcomes)[1], next(outcomes)[1]] == [1, 2]
+    raised = []
+
+    def take():
+        with pytest.raises(RuntimeError) as info:
+            next(outcomes)
+        raised.append(str(info.value))
+
+    taking = threading.Thread(target=take, daemon=True)
+    taking.start()
+    calls.end(RuntimeError("it is over"))
+    taking.join(30)
+    assert raised == ["it is over"]
+
+
+def test_the_end_of_a_reader_does_not_hide_an_earlier_end():
+    calls, thread = reading(itertools.count())
+    calls.end(RuntimeError("it is over"))
+    thread.join(30)
+    assert str(calls.read_error) == "it is over"
+
+
+@pytest.mark.parametrize("back", [([5, 6], [1, 2]), ([1, 2], [5, 6])])
+def test_calls_that_were_put_back_go_in_their_order_before_the_others(back):
+    many = MappedCalls(threading.Condition(), abs, [(n,) for n in range(10)])
+    many.take(8)
+    single = SingleCalls(threading.Condition())
+    futures = [CallFuture(single._condition, (abs, (n,), {})) for n in range(10)]
+    for future in futures:
+        single.add(future)
+    single.take(8)
+    for numbers in back:
+        many.put_back(numbers)
+        single.put_back([futures[n] for n in numbers])
+    assert (len(many), len(single)) == (6, 6)
+    assert single.position(futures[5]) == 2
+    assert many.take(5) == [1, 2, 5, 6, 8]
+    assert single.take(5) == [futures[n] for n in (1, 2, 5, 6, 8)]
+
+
+def test_all_calls_are_cancelled_also_those_that_were_put_back():
+    single = SingleCalls(threading.Condition())
+    futures = [CallFuture(single._condition, (abs, (n,), {})) for n in range(3)]
+    for future in futures:
+        single.add(future)
+    single.put_back(single.take(2))
+    single.cancel_all()
+    assert all(future.cancelled() for future in futures)
 
 
 def test_a_result_is_not_kept_after_it_was_taken():

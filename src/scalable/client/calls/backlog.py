@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import repeat
+from heapq import heappop, heappush
+from itertools import chain, count, repeat
 from typing import Any, Protocol
 
 from scalable.client.calls.futures import CallFuture, Measures, begun, settle
@@ -64,13 +65,16 @@ class PendingCalls(Protocol):
         """Store the measurements of calls, before the results of the calls are stored."""
 
     def put_back(self, numbers: Sequence[Any]) -> None:
-        """Put calls back at the front of the waiting calls."""
+        """Put calls back among the waiting calls, in their order."""
 
     def lost(self, number: Any) -> int:
         """Count a worker that was lost while it ran a call; return the call's count."""
 
     def suspects(self, number: Any) -> bool:
         """Return whether :meth:`lost` has counted a lost worker for a call."""
+
+    def end(self, error: BaseException) -> None:
+        """Let no more calls come; who waits for others than those that are there gets the error."""
 
     def is_over(self, number: Any) -> bool:
         """Return whether a call has a result or error, or nobody waits for it any more."""
@@ -91,9 +95,13 @@ class SingleCalls:
     def __init__(self, condition: threading.Condition) -> None:
         self._condition = condition
         self._waiting: deque[CallFuture] = deque()
+        #: Time of its making, number and future of each call that was put back; a heap, so that the
+        #: earliest is sent first.
+        self._again: list[tuple[float, int, CallFuture]] = []
+        self._numbers = count()
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._again)
 
     def add(self, future: CallFuture) -> None:
         """Add a call at the end of the waiting calls."""
@@ -101,14 +109,16 @@ class SingleCalls:
 
     def position(self, future: CallFuture) -> int | None:
         """Return the number of waiting calls before a call; None if the call does not wait."""
-        return next((i for i, each in enumerate(list(self._waiting)) if each is future), None)
+        waiting = chain((future for _, _, future in sorted(self._again)), list(self._waiting))
+        return next((i for i, each in enumerate(waiting) if each is future), None)
 
     def take(self, count: int) -> list[CallFuture]:
         """Remove at most ``count`` calls, and return their futures; drop cancelled calls."""
         taken: list[CallFuture] = []
-        waiting = self._waiting
-        while waiting and len(taken) < count:
-            some = [waiting.popleft() for _ in range(min(count - len(taken), len(waiting)))]
+        waiting, again = self._waiting, self._again
+        while (room := min(count - len(taken), len(self))) > 0:
+            some = [heappop(again)[-1] for _ in range(min(room, len(again)))]
+            some += [waiting.popleft() for _ in range(min(room - len(some), len(waiting)))]
             taken += begun(self._condition, some)
         return taken
 
@@ -161,11 +171,11 @@ class SingleCalls:
             future.measures = each
 
     def put_back(self, numbers: Sequence[CallFuture]) -> None:
-        """Put calls back at the front of the waiting calls."""
-        again = [future for future in reversed(numbers) if not future.done()]
-        for future in again:
-            future.bundle = None
-        self._waiting.extendleft(again)
+        """Put calls back among the waiting calls, in their order."""
+        for future in numbers:
+            if not future.done():
+                future.bundle = None
+                heappush(self._again, (future.made_at, next(self._numbers), future))
 
     def lost(self, number: CallFuture) -> int:
         """Count a worker that was lost while it ran a call; return the call's count."""
@@ -176,6 +186,9 @@ class SingleCalls:
         """Return whether :meth:`lost` has counted a lost worker for a call."""
         return number.losses > 0
 
+    def end(self, error: BaseException) -> None:
+        """Do nothing: nobody waits for calls that were not made."""
+
     def is_over(self, number: CallFuture) -> bool:
         """Return whether the future of a call is done."""
         return number.done()
@@ -184,7 +197,7 @@ class SingleCalls:
         """Cancel all waiting calls, including calls that are put back meanwhile."""
         while True:
             try:
-                future = self._waiting.popleft()
+                future = heappop(self._again)[-1] if self._again else self._waiting.popleft()
             except IndexError:  # none is left; the dispatcher may have taken the last call
                 return
             future.cancel()

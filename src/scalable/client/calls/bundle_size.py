@@ -29,9 +29,10 @@ TURN_S = 0.01
 #: Largest number of calls of an iterator that wait in the client, and largest number of bytes of
 #: their arguments or results; each slot has a call in any case.
 MOST_WAITING, MOST_WAITING_BYTES = 65_536, 64_000_000
-#: Number of calls of an iterator that wait in any case once it is known that they are not large:
-#: where calls end one after the other, as on a pool that is given up, each would take a second.
-USUAL_WAITING = 1024
+#: Number of calls of an iterator that wait in any case while they are refused: one after the other,
+#: as on a pool that is given up, each would take a second. Seconds for which the waiting calls keep
+#: all slots busy in any case, and number of calls until the first one has ended.
+USUAL_WAITING, USUAL_S, UNKNOWN_WAITING = 1024, 10.0, 64
 
 
 class BundleSizing:
@@ -46,6 +47,7 @@ class BundleSizing:
     def __init__(self) -> None:
         self.mean_s: float | None = None
         self._bytes_per_call = self._bytes_per_result = 0.0
+        self._is_refused = False
 
     def sent(self, calls: int, nbytes: int) -> None:
         """Record the size of a bundle that is sent.
@@ -77,8 +79,13 @@ class BundleSizing:
             Number of calls, and their total duration.
         """
         if calls:
+            self._is_refused = False
             latest = seconds / calls
             self.mean_s = latest if self.mean_s is None else 0.25 * self.mean_s + 0.75 * latest
+
+    def refused(self) -> None:
+        """Record that calls are refused, for lack of workers, without being run."""
+        self._is_refused = True
 
     def at_least(self, seconds: float) -> None:
         """Raise the mean duration to the time for which a call has already been running."""
@@ -110,12 +117,19 @@ class BundleSizing:
         least = min(backlog, int(SENDING_S / mean_s))
         return max(1, min(quick, light, max(share, least), LARGEST_BUNDLE))
 
+    def _usual(self, slots: int) -> int:
+        if self._is_refused:
+            return USUAL_WAITING
+        if self.mean_s is None:
+            return UNKNOWN_WAITING
+        return int(min(USUAL_WAITING, USUAL_S * slots / max(self.mean_s, 1e-7)))
+
     def lookahead(self, slots: int) -> int:
         """Return how many calls of an iterator should wait, so that no slot runs out of work.
 
-        They are twice what all slots take, or ``USUAL_WAITING`` calls, but not more than
-        ``MOST_WAITING`` calls, and not more than have ``MOST_WAITING_BYTES`` of arguments or
-        results.
+        They are twice what all slots take, or what takes all slots ``USUAL_S`` seconds but not more
+        than ``USUAL_WAITING`` calls. In any case they are not more than ``MOST_WAITING`` calls, and
+        not more than have ``MOST_WAITING_BYTES`` of arguments or results.
 
         Parameters
         ----------
@@ -123,7 +137,7 @@ class BundleSizing:
             Number of calls that can run at once.
         """
         busy = 2 * AHEAD * slots * self.size(LARGEST_BUNDLE * 2 * slots, slots)
-        if self._bytes_per_call:
-            busy = max(busy, USUAL_WAITING)
+        if self._bytes_per_call:  # they are known not to be large
+            busy = max(busy, self._usual(slots))
         heaviest = max(self._bytes_per_call, self._bytes_per_result, 1.0)
         return max(slots, min(busy, MOST_WAITING, int(MOST_WAITING_BYTES / heaviest)))

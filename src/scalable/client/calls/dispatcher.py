@@ -162,6 +162,8 @@ class Dispatcher:
         error = error or ClusterError("the client was closed before the call had ended")
         self._in_flight.close(error)
         self._held.close(error)
+        for pending in list(self.backlog):
+            pending.end(error)
         self._fail_waiting(error)
         working.discard(self)
 
@@ -246,9 +248,10 @@ class Dispatcher:
         """Return the first group of pending calls that is not empty, or None if no call waits."""
         for _ in range(len(self.backlog)):
             pending = self.backlog[0]
+            stays = pending.stays  # before the count: the last call may be added in between
             if len(pending):
                 return pending
-            self.backlog.rotate(-1) if pending.stays else self.backlog.popleft()
+            self.backlog.rotate(-1) if stays else self.backlog.popleft()
         return None
 
     def _put_back(self, pending: PendingCalls, numbers: list[Any]) -> None:

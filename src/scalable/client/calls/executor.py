@@ -34,6 +34,8 @@ logger = logging.getLogger("scalable.client")
 
 #: Seconds between two checks whether calls still run, while ``shutdown()`` waits.
 IDLE_CHECK_S = 0.02
+#: Message of ``concurrent.futures`` for calls that come too late.
+AFTER_SHUTDOWN = "cannot schedule new futures after shutdown"
 #: Keyword arguments of all calls that have none; nobody changes it.
 NO_NAMES: dict[str, Any] = {}
 
@@ -176,7 +178,9 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         Parameters
         ----------
         wait
-            Whether to wait for the calls that were submitted.
+            Whether to wait for the calls that were submitted. Iterators of :meth:`imap` and of
+            ``map`` with ``buffersize`` are read no further then: who takes results gets those of
+            the calls that were read, and then RuntimeError.
         cancel_futures
             Whether to cancel the calls that have not begun.
         """
@@ -189,12 +193,18 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             self._dependent.cancel_all()
             self._line.call_soon(self._dispatcher.cancel_held)
         if wait:
-            over = threading.Event()
-            with slot_lent():
-                if not self._dispatcher.closed:
-                    self._line.call_soon(self._set_when_idle, over)
-                while not self._dispatcher.closed and not over.wait(IDLE_CHECK_S):
-                    pass
+            for many in list(self._many):
+                many.end(RuntimeError(AFTER_SHUTDOWN))
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait until no call waits or runs."""
+        over = threading.Event()
+        with slot_lent():
+            if not self._dispatcher.closed:
+                self._line.call_soon(self._set_when_idle, over)
+            while not self._dispatcher.closed and not over.wait(IDLE_CHECK_S):
+                pass
 
     # As in multiprocessing, beside the verbs ----------------------------------------------------
 
@@ -206,7 +216,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         """Wait for the submitted calls; raise ValueError unless :meth:`close` was called before."""
         if not self._is_shut_down:
             raise ValueError("the executor still takes calls: call close() before join()")
-        self.shutdown()
+        self._wait()
 
     def terminate(self) -> None:
         """Stop accepting calls, and cancel waiting and running calls."""
@@ -248,7 +258,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
 
     def _check_open(self) -> None:
         if self._is_shut_down:
-            raise RuntimeError("cannot schedule new futures after shutdown")
+            raise RuntimeError(AFTER_SHUTDOWN)
         if self._dispatcher.closed:
             raise RuntimeError(f"cannot schedule new futures: {self._line.why_closed}")
 

@@ -61,6 +61,8 @@ class CallFuture(Future[Any]):
 
     Attributes
     ----------
+    made_at
+        Time at which the call was made, in seconds since 1970.
     losses
         Number of workers that were lost while they ran the call.
     measures
@@ -80,8 +82,8 @@ class CallFuture(Future[Any]):
 
     # A program may hold a million of them.
     __slots__ = (
-        "_callbacks", "_condition", "_exception", "_made_at", "_on_cancel", "_result", "_state",
-        "_waiting", "bundle", "call", "home", "kept", "losses", "measures", "on_outcome", "takers",
+        "_callbacks", "_condition", "_exception", "_on_cancel", "_result", "_state", "_waiting",
+        "bundle", "call", "home", "kept", "losses", "made_at", "measures", "on_outcome", "takers",
     )  # fmt: skip
 
     def __init__(
@@ -106,7 +108,7 @@ class CallFuture(Future[Any]):
         self.kept: Reference | None = None
         self.on_outcome: Tell | None = None
         self.bundle: str | None = None
-        self._made_at = time.time()
+        self.made_at = time.time()
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
@@ -230,7 +232,7 @@ class CallFuture(Future[Any]):
         if self.measures is None:
             return dict.fromkeys(PROFILE) | {"state": state}
         name, tag, worker, transfer_s, began, duration_s, cpu_s, memory = self.measures
-        queued_s = max(0.0, began - self._made_at - transfer_s)
+        queued_s = max(0.0, began - self.made_at - transfer_s)
         values = (name, tag or None, worker, state, began + duration_s)
         return dict(
             zip(

@@ -112,8 +112,11 @@ class BundlesInFlight:
     def withdraw(self) -> None:
         """Take back bundles that wait at a busy worker while a slot is free."""
         waiting, begun = self._unbegun.values(), self.begun_bundles
-        for bundle in self._withdrawals.wanted(waiting, begun, self.slots, time.monotonic()):
-            logger.debug("bundle %s is asked back: a slot is free", bundle.key)
+        call_s = self._sizing.mean_s or 0.0
+        for bundle in self._withdrawals.wanted(
+            waiting, begun, self.slots, time.monotonic(), call_s
+        ):
+            logger.debug("bundle %s is asked back: others get ahead of it", bundle.key)
             bundle.withdrawn = True
             self._line.interrupt(bundle.key, EVERY)
         if self._withdrawals.looks_again and not self._will_look:
@@ -131,7 +134,8 @@ class BundlesInFlight:
         if key in self._bundles:
             logger.debug("bundle %s has begun", key)
             self._bundles[key].begun = True
-            self._unbegun.pop(key, None)
+            if (begun := self._unbegun.pop(key, None)) is not None:
+                self._withdrawals.began(begun)
             self.withdraw()
 
     def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
@@ -324,6 +328,7 @@ class BundlesInFlight:
             logger.debug("bundle %s has failed: %r", key, error)
             bundle.fail(bundle.left(), error)
             if isinstance(error, NoWorkersError) and bundle.refusal_counts:
+                self._sizing.refused()
                 # One refusal after the other, a long backlog would take hours.
                 self._fail_waiting(error)
         bundle.open.clear()

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from heapq import heappop, heappush
 from typing import Any
 
 from scalable.client.calls.backlog import ValueOrError
@@ -58,7 +59,8 @@ class MappedCalls:
         self._total = len(arguments)
         self._errors: dict[int, BaseException] = {}
         self._begun = 0
-        self._again: deque[int] = deque()
+        #: Calls that were put back; a heap, so that the earliest is sent first.
+        self._again: list[int] = []
         self._losses: dict[int, int] = {}
         self._arrived: deque[int] | None = None if ordered else deque()
         self._left = len(arguments)
@@ -72,7 +74,7 @@ class MappedCalls:
         """Remove at most ``count`` calls from the waiting calls, and return their numbers."""
         if self.cancelled:
             return []
-        taken = [self._again.popleft() for _ in range(min(count, len(self._again)))]
+        taken = [heappop(self._again) for _ in range(min(count, len(self._again)))]
         end = min(self._begun + count - len(taken), self._total)
         taken.extend(range(self._begun, end))
         self._begun = end
@@ -96,6 +98,9 @@ class MappedCalls:
 
     def sent(self, numbers: Sequence[int], bundle: str) -> None:
         """Ignore the bundle: without futures, a user cannot cancel single calls."""
+
+    def end(self, error: BaseException) -> None:
+        """Do nothing: all calls are there."""
 
     def measured(self, numbers: Sequence[int], measures: Sequence[Measures]) -> None:
         """Ignore measurements: without futures, a user cannot ask for them."""
@@ -135,8 +140,10 @@ class MappedCalls:
         return self._left == 0
 
     def put_back(self, numbers: Sequence[int]) -> None:
-        """Put calls back at the front of the waiting calls."""
-        self._again.extendleft(n for n in reversed(numbers) if not self.is_over(n))
+        """Put calls back among the waiting calls, in their order."""
+        for number in numbers:
+            if not self.is_over(number):
+                heappush(self._again, number)
 
     def lost(self, number: int) -> int:
         """Count a worker that was lost while it ran a call; return the call's count."""

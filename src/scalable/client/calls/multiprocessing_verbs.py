@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
@@ -142,10 +143,11 @@ class _Results(Iterator[Any]):
     """Iterator over results. It raises the error of a failed call, and can be continued."""
 
     def __init__(self, outcomes: Iterator[Outcome]) -> None:
-        self._outcomes = outcomes
+        self._outcomes, self._lock = outcomes, threading.Lock()
 
     def __next__(self) -> Any:
-        outcome = next(self._outcomes)
+        with self._lock:  # several threads may share the results, as with ``multiprocessing``
+            outcome = next(self._outcomes)
         if outcome[0] is not None:
             raise outcome[0]
         return outcome.pop()

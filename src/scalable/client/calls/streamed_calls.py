@@ -80,8 +80,12 @@ class StreamedCalls(MappedCalls):
                 pass
         except BaseException as raised:  # noqa: BLE001 - next() of the results raises it
             error = raised
+        self._stop(error)
+
+    def _stop(self, error: BaseException | None) -> None:
         with self._condition:
-            self.read_error, self._exhausted = error, True
+            if not self._exhausted:
+                self.read_error, self._exhausted = error, True
             self._condition.notify_all()
 
     def _room(self, most: Callable[[], tuple[float, float]]) -> float:
@@ -118,6 +122,10 @@ class StreamedCalls(MappedCalls):
     def stop_reading(self) -> None:
         """Read no more; the calls that were added still run."""
         self._exhausted = True
+
+    def end(self, error: BaseException) -> None:
+        """Read no more; the error comes after the results of the calls that were added."""
+        self._stop(error)
 
     def take(self, count: int) -> list[int]:
         """Remove calls from the waiting calls, as :meth:`MappedCalls.take` does."""

@@ -10,7 +10,7 @@ from typing import Any
 from dask.sizeof import sizeof
 from distributed import Future
 
-from scalable.protocol.messages import LARGE, Reference
+from scalable.protocol.messages import LARGE, Pickled, Reference
 
 #: Types of arguments that are sent as they are.
 PLAIN = frozenset({type(None), bool, int, float, complex})
@@ -54,11 +54,13 @@ class Uploads:
         known = self._sent.get(id(value))
         if known is not None and known.future.status == "finished":
             return known
-        future = self._send(value)
+        unchanging = isinstance(value, _UNCHANGING)
+        sent = value if unchanging else _pickled(value)
+        future = self._send(sent)
         if future is None:
             return value
-        known = Reference(future, self._send_again, value=value)
-        if isinstance(value, _UNCHANGING):
+        known = Reference(future, self._send_again, value=sent)
+        if unchanging:
             self._sent[id(value)] = known
             if len(self._sent) > REMEMBERED:
                 self._sent.popitem(last=False)
@@ -78,6 +80,19 @@ class Uploads:
             return sent[id(value)]
 
         return [tuple([reference(value) for value in row]) for row in rows]
+
+
+def _pickled(value: Any) -> Any:
+    """Return a value as pickle made it, of which each call makes an object of its own.
+
+    Dask would keep one object on a worker for all its calls, and a call that changes it would
+    change the argument of the next one. Return the value itself if it cannot be pickled: threads of
+    this process can take it, and for others the upload says why.
+    """
+    try:
+        return Pickled(value)
+    except Exception:  # noqa: BLE001 - whatever the object's own code raises
+        return value
 
 
 def _is_large(value: Any) -> bool:

@@ -7,7 +7,7 @@ calls take longer, bundles wait at some workers while other workers have nothing
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from itertools import islice
+from itertools import islice, takewhile
 
 from scalable.client.calls.sent_bundle import SentBundle
 
@@ -17,6 +17,9 @@ FREE_S = 0.1
 #: Upper limit of this time in seconds. The time doubles with each withdrawal, because the slot may
 #: be in use by another client.
 LONGEST_S = 5.0
+#: A bundle that waits for so many seconds, and for as long as so many usual calls take, is taken
+#: back once a later one has begun: it waits behind a call that is longer than others.
+STUCK_S, STUCK_CALLS = 0.5, 10
 
 
 class Withdrawals:
@@ -25,11 +28,23 @@ class Withdrawals:
     def __init__(self) -> None:
         self._free_since: float | None = None
         self._patience_s = FREE_S
+        self._latest_begun = 0.0
+
+    def began(self, bundle: SentBundle) -> None:
+        """Note when a bundle was sent that has begun."""
+        self._latest_begun = max(self._latest_begun, bundle.heard_at)
 
     def wanted(
-        self, waiting: Collection[SentBundle], begun: int, slots: int, now: float
+        self,
+        waiting: Collection[SentBundle],
+        begun: int,
+        slots: int,
+        now: float,
+        call_s: float = 0.0,
     ) -> list[SentBundle]:
-        """Return the bundles to take back: at most one for each free slot, the latest ones first.
+        """Return the bundles to take back: those that are stuck, or else for free slots.
+
+        For each free slot it is one at most, the latest ones first.
 
         This is asked with each bundle that begins or ends: it must not look at all of them.
 
@@ -43,7 +58,13 @@ class Withdrawals:
             Number of calls that the pool can run at once.
         now
             Time in seconds of the monotonic clock.
+        call_s
+            Mean duration of the latest calls in seconds.
         """
+        before = min(self._latest_begun, now - STUCK_S - STUCK_CALLS * call_s)
+        overtaken = takewhile(lambda bundle: bundle.heard_at < before, waiting)
+        if stuck := [b for b in islice(overtaken, slots) if not b.withdrawn]:
+            return stuck
         free = slots - begun
         if free <= 0 or not waiting:
             self._free_since, self._patience_s = None, FREE_S

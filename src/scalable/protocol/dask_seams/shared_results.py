@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Collection
 from typing import Any
 
@@ -16,6 +17,8 @@ from scalable.protocol.dask_seams.facts import Seams, accepts, declares, mention
 from scalable.protocol.dask_seams.shared_frames import SharingTCP
 from scalable.protocol.messages import Pickled
 from scalable.protocol.shared_memory import LEAST
+
+logger = logging.getLogger("scalable.worker")
 
 seams = Seams("worker that shares results")
 
@@ -72,7 +75,11 @@ class SharingWorker(Worker):
         value = self.data.get(key)
         if not _is_plain(value):
             return
-        moved = await offload(in_shared_memory, value)
+        try:
+            moved = await offload(in_shared_memory, value)
+        except (OSError, MemoryError) as error:  # such as a limit on the size of this process
+            logger.info("the result %s is sent as it is: %s", key, error)
+            return
         if moved is not None and self.data.get(key) is value:
             self.data[key] = moved
 
