@@ -25,6 +25,8 @@ LOST = SimpleNamespace(address="tcp://lost", name="lost")
 class Line:
     """Stands in for the line to the scheduler."""
 
+    why_closed = "the client is closed"
+
     def __init__(self):
         self.interrupted, self.later, self.forgotten = [], [], []
         self.given_up = []

@@ -18,6 +18,7 @@ from scalable.protocol.messages import dump
 class Line:
     """Stands in for the line to the scheduler, with a number of slots."""
 
+    why_closed = "the client is closed"
     client_id, lender = "client", None
 
     def __init__(self, slots):

@@ -162,8 +162,9 @@ class Dispatcher:
         error = error or ClusterError("the client was closed before the call had ended")
         self._in_flight.close(error)
         self._held.close(error)
+        unread = ClusterError(f"not all arguments were read: {self._line.why_closed}")
         for pending in list(self.backlog):
-            pending.end(error)
+            pending.end(unread)
         self._fail_waiting(error)
         working.discard(self)
 
