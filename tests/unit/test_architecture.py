@@ -25,6 +25,7 @@ RUNS_CODE_OF_USERS = {
     "client/calls/options.py",
     "client/calls/outcomes.py",
     "client/calls/packing.py",
+    "client/calls/uploads.py",
     "client/unsendable.py",
     "protocol/described_failures.py",
     "protocol/messages.py",
