@@ -92,8 +92,10 @@ class BundleRelay(SchedulerPlugin, Listener):
             offer_on_streams(scheduler, GIVEN_UP, self._lost.give_up)
         Ledger.of(scheduler).listen(self)
         self.restart(scheduler)
-        for operation in (BEGUN, OUTCOMES, RETURNED, TIMED_OUT, PRINTED):
+        for operation in (BEGUN, OUTCOMES, TIMED_OUT, PRINTED):
             offer_on_streams(scheduler, operation, self._forwarder(operation))
+        self._forward_returned = self._forwarder(RETURNED)
+        offer_on_streams(scheduler, RETURNED, self.returned)
         offer_on_streams(scheduler, INTERRUPT, self.interrupt)
         offer_on_streams(scheduler, BACKLOG, self.take_backlog)
         offer(scheduler, {Handler.BUNDLE_BEGUN: self.begun, Handler.FOLLOW_SLOTS: self.follow})
@@ -108,6 +110,14 @@ class BundleRelay(SchedulerPlugin, Listener):
             send_to_client(self._scheduler, client, {"op": operation, **message})
 
         return forward
+
+    def returned(self, key: str, numbers: Any, **message: Any) -> None:
+        """Forward that a worker gives back calls; a running bundle has fewer calls from now on."""
+        task = self._scheduler.tasks.get(key)
+        bundle = None if task is None else (task.annotations or {}).get(BUNDLE_ANNOTATION)
+        if bundle is not None and not isinstance(numbers, int):
+            bundle["calls"] -= len(numbers)
+        self._forward_returned(key=key, numbers=numbers, **message)
 
     def take_backlog(self, executor: str, tag: str, task: str, slots: int, client: str) -> None:
         """Store how many slots are needed by the calls that wait in one executor of a client."""
