@@ -54,7 +54,8 @@ class Bed:
         self.page = known["dashboard"]
         self.address = known["address"]
         tls = self.address.startswith("tls")
-        self.security = security_of(self.directory.pem()) if tls else None
+        # False, not None: otherwise Dask looks for credentials by the address.
+        self.security = security_of(self.directory.pem()) if tls else False
         self.client = ScalableClient(self.address, security=self.security)
 
     def start(self, program: str, *arguments: str) -> subprocess.Popen[bytes]:

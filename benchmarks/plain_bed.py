@@ -62,7 +62,7 @@ class PlainBed:
         until(written.exists, "Dask's scheduler")
         self.address = written.read_text()
         tls = self.address.startswith("tls")
-        self.security = security_of(self.directory.pem()) if tls else None
+        self.security = security_of(self.directory.pem()) if tls else False
         self.client = Client(self.address, security=self.security)
         self._workers = _start("workers", path, self.address, stdin=subprocess.PIPE)
         self._orders = 0

@@ -142,7 +142,7 @@ def main() -> None:
     logging.basicConfig(level=logging.ERROR)
     logging.getLogger("distributed").setLevel(logging.ERROR)
     directory, address, system, *asked = sys.argv[1:]
-    security = None
+    security: Any = False  # None lets Dask look for credentials by the address
     if address.startswith("tls"):
         security = security_of(ClusterDirectory(Path(directory)).pem())
     client: Any
