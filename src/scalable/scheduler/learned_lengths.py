@@ -52,10 +52,8 @@ class LearnedLengths:
             named = call.tag or "", call.name
             length = self._lengths.get(named)
             if length is None and len(self._lengths) >= MOST_KINDS:
-                named = (
-                    call.tag or "",
-                    "",
-                )  # as the model, which knows only the component of later ones
+                # As in the model, later ones only count for their component.
+                named = call.tag or "", ""
                 length = self._lengths.get(named)
             if length is None:
                 length = self._lengths[named] = Length(Kind(*named), self.model)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from heapq import heappop, heappush
-from itertools import chain, count, repeat
+from itertools import chain, count, islice, repeat
 from typing import Any, Protocol
 
 from scalable.client.calls.futures import CallFuture, Measures, begun, settle
@@ -115,12 +116,18 @@ class SingleCalls:
     def take(self, count: int) -> list[CallFuture]:
         """Remove at most ``count`` calls, and return their futures; drop cancelled calls."""
         taken: list[CallFuture] = []
-        waiting, again = self._waiting, self._again
-        while (room := min(count - len(taken), len(self))) > 0:
-            some = [heappop(again)[-1] for _ in range(min(room, len(again)))]
-            some += [waiting.popleft() for _ in range(min(room - len(some), len(waiting)))]
+        while some := list(islice(iter(self._next, None), count - len(taken))):
             taken += begun(self._condition, some)
         return taken
+
+    def _next(self) -> CallFuture | None:
+        """Remove the next call; None if none waits. Several threads may remove calls."""
+        if self._again:
+            with suppress(IndexError):  # another thread has just removed it
+                return heappop(self._again)[-1]
+        with suppress(IndexError):
+            return self._waiting.popleft()
+        return None
 
     def function(self, number: CallFuture) -> Callable[..., Any]:
         """Return the function of a call, or an empty function if the call has been cancelled."""
@@ -195,11 +202,7 @@ class SingleCalls:
 
     def cancel_all(self) -> None:
         """Cancel all waiting calls, including calls that are put back meanwhile."""
-        while True:
-            try:
-                future = heappop(self._again)[-1] if self._again else self._waiting.popleft()
-            except IndexError:  # none is left; the dispatcher may have taken the last call
-                return
+        for future in iter(self._next, None):
             future.cancel()
 
 
