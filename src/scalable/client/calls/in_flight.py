@@ -116,7 +116,7 @@ class BundlesInFlight:
         for bundle in self._withdrawals.wanted(
             waiting, begun, self.slots, time.monotonic(), call_s
         ):
-            logger.debug("bundle %s is asked back: others get ahead of it", bundle.key)
+            logger.debug("bundle %s is asked back: it waits while others run", bundle.key)
             bundle.withdrawn = True
             self._line.interrupt(bundle.key, EVERY)
         if self._withdrawals.looks_again and not self._will_look:
