@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import time
+from array import array
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scalable.protocol.bundles import EVERY
+from scalable.protocol.bundles import EVERY, PLAIN
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import BEGUN, OUTCOMES, RETURNED
 from scalable.worker.bundle_counts import BundleCounts
 from scalable.worker.bundle_run import OVERDUE_S
-from scalable.worker.outcomes import UnsentOutcomes
+from scalable.worker.outcomes import EndedCalls
+
+#: Peak memory of each worker in bytes.
+MEMORY = 100_000_000
 
 
 def is_bundle(message: Mapping[str, Any]) -> bool:
@@ -64,15 +68,16 @@ class SimulatedBundle:
         if self._begun < self._calls:
             numbers = list(range(self._begun, self._calls))
             yield {"op": RETURNED, **self._about, "numbers": numbers}
-        outcomes, now = UnsentOutcomes(), time.time()
-        for number in range(self._begun):
-            outcomes.add_value(number, number)
-            self._counts.ran(number, self._call_s)
+        now, call_s = time.time(), self._call_s
+        ended = EndedCalls([(n, n, PLAIN, 0.0, call_s, call_s) for n in range(self._begun)])
+        self._counts.ran(ended.numbers, ended.durations)
+        measured = None
         if self._rows:
-            profile = (now - self.seconds, self._call_s, self._call_s, 100_000_000)
-            outcomes.profiles = [profile] * self._begun
-            self._counts.rows = [("succeeded", profile)] * self._begun
-        told = outcomes.dump(self._worker, 0.0)
+            began = now - self.seconds
+            columns = (array("d", [each]) * self._begun for each in (began, call_s, call_s))
+            measured = (self._worker, 0.0, *columns, MEMORY)
+            self._counts.rows = [("succeeded", (began, call_s, call_s, MEMORY))] * self._begun
+        told = ended.message(measured)
         busy_s = max(self.seconds, 1e-6 * self._begun)
         yield {"op": OUTCOMES, **self._about, "outcomes": told, "busy_s": busy_s, "over": True}
 

@@ -60,6 +60,22 @@ def test_a_large_argument_is_the_same_for_its_type(client):
         assert pool.submit(np.sum, np.ones(LARGE)).result() == LARGE
 
 
+def test_an_argument_goes_to_no_worker_of_another_pool():
+    with ScalableSession.local({"small": 3, "large": 1}, processes=True) as client:
+        client.wait_for_workers(4, timeout=60)
+        (own,) = (
+            address
+            for address, worker in client.scheduler_info(n_workers=-1)["workers"].items()
+            if "large" in worker["resources"]
+        )
+        held, pool = set(), client.pool(tag="large")
+        for number in range(8):  # each at random would be on the one worker in four
+            future = pool.submit(np.sum, np.full(LARGE, float(number)))
+            held.update(*client.who_has().values())
+            assert future.result() == number * LARGE
+        assert held == {own}
+
+
 def test_the_end_of_a_block_does_not_wait_for_an_endless_iterator(client):
     read = itertools.count()
     with client.pool(tag="a") as pool:

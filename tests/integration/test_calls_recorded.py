@@ -98,6 +98,33 @@ def test_profiles_of_calls_in_pools(client):
         assert waiting.profile()["state"] == "cancelled"
 
 
+def test_profiles_of_short_calls_follow_each_other_and_share_what_their_thread_used(client):
+    pool = client.pool(tag="a")
+    futures = [pool.submit(abs, -x) for x in range(3000)]
+    assert [future.result() for future in futures] == list(range(3000))
+    by_worker = {}
+    for future in futures:
+        profile = future.profile()
+        assert profile["duration_s"] >= profile["cpu_s"] >= 0
+        began = profile["timestamp"] - profile["duration_s"]
+        by_worker.setdefault(profile["worker"], []).append((began, profile))
+    for worker, told in by_worker.items():
+        told.sort(key=lambda pair: pair[0])
+        ends = [profile["timestamp"] for _, profile in told]
+        begins = [began for began, _ in told]
+        assert all(b >= e - 1e-5 for b, e in zip(begins[1:], ends, strict=False)), worker
+        assert sum(profile["cpu_s"] for _, profile in told) > 0
+
+
+def test_a_call_that_sleeps_among_short_ones_uses_no_cpu(client):
+    pool = client.pool(tag="a")
+    assert list(pool.map(abs, range(2000)))  # now bundles are long
+    futures = [pool.submit(time.sleep, 0.05 if x % 100 == 50 else 0) for x in range(400)]
+    slept = [f.profile() for x, f in enumerate(futures) if x % 100 == 50 and f.wait() is None]
+    assert len(slept) == 4
+    assert all(profile["duration_s"] >= 0.05 > 0.025 > profile["cpu_s"] for profile in slept)
+
+
 def test_profiles_of_dask_futures(client):
     future, failed = client.submit(burn, 0.3, tag="a"), client.submit(fail, 1, tag="a")
     future.result()

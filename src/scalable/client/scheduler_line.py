@@ -22,6 +22,7 @@ from scalable.client.explained_losses import with_reasons
 from scalable.client.unsendable import refuse_unsendable
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import gather, send_to_scheduler, submitted_by
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.lending import Lender, made_calls
 from scalable.protocol.messages import Pickled, Reference
 from scalable.protocol.operations import (
@@ -316,8 +317,15 @@ class SchedulerLine:
         """
         self._send({"op": GIVEN_UP, "key": key, "calls": calls})
 
-    def upload(self, value: Any) -> Future[Any]:
-        """Upload an object to the cluster, and return a future to pass to calls in its place.
+    def upload(self, value: Any, tag: str = "") -> Future[Any]:
+        """Upload an object to a worker, and return a future to pass to calls in its place.
+
+        Parameters
+        ----------
+        value
+            The object.
+        tag
+            Tag of the workers, one of which gets the object; empty for any worker.
 
         Raises
         ------
@@ -327,19 +335,24 @@ class SchedulerLine:
         others = not getattr(self._client.scheduler, "address", "").startswith("inproc")
         if others and not isinstance(value, Pickled):
             refuse_unsendable(value)
-        return self.wait_for(self._scattered, value)  # type: ignore[no-any-return]
+        return self.wait_for(self._scattered, value, tag)  # type: ignore[no-any-return]
 
-    async def upload_again(self, reference: Reference) -> None:
+    async def upload_again(self, reference: Reference, tag: str = "") -> None:
         """Upload the object of a reference again; await it in the client's event loop."""
-        reference.future = await self._scattered(reference.value)
+        reference.future = await self._scattered(reference.value, tag)
 
-    async def _scattered(self, value: Any) -> Future[Any]:
+    async def _scattered(self, value: Any, tag: str) -> Future[Any]:
         """Upload an object; try again if the worker that gets it leaves meanwhile."""
         pauses = iter(UPLOAD_PAUSES_S)
         while True:
             try:
+                places = await SchedulerCalls(self._client.scheduler).upload_places(tag)
                 (future,) = await self._client.scatter(
-                    [value], hash=False, direct=self._is_near(), asynchronous=True
+                    [value],
+                    workers=places or None,
+                    hash=False,
+                    direct=self._is_near(),
+                    asynchronous=True,
                 )
             except (KeyError, OSError) as error:  # KeyError: the scheduler knows it no more
                 pause = next(pauses, None)

@@ -66,6 +66,7 @@ class Handler(StrEnum):
     CALL = "scalable_call"
     LIVE_PAGE = "scalable_live_page"
     FOLLOW_SLOTS = "scalable_follow_slots"
+    UPLOAD_PLACES = "scalable_upload_places"
     REASONS_OF_LOSS = "scalable_reasons_of_loss"
     FAILURES = "scalable_failures"
     LACKS_FILES = "scalable_lacks_files"
@@ -345,6 +346,11 @@ class SchedulerCalls:
     async def follow_slots(self, client: str) -> dict[str, int]:
         """Return the number of slots of each tag, and have each change sent to the client."""
         answer: dict[str, int] = await self._call(Handler.FOLLOW_SLOTS, client=client)
+        return answer
+
+    async def upload_places(self, tag: str) -> list[str]:
+        """Return the addresses of the workers that may get a large argument of calls of a tag."""
+        answer: list[str] = await self._call(Handler.UPLOAD_PLACES, tag=tag)
         return answer
 
     async def live_page(self) -> str:

@@ -40,6 +40,7 @@ from scalable.protocol.operations import (
 )
 from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
 from scalable.scheduler.lost_bundles import LostBundles
+from scalable.scheduler.upload_places import upload_places
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -98,7 +99,14 @@ class BundleRelay(SchedulerPlugin, Listener):
         offer_on_streams(scheduler, RETURNED, self.returned)
         offer_on_streams(scheduler, INTERRUPT, self.interrupt)
         offer_on_streams(scheduler, BACKLOG, self.take_backlog)
-        offer(scheduler, {Handler.BUNDLE_BEGUN: self.begun, Handler.FOLLOW_SLOTS: self.follow})
+        offer(
+            scheduler,
+            {
+                Handler.BUNDLE_BEGUN: self.begun,
+                Handler.FOLLOW_SLOTS: self.follow,
+                Handler.UPLOAD_PLACES: self.upload_places,
+            },
+        )
 
     def restart(self, scheduler: Scheduler) -> None:
         """Set the metadata by which clients find the relay; a restart drops the metadata."""
@@ -168,6 +176,10 @@ class BundleRelay(SchedulerPlugin, Listener):
             self._looking = True
             self._scheduler.loop.call_later(LOOK_S, self._look)
         return self._slots()
+
+    def upload_places(self, tag: str) -> list[str]:
+        """Return the addresses of workers that may get a large argument of calls of a tag."""
+        return upload_places(self._scheduler, tag)
 
     def _look(self) -> None:
         """Send the numbers of slots if they have changed, again and again while clients follow."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from scalable.frames import own_frame
@@ -36,6 +37,8 @@ class BundleCounts:
         Outcomes of the calls whose results are remembered.
     found
         Positions of the calls that did not run, because their results were found.
+    heard
+        Outcome of the call that runs, if its result is remembered and is known by now.
     """
 
     def __init__(self) -> None:
@@ -43,7 +46,7 @@ class BundleCounts:
         self.rows: list[tuple[str, tuple[float, float, float, int | None]]] = []
         self.outcomes: list[RememberedOutcome] = []
         self.found: set[int] = set()
-        self._heard: RememberedOutcome | None = None
+        self.heard: RememberedOutcome | None = None
         self._failed = 0
         self._failures: list[dict[str, Any]] = []
         #: Class and place -> number of failed calls.
@@ -91,31 +94,35 @@ class BundleCounts:
         )
         return facts.get("arguments")
 
-    def ran(self, number: int, seconds: float) -> None:
-        """Count the duration of a call that has ended, unless its result was found.
+    def ran(self, numbers: Sequence[int], durations: Sequence[float]) -> None:
+        """Count calls that have ended, except those whose results were found.
 
         Parameters
         ----------
-        number
-            Position of the call in its bundle.
-        seconds
-            Its duration.
+        numbers, durations
+            Positions of the calls in the bundle, and duration of each in seconds.
         """
-        outcome, self._heard = self._heard, None
+        if self.found.isdisjoint(numbers):
+            self.durations += durations
+        else:
+            both = zip(numbers, durations, strict=True)
+            self.durations += [seconds for number, seconds in both if number not in self.found]
+
+    def hear(self, outcome: RememberedOutcome) -> None:
+        """Take the outcome of the call that runs, whose result is remembered."""
+        self.heard = outcome
+
+    def remember(self, number: int) -> None:
+        """Note what was heard of the call that has ended, given by its position in the bundle."""
+        outcome, self.heard = self.heard, None
         if outcome is not None:
             self.outcomes.append(outcome)
             if outcome.is_hit:
                 self.found.add(number)
-                return
-        self.durations.append(seconds)
-
-    def hear(self, outcome: RememberedOutcome) -> None:
-        """Take the outcome of the call that runs, whose result is remembered."""
-        self._heard = outcome
 
     def cancelled(self) -> None:
         """Drop what was heard of a call that was cancelled while it ran."""
-        self._heard = None
+        self.heard = None
 
     def state(self, number: int, *, failed: bool) -> str:
         """Return the state of a call that has ended, as in rows of tasks."""

@@ -6,14 +6,25 @@ A *bundle* is a batch of calls that a client sends as one Dask task.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
+from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from scalable.caching.hearing import heard_by
-from scalable.protocol.bundles import EVERY, PROCESS, TELL_S, first_try, too_long
+from scalable.protocol.bundles import (
+    ERROR,
+    EVERY,
+    KEPT,
+    PLAIN,
+    PROCESS,
+    TELL_S,
+    first_try,
+    too_long,
+)
 from scalable.protocol.dask_seams.worker import send_to_scheduler, timings_of
 from scalable.protocol.described_failures import note_call
 from scalable.protocol.ended_frames import release_frames
@@ -24,7 +35,16 @@ from scalable.protocol.messages import Pickled, arguments
 from scalable.protocol.operations import BEGUN, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
 from scalable.worker.bundle_counts import BundleCounts
 from scalable.worker.interrupts import clear_interrupt, raise_in, replace_if_stuck
-from scalable.worker.outcomes import UnsentOutcomes, function_or_error
+from scalable.worker.outcomes import (
+    NO_CALLS,
+    SMALL_TYPES,
+    EndedCall,
+    EndedCalls,
+    function_or_error,
+    is_small_text,
+    packed,
+    packed_error,
+)
 from scalable.worker.output import Lines, heard
 
 logger = logging.getLogger("scalable.worker")
@@ -33,6 +53,9 @@ logger = logging.getLogger("scalable.worker")
 OVERDUE_S = 0.15
 #: Largest time in seconds between two checks for calls that run longer than their limit.
 CHECK_S = 0.25
+#: Shortest time in seconds between two readings of the thread's CPU time, which takes longer than
+#: short calls.
+CPU_READ_S = 1e-4
 _NOBODY = -1
 
 
@@ -71,17 +94,23 @@ class BundleRun:
         self._streams = header["process"] not in ("", PROCESS)
         self._worker = worker
         self._thread = threading.get_ident()
+        #: Held while a call is interrupted.
         self._lock = threading.Lock()
-        #: Held by the thread of the calls while it adds an outcome, which may run the user's code.
-        self._adding = threading.Lock()
-        self._next, self._end = 0, len(self._rows)
+        #: Held while outcomes are taken and sent, so that messages are in order.
+        self._sending = threading.Lock()
+        #: Positions of the calls that have not begun. Any thread takes the next one, or all.
+        self._waiting = iter(range(len(self._rows)))
         self._over = False
         self._skipped: set[int] = set()
         self._current = self._interrupting = self._timed_out = _NOBODY
         self._began = self._sent_at = 0.0
+        #: CPU time of the thread when it was last read, and time at which it is read again.
+        self._cpu_s, self._cpu_due = 0.0, math.inf
+        #: What ``time.time`` adds to ``time.perf_counter``.
+        self._epoch = time.time() - time.perf_counter()
         self._given: Any = None
         self._kept: dict[int, Pickled] = {}
-        self._unsent = UnsentOutcomes()
+        self._unsent: list[EndedCall] = []
         self._counts = BundleCounts()
 
     # In the thread that runs the calls ----------------------------------------------------------
@@ -90,7 +119,7 @@ class BundleRun:
         """Leave out cancelled calls, given by their positions in the bundle, or by ``EVERY``."""
         self._skipped |= numbers
         if EVERY in numbers:
-            self._end = 0
+            self._take_waiting()
 
     def send_begun(self) -> None:
         """Tell the client that the bundle begins, without waiting for an answer."""
@@ -98,53 +127,65 @@ class BundleRun:
 
     def run(self) -> dict[int, Pickled]:
         """Run the calls, and return position -> value for values too large for a message."""
-        if self._end > 1 or self._timeout_s is not None:
+        if len(self._rows) > 1 or self._timeout_s is not None:
             self._check_after(OVERDUE_S)
-        self._sent_at = time.perf_counter()
         lines = Lines(lambda text: self._send(op=PRINTED, text=text))
         try:
             output = heard(lines.write) if self._streams else nullcontext()
             with output, heard_by(self._counts.hear):
-                while (number := self._claim()) is not None:
-                    if number not in self._skipped:
-                        self._run_call(number)
-                    if time.perf_counter() - self._sent_at > TELL_S:
-                        self._send_outcomes()
+                self._run_calls()
             lines.end()
-            # This comes before the last message: a client with all outcomes may read the records.
-            timings = timings_of(self._worker, self.key)
-            timings.append(self._counts.entry())
-            if self._counts.outcomes:
-                timings.append(remembered_addition(self._counts.outcomes))
-            self._send_outcomes(over=True)
+            with self._sending:
+                last = self._take()
+                # This comes before the last message: a client with all outcomes may read the
+                # records.
+                timings = timings_of(self._worker, self.key)
+                timings.append(self._counts.entry())
+                if self._counts.outcomes:
+                    timings.append(remembered_addition(self._counts.outcomes))
+                self._send_outcomes(last, time.perf_counter(), over=True)
         finally:
             self._over = True
         return self._kept
 
-    def _claim(self) -> int | None:
-        """Take the next call, and return its position in the bundle; None if no call is left."""
-        with self._lock:
-            number = self._next
-            if number >= self._end:
-                return None
-            self._next = number + 1
-            return number
+    def _run_calls(self) -> None:
+        """Run the calls that wait, each from the end of the one before.
 
-    def _run_call(self, number: int) -> None:
-        function = self._function(number)
-        measures = self._measures
-        cpu, stamp = (time.thread_time(), time.time()) if measures else (0.0, 0.0)
-        self._began = began = time.perf_counter()
+        To read a clock takes as long as some calls.
+        """
+        began = self._sent_at = self._read_clocks()
+        for number in self._waiting:
+            if number in self._skipped:
+                continue
+            began = self._run_call(number, began)
+            if began - self._sent_at > TELL_S:
+                with self._sending:
+                    self._send_outcomes(self._take(), began)
+                began = self._read_clocks()
+
+    def _read_clocks(self) -> float:
+        """Return the time from which the next call runs."""
+        now = time.perf_counter()
+        if self._measures:
+            self._cpu_s, self._cpu_due = time.thread_time(), now + CPU_READ_S
+        return now
+
+    def _run_call(self, number: int, began: float) -> float:
+        """Run a call, note its outcome, and return the time of its end."""
+        row = self._rows[number]
         value: Any = None
         given: Any = None
         error: BaseException | None = None
+        self._began = began
         try:
             self._current = number
             if number not in self._skipped:  # it may have been cancelled since the first look
                 try:
-                    given = args, kwargs = arguments(self._rows[number], self._references)
-                    self._given = given
-                    value = function(*args, **kwargs)
+                    if type(row) is not bytes:
+                        value = self._function(number)(*row)
+                    else:
+                        self._given = given = args, kwargs = arguments(row, self._references)
+                        value = self._function(number)(*args, **kwargs)
                 except CallInterrupted:
                     raise
                 except BaseException as raised:  # noqa: BLE001 - a failing call fails alone
@@ -158,27 +199,23 @@ class BundleRun:
             error = interrupted
             self._current, self._given = _NOBODY, None
         if number in self._skipped:
-            if self._checkpoints is not None:
-                self._checkpoints.end(self.key, number, succeeded=False)
             self._end_skipped(number, error, time.perf_counter() - began, given)
-            if error is not None:
-                release_frames(error)
-            value = error = None
-            take_slot_back()  # for the next call
-            return
-        with self._adding:
-            if self._checkpoints is not None:
-                self._checkpoints.end(self.key, number, succeeded=error is None)
-            if error is not None:
-                self._fail(number, error, given)
-                release_frames(error)
-                error = None  # no reference cycle through the traceback
-            else:
-                self._keep_or_add(number, value)
-            duration = time.perf_counter() - began
-            self._counts.ran(number, duration)
-            if measures:
-                self._unsent.profiles.append((stamp, duration, time.thread_time() - cpu, None))
+            return self._read_clocks()
+        if self._checkpoints is not None and self._checkpoints.begun:
+            self._checkpoints.end(self.key, number, succeeded=error is None)
+        kind = PLAIN
+        if error is not None or not (type(value) in SMALL_TYPES or is_small_text(value)):
+            value, kind = self._packed(number, value, error, given)
+        error = None  # no reference cycle through the traceback
+        ended = time.perf_counter()
+        cpu_s = None
+        if ended >= self._cpu_due:
+            cpu_at, self._cpu_due = time.thread_time(), ended + CPU_READ_S
+            cpu_s, self._cpu_s = cpu_at - self._cpu_s, cpu_at
+        self._unsent.append((number, value, kind, began, ended, cpu_s))
+        if self._counts.heard is not None:
+            self._counts.remember(number)
+        return ended
 
     @property
     def position(self) -> int:
@@ -195,17 +232,41 @@ class BundleRun:
     def _end_skipped(
         self, number: int, error: BaseException | None, seconds: float, given: Any
     ) -> None:
-        """Record an interrupted call as failed if the call exceeded its time limit."""
+        """End a call that was cancelled; record it as failed if it exceeded its time limit."""
+        if self._checkpoints is not None:
+            self._checkpoints.end(self.key, number, succeeded=False)
         self._interrupting = _NOBODY
         logger.debug("call %d of bundle %s is ended after %.3f s", number, self.key, seconds)
         if self._timed_out == number:
             late = too_long(self._function(number), self._timeout_s or 0.0)
             late = late.with_traceback(error.__traceback__ if error else None)
-            self._counts.failed(late, number, given)
-            self._counts.ran(number, seconds)
+            self._counts.failed(late, number, given or self._plain(number))
+            self._counts.remember(number)
+            self._counts.ran([number], [seconds])
         self._counts.cancelled()
+        if error is not None:
+            release_frames(error)
+        take_slot_back()  # for the next call
 
-    def _fail(self, number: int, error: BaseException, given: Any = None) -> None:
+    def _packed(
+        self, number: int, value: Any, error: BaseException | None, given: Any
+    ) -> tuple[Any, int]:
+        """Return what is sent of an outcome, and its kind; keep a value that is too large."""
+        if error is not None:
+            sent = self._failed(number, error, given or self._plain(number))
+            release_frames(error)
+            return sent, ERROR
+        try:
+            kept, kind = packed(value)
+        except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
+            return self._failed(number, raised), ERROR
+        if kind != KEPT:
+            return kept, kind
+        self._kept[number] = kept
+        return None, KEPT
+
+    def _failed(self, number: int, error: BaseException, given: Any = None) -> bytes:
+        """Count a failed call, and return what is sent of its error."""
         function = self._function(number)
         named = getattr(function, "__name__", self.key)  # some callables have a plain name only
         name = getattr(function, "__qualname__", named)
@@ -213,41 +274,47 @@ class BundleRun:
             error = with_place(error, f"call {name!r}")
         told = self._counts.failed(error, number, given)
         note_call(error, name, told, str(self._worker.name))
-        self._unsent.add_error(number, error)
+        return packed_error(error)
 
-    def _keep_or_add(self, number: int, value: Any) -> None:
-        """Add a value to the outcomes; keep a value on the worker if it is too large to send."""
-        try:
-            if (kept := self._unsent.add_value(number, value)) is not None:
-                self._kept[number] = kept
-        except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
-            self._fail(number, raised)
+    def _plain(self, number: int) -> Any:
+        """Return the arguments of a call that came as they are; None for others."""
+        row = self._rows[number]
+        return None if type(row) is bytes else (row, {})
 
-    def _send_outcomes(self, *, over: bool = False) -> None:
-        with self._adding:
-            self._send_until(time.perf_counter(), over=over)
+    # For the thread of the calls, and the event loop, with the lock of sending --------------------
 
-    def _send_until(self, now: float, *, over: bool = False) -> None:
+    def _take(self) -> EndedCalls | None:
+        """Take the calls that have ended since the last message, and count them; None if none."""
+        calls = self._unsent[:]  # the thread of the calls may add one meanwhile
+        del self._unsent[: len(calls)]
+        if not calls:
+            return None
+        ended = EndedCalls(calls)
+        self._counts.ran(ended.numbers, ended.durations)
+        return ended
+
+    def _send_outcomes(self, ended: EndedCalls | None, now: float, *, over: bool = False) -> None:
         busy_s, self._sent_at = now - self._sent_at, now
-        if self._unsent.numbers or over:
-            if self._unsent.profiles:
-                self._add_peak()
-            outcomes = self._unsent.dump(self._worker.name, self._transfer_s)
+        if ended is not None or over:
+            outcomes = NO_CALLS if ended is None else ended.message(self._measured(ended))
             self._send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s, over=over)
-            self._unsent = UnsentOutcomes()
 
-    def _add_peak(self) -> None:
-        """Add the worker's peak memory to all unsent measurements; read it once, which is slow."""
-        outcomes = self._unsent
-        peak = getattr(self._worker, "peak_memory", lambda: None)()
-        outcomes.profiles = [(*measured[:3], peak) for measured in outcomes.profiles]
+    def _measured(self, ended: EndedCalls) -> Any:
+        """Record measurements of calls, and return those that the client wants; None if none."""
+        if not self._measures:
+            return None
+        peak = getattr(self._worker, "peak_memory", lambda: None)()  # slow: once for all of them
+        began = [self._epoch + at for at in ended.began]
+        cpu_s = ended.cpu_s()
         if self._record:
-            self._counts.rows += [
-                (self._counts.state(number, failed=outcomes.is_error(number)), measured)
-                for number, measured in zip(outcomes.numbers, outcomes.profiles, strict=True)
-            ]
+            for number, *times in zip(ended.numbers, began, ended.durations, cpu_s, strict=True):
+                failed = ended.kinds.get(number) == ERROR
+                row = self._counts.state(number, failed=failed), (*times, peak)
+                self._counts.rows.append(row)
         if not self._profile:
-            outcomes.profiles = []
+            return None
+        columns = (array("d", column) for column in (began, ended.durations, cpu_s))
+        return str(self._worker.name), self._transfer_s, *columns, peak
 
     @property
     def _transfer_s(self) -> float:
@@ -269,7 +336,7 @@ class BundleRun:
         number, began, given = self._current, self._began, self._given
         if number == _NOBODY or number != self._current:
             return None, None, None
-        return number, time.perf_counter() - began, given
+        return number, time.perf_counter() - began, given or self._plain(number)
 
     def interrupt(self, number: int) -> None:
         """End one call: skip the call if it has not begun, or raise an exception in its thread."""
@@ -290,25 +357,23 @@ class BundleRun:
 
     def end(self) -> None:
         """Begin no further call, and end the call that runs."""
-        with self._lock:
-            self._end = self._next
-            number = self._current
+        self._take_waiting()
+        number = self._current
         if number != _NOBODY:
             self.interrupt(number)
+
+    def _take_waiting(self) -> list[int]:
+        """Let no further call begin, and return the positions of those that have not begun."""
+        return list(self._waiting)
 
     def _runs(self, number: int) -> bool:
         return not self._over and self._current == number
 
     def _send_ended(self) -> None:
         """Send the outcomes of the calls that have ended, while a call runs that takes long."""
-        if not self._adding.acquire(blocking=False):
-            self._worker.loop.call_later(TELL_S, self._send_ended)  # an outcome is being added
-            return
-        try:
-            if self._unsent.numbers and not self._over:
-                self._send_until(max(self._began, self._sent_at))
-        finally:
-            self._adding.release()
+        with self._sending:
+            if self._unsent and not self._over:
+                self._send_outcomes(self._take(), max(self._began, self._sent_at))
 
     def _check_after(self, seconds: float) -> None:
         self._worker.loop.add_callback(self._worker.loop.call_later, seconds, self._check)
@@ -320,9 +385,7 @@ class BundleRun:
         """
         if self._over:
             return
-        with self._lock:
-            returned = [n for n in range(self._next, self._end) if n not in self._skipped]
-            self._end = self._next
+        returned = [number for number in self._take_waiting() if number not in self._skipped]
         if returned:
             logger.debug("bundle %s gives back %d calls", self.key, len(returned))
             self._send(op=RETURNED, numbers=returned)

@@ -89,21 +89,25 @@ class WorkerCheckpoints:
     ----------
     worker
         The Dask worker.
+
+    Attributes
+    ----------
+    begun
+        Key of the Dask task, and position of the call in its bundle -> directory.
     """
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
-        #: Key of the Dask task, and position of the call in its bundle -> directory.
-        self._begun: dict[tuple[Any, int], Checkpoint] = {}
+        self.begun: dict[tuple[Any, int], Checkpoint] = {}
 
     def path(self, key: Any) -> Path:
         """Return the directory of the call that runs in this thread, as part of a Dask task."""
         bundle = running_bundle(key) if isinstance(key, str) else None
         position = _NO_POSITION if bundle is None else bundle.position
-        if (key, position) not in self._begun:
+        if (key, position) not in self.begun:
             name = repr(key) if bundle is None else bundle.first_try(position)
-            self._begun[key, position] = self.begin(name)
-        return self._begun[key, position].path
+            self.begun[key, position] = self.begin(name)
+        return self.begun[key, position].path
 
     def begin(self, call: str, *, remembered: bool = False) -> Checkpoint:
         """Return the directory of a new try of a call; to be called in the call's thread.
@@ -138,10 +142,10 @@ class WorkerCheckpoints:
 
     def has(self, key: Any) -> bool:
         """Return whether a Dask task that is no bundle has asked for its directory."""
-        return (key, _NO_POSITION) in self._begun
+        return (key, _NO_POSITION) in self.begun
 
     def end(self, key: Any, position: int = _NO_POSITION, *, succeeded: bool) -> None:
         """Remove the directory of a call that has ended, or keep it for the next try."""
-        begun = self._begun.pop((key, position), None) if self._begun else None
+        begun = self.begun.pop((key, position), None) if self.begun else None
         if begun is not None:
             begun.end(succeeded=succeeded)

@@ -2,91 +2,105 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from operator import sub
 from typing import Any
 
 import dask.sizeof
 
-from scalable.protocol.bundles import ERROR, KEPT, PICKLED
+from scalable.protocol.bundles import KEPT, PICKLED
 from scalable.protocol.code import located, missing_module
 from scalable.protocol.importing import here
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
 
-_SMALL_TYPES = frozenset({type(None), bool, int, float, complex})
+#: Types of results that are sent as they are.
+SMALL_TYPES = frozenset({type(None), bool, int, float, complex})
 _TEXTS = frozenset({str, bytes})
 
 
-class UnsentOutcomes:
-    """Outcomes for the next message to the client.
+#: A call that has ended: its position in the bundle; what is sent of its outcome, and its kind
+#: (``PLAIN``, ``PICKLED``, ``ERROR`` or ``KEPT``); times of its start and end, in seconds of
+#: ``time.perf_counter``; CPU seconds of the thread since the latest call that has such a number, or
+#: None if they were not read. A plain tuple is made several times as fast as one with names.
+EndedCall = tuple[int, Any, int, float, float, float | None]
+
+
+class EndedCalls:
+    """Calls that have ended, for a message to the client.
+
+    Parameters
+    ----------
+    calls
+        The calls in the order in which they have ended, at least one.
 
     Attributes
     ----------
-    numbers
-        Positions of the calls in their bundle.
-    profiles
-        Measurements of each call: its start (seconds since 1970), duration and CPU time in seconds,
-        and the worker's peak memory in bytes.
+    numbers, values
+        Position of each call in its bundle; what is sent of each outcome.
+    kinds
+        Position -> kind, of the outcomes that are not ``PLAIN``.
+    began, durations
+        Time of the start, in seconds of ``time.perf_counter``, and duration in seconds of each.
     """
 
-    def __init__(self) -> None:
-        self.numbers: list[int] = []
-        self.profiles: list[tuple[float, float, float, int | None]] = []
-        self._values: list[Any] = []
-        #: Position -> kind, of the outcomes that are not ``PLAIN``.
-        self._kinds: dict[int, int] = {}
+    def __init__(self, calls: Sequence[EndedCall]) -> None:
+        numbers, self.values, kinds, self.began, ended, self._cpu_s = zip(*calls, strict=True)
+        whole = numbers[-1] - numbers[0] == len(numbers) - 1
+        self.numbers: Sequence[int] = range(numbers[0], numbers[-1] + 1) if whole else numbers
+        self.kinds = {number: kind for number, kind in zip(numbers, kinds, strict=True) if kind}
+        self.durations = list(map(sub, ended, self.began))
 
-    def add_value(self, number: int, value: Any) -> Pickled | None:
-        """Add the result of a call; return the pickled value if it is too large for a message.
+    def cpu_s(self) -> list[float]:
+        """Return the CPU seconds of each call.
 
-        Raises
-        ------
-        Exception
-            When the value cannot be pickled.
+        What was read at the end of several short calls is shared among them by their durations.
+        Calls after the last reading are taken to have used a CPU all the time.
         """
-        kind = type(value)
-        if kind in _SMALL_TYPES or (kind in _TEXTS and len(value) <= LARGE):
-            self.numbers.append(number)
-            self._values.append(value)
-            return None
-        if dask.sizeof.sizeof(value) <= LARGE:
-            self._add(number, dump(value), PICKLED)
-            return None
-        pickled = Pickled(value)
-        self._add(number, None, KEPT)
-        return pickled
+        durations, shared, first = self.durations, list[float](), 0
+        for last, cpu_s in enumerate(self._cpu_s):
+            if cpu_s is not None:
+                part = durations[first : last + 1]
+                share = min(1.0, cpu_s / (sum(part) or 1.0))  # the clocks are not read at once
+                shared += [share * duration for duration in part]
+                first = last + 1
+        return shared + durations[first:]
 
-    def add_error(self, number: int, error: BaseException) -> None:
-        """Add the error of a call."""
-        importer = here()
-        if importer is not None:
-            told = located(error, importer.name, "a call of an executor")
-            error = error if told is None else told.with_traceback(error.__traceback__)
-        self._add(number, _dump_failure(error), ERROR)
+    def message(self, measured: Any = None) -> bytes:
+        """Return the message: positions, values, kinds, and measurements of the calls or None."""
+        return dump((self.numbers, list(self.values), self.kinds, measured))
 
-    def _add(self, number: int, value: Any, kind: int) -> None:
-        self.numbers.append(number)
-        self._values.append(value)
-        self._kinds[number] = kind
 
-    def is_error(self, number: int) -> bool:
-        """Return whether the outcome of a call is an error."""
-        return self._kinds.get(number) == ERROR
+NO_CALLS = dump(((), [], {}, None))
 
-    def dump(self, worker: Any, transfer_s: float) -> bytes:
-        """Return the outcomes as bytes.
 
-        Parameters
-        ----------
-        worker
-            Name of the worker.
-        transfer_s
-            Seconds that the transfer of the bundle's arguments took.
-        """
-        numbers: Any = self.numbers
-        if numbers and numbers[-1] - numbers[0] == len(numbers) - 1:
-            numbers = range(numbers[0], numbers[-1] + 1)
-        measured = (str(worker), transfer_s, self.profiles) if self.profiles else None
-        return dump((numbers, self._values, self._kinds, measured))
+def is_small_text(value: Any) -> bool:
+    """Return whether a result is a text, or bytes, that is sent as it is."""
+    return type(value) in _TEXTS and len(value) <= LARGE
+
+
+def packed(value: Any) -> tuple[Any, int]:
+    """Return what is sent of a result that is not small, and its kind.
+
+    It is the pickled value, or the :class:`Pickled` value if that is too large for a message and
+    stays on the worker.
+
+    Raises
+    ------
+    Exception
+        When the value cannot be pickled.
+    """
+    if dask.sizeof.sizeof(value) <= LARGE:
+        return dump(value), PICKLED
+    return Pickled(value), KEPT
+
+
+def packed_error(error: BaseException) -> bytes:
+    """Return what is sent of the error of a call."""
+    importer = here()
+    if importer is not None:
+        told = located(error, importer.name, "a call of an executor")
+        error = error if told is None else told.with_traceback(error.__traceback__)
+    return _dump_failure(error)
 
 
 def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:

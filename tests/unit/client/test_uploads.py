@@ -14,12 +14,19 @@ class Cluster:
 
     def __init__(self, *errors):
         self.errors = list(errors)
-        self.scheduler = SimpleNamespace(address="inproc://cluster")
+        self.asked = []
+        self.scheduler = SimpleNamespace(
+            address="inproc://cluster", scalable_upload_places=self.places
+        )
+
+    async def places(self, tag):
+        return [f"worker of {tag}"] if tag else []
 
     def sync(self, function, *args):
         return asyncio.run(function(*args))
 
-    async def scatter(self, values, **_):
+    async def scatter(self, values, workers, **_):
+        self.asked.append(workers)
         if self.errors:
             raise self.errors.pop(0)
         return [f"future of {value}" for value in values]
@@ -38,3 +45,10 @@ def test_an_upload_to_a_worker_that_leaves_is_repeated(error):
 def test_an_upload_that_never_succeeds_is_an_error():
     with pytest.raises(KeyError):
         SchedulerLine(Cluster(*[KeyError("x")] * 3)).upload("x")
+
+
+def test_an_upload_goes_to_a_worker_of_its_calls():
+    cluster = Cluster(OSError("connection closed"))
+    SchedulerLine(cluster).upload("x", "a")
+    SchedulerLine(cluster).upload("y")
+    assert cluster.asked == [["worker of a"], ["worker of a"], None]

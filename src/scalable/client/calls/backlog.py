@@ -7,10 +7,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from heapq import heappop, heappush
-from itertools import chain, count, islice, repeat
+from itertools import chain, count, repeat
 from typing import Any, Protocol
 
-from scalable.client.calls.futures import CallFuture, Measures, begun, settle
+from scalable.client.calls.futures import CallFuture, begun, settle
+from scalable.client.calls.measures import MeasuredCalls
 from scalable.protocol.bundles import Calls
 
 #: Result and exception of a call; one of the two is None.
@@ -62,7 +63,7 @@ class PendingCalls(Protocol):
     def settle_values(self, numbers: Sequence[Any], values: Sequence[Any]) -> None:
         """Store the results of calls that have no result or error yet."""
 
-    def measured(self, numbers: Sequence[Any], measures: Sequence[Measures]) -> None:
+    def measured(self, numbers: Sequence[Any], measures: MeasuredCalls) -> None:
         """Store the measurements of calls, before the results of the calls are stored."""
 
     def put_back(self, numbers: Sequence[Any]) -> None:
@@ -116,18 +117,23 @@ class SingleCalls:
     def take(self, count: int) -> list[CallFuture]:
         """Remove at most ``count`` calls, and return their futures; drop cancelled calls."""
         taken: list[CallFuture] = []
-        while some := list(islice(iter(self._next, None), count - len(taken))):
+        while some := self._removed(count - len(taken)):
             taken += begun(self._condition, some)
         return taken
 
-    def _next(self) -> CallFuture | None:
-        """Remove the next call; None if none waits. Several threads may remove calls."""
-        if self._again:
-            with suppress(IndexError):  # another thread has just removed it
-                return heappop(self._again)[-1]
+    def _removed(self, count: int) -> list[CallFuture]:
+        """Remove at most ``count`` calls, those that were put back first.
+
+        Several threads may remove calls, so that one of them finds none where some were.
+        """
+        removed: list[CallFuture] = []
         with suppress(IndexError):
-            return self._waiting.popleft()
-        return None
+            while self._again and len(removed) < count:
+                removed.append(heappop(self._again)[-1])
+        with suppress(IndexError):
+            for _ in range(count - len(removed)):
+                removed.append(self._waiting.popleft())  # noqa: PERF401 - until there is none
+        return removed
 
     def function(self, number: CallFuture) -> Callable[..., Any]:
         """Return the function of a call, or an empty function if the call has been cancelled."""
@@ -172,10 +178,10 @@ class SingleCalls:
         """Set the results of futures."""
         settle(self._condition, zip(numbers, values, repeat(None)))
 
-    def measured(self, numbers: Sequence[CallFuture], measures: Sequence[Measures]) -> None:
+    def measured(self, numbers: Sequence[CallFuture], measures: MeasuredCalls) -> None:
         """Store measurements in the futures."""
-        for future, each in zip(numbers, measures, strict=True):
-            future.measures = each
+        for position, future in enumerate(numbers):
+            future.measures = measures, position
 
     def put_back(self, numbers: Sequence[CallFuture]) -> None:
         """Put calls back among the waiting calls, in their order."""
@@ -202,8 +208,9 @@ class SingleCalls:
 
     def cancel_all(self) -> None:
         """Cancel all waiting calls, including calls that are put back meanwhile."""
-        for future in iter(self._next, None):
-            future.cancel()
+        while some := self._removed(len(self)):
+            for future in some:
+                future.cancel()
 
 
 def _do_nothing() -> None:

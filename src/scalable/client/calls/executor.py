@@ -73,7 +73,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         self._single = SingleCalls(self._condition)
         dispatcher.backlog.append(self._single)
         self._many: weakref.WeakSet[MappedCalls] = weakref.WeakSet()
-        self._uploads = Uploads(self._upload, line.upload_again)
+        self._uploads = Uploads(self._upload, partial(line.upload_again, tag=dispatcher.tag))
         self._dependent = DependentCalls(self._condition, self._begin, line, self._uploads.replaced)
         self._kept = KeptResults(line, self._run_again)
         self._on_cancel = self._end_call  # one object for all futures
@@ -266,7 +266,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         # The event loop (which runs callbacks) cannot wait for an upload, and without a worker
         # there is no place to upload to. The value is then sent within its call.
         at_once = self._line.in_event_loop or not self._line.slots_of("")
-        return None if at_once else self._line.upload(value)
+        return None if at_once else self._line.upload(value, self._dispatcher.tag)
 
     def _begin(self, future: CallFuture) -> None:
         """Put a call whose arguments are complete into the backlog."""

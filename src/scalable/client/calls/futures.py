@@ -11,14 +11,11 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from typing import Any, Protocol
 
+from scalable.client.calls.measures import MeasuredCalls
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent, take_lent_slot_back
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.messages import Reference
 
-#: Measurements of a call: name and tag, name of the worker, transfer time of the arguments in
-#: seconds, start (seconds since 1970), duration and CPU time in seconds, and the worker's peak
-#: memory in bytes.
-Measures = tuple[str, str, str, float, float, float, float, int | None]
 _OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
 #: Function that is called with the result and the error of a call; one of them is None.
 Tell = Callable[[Any, BaseException | None], None]
@@ -66,7 +63,7 @@ class CallFuture(Future[Any]):
     losses
         Number of workers that were lost while they ran the call.
     measures
-        Measurements of the call, or None.
+        Measurements of the calls of a message, and position of this call among them; or None.
     takers
         Number of calls that take the result as an argument.
     home
@@ -102,7 +99,7 @@ class CallFuture(Future[Any]):
         self.call = call
         self._on_cancel = on_cancel
         self.losses = 0
-        self.measures: Measures | None = None
+        self.measures: tuple[MeasuredCalls, int] | None = None
         self.takers = 0
         self.home: Home | None = None
         self.kept: Reference | None = None
@@ -231,16 +228,14 @@ class CallFuture(Future[Any]):
         state = "failed" if self._exception is not None else state
         if self.measures is None:
             return dict.fromkeys(PROFILE) | {"state": state}
-        name, tag, worker, transfer_s, began, duration_s, cpu_s, memory = self.measures
-        queued_s = max(0.0, began - self.made_at - transfer_s)
-        values = (name, tag or None, worker, state, began + duration_s)
-        return dict(
-            zip(
-                PROFILE,
-                (*values, queued_s, transfer_s, duration_s, cpu_s, memory),
-                strict=True,
-            )
-        )
+        told, position = self.measures
+        began, duration_s = told.began[position], told.durations[position]
+        queued_s = max(0.0, began - self.made_at - told.transfer_s)
+        values = (
+            told.name(position), told.tag or None, told.worker, state, began + duration_s, queued_s,
+            told.transfer_s, duration_s, told.cpu_s[position], told.peak_memory,
+        )  # fmt: skip
+        return dict(zip(PROFILE, values, strict=True))
 
     # Ending -------------------------------------------------------------------------------------
 

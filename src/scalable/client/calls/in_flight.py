@@ -19,6 +19,7 @@ from scalable.client.calls.backlog import PendingCalls
 from scalable.client.calls.bundle_size import BundleSizing
 from scalable.client.calls.futures import CallFuture
 from scalable.client.calls.losses import FirstTries, SentBefore, described_losses, judge_loss
+from scalable.client.calls.measures import MeasuredCalls
 from scalable.client.calls.options import CallOptions
 from scalable.client.calls.outcomes import loaded
 from scalable.client.calls.sent_bundle import SentBundle
@@ -163,7 +164,7 @@ class BundlesInFlight:
             self._sizing.observe(len(ended), busy_s)
             self._sizing.received(len(ended), len(outcomes))
             if measured is not None:
-                self._store_measures(bundle, ended, *measured)
+                self._store_measures(bundle, ended, measured)
             if all_open and not kinds:
                 bundle.pending.settle_values(ended, values)
             else:
@@ -192,19 +193,13 @@ class BundlesInFlight:
         bundle.pending.settle(numbers, outcomes)
 
     def _store_measures(
-        self,
-        bundle: SentBundle,
-        numbers: Sequence[Any],
-        worker: str,
-        transfer_s: float,
-        measures: Sequence[tuple[float, float, float, int | None]],
+        self, bundle: SentBundle, numbers: Sequence[Any], measured: tuple[Any, ...]
     ) -> None:
-        place = (self._options.tag, worker, transfer_s)
         functions = list(map(bundle.pending.function, numbers))
         distinct = {id(function): function for function in functions}  # some cannot be hashed
         names = {key: self._options.name_of(function) for key, function in distinct.items()}
-        told = [(names[id(f)], *place, *m) for f, m in zip(functions, measures, strict=True)]
-        bundle.pending.measured(numbers, told)
+        told = [names[id(f)] for f in functions] if len(names) > 1 else list(names.values())
+        bundle.pending.measured(numbers, MeasuredCalls(told, self._options.tag, *measured))
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
         """Put calls that a worker gives back into the backlog again.

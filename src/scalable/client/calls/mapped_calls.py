@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from scalable.client.calls.backlog import ValueOrError
-from scalable.client.calls.futures import Measures
+from scalable.client.calls.measures import MeasuredCalls
 from scalable.protocol.bundles import Calls
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
 
@@ -102,7 +102,7 @@ class MappedCalls:
     def end(self, error: BaseException) -> None:
         """Do nothing: all calls are there."""
 
-    def measured(self, numbers: Sequence[int], measures: Sequence[Measures]) -> None:
+    def measured(self, numbers: Sequence[int], measures: MeasuredCalls) -> None:
         """Ignore measurements: without futures, a user cannot ask for them."""
 
     def settle_values(self, numbers: Sequence[int], values: Sequence[Any]) -> None:

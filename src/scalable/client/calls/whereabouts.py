@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import traceback
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dask.utils import funcname
 
@@ -62,9 +62,9 @@ def _needed(future: CallFuture) -> NeededCall:
 
 def ended_facts(future: CallFuture) -> CallFacts:
     """Return the facts about a call that has ended."""
-    measures: Any = future.measures
-    name = measures[0] if measures is not None else "call"
-    worker = measures[2] if measures is not None else ""
+    told, position = future.measures or (None, 0)
+    name = told.name(position) if told is not None else "call"
+    worker = told.worker if told is not None else ""
     if future.cancelled():
         return CallFacts(name, name, "", "cancelled")
     error = future.exception()

@@ -1,0 +1,59 @@
+"""What a worker tells of calls that have ended: positions, outcomes, and CPU times."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scalable.protocol.bundles import ERROR, PLAIN
+from scalable.protocol.messages import load
+from scalable.worker.outcomes import EndedCalls
+
+seconds = st.floats(1e-7, 10)
+calls = st.lists(st.tuples(seconds, st.none() | st.floats(0, 1)), min_size=1, max_size=30)
+
+
+def ended(told, numbers=None):
+    """Return calls that follow each other, from durations and shares of CPU that were read."""
+    at, unread, made = 100.0, 0.0, []
+    for number, (duration, share) in zip(numbers or range(len(told)), told, strict=True):
+        unread += duration
+        cpu_s = None if share is None else share * unread
+        made.append((number, number, PLAIN, at, at + duration, cpu_s))
+        at, unread = at + duration, unread if share is None else 0.0
+    return EndedCalls(made)
+
+
+@given(calls)
+def test_what_was_read_is_shared_by_the_calls_before_it(told):
+    found = ended(told)
+    shared = found.cpu_s()
+    assert len(shared) == len(told)
+    first = 0
+    for last, (_, share) in enumerate(told):
+        if share is not None:
+            part = found.durations[first : last + 1]
+            assert sum(shared[first : last + 1]) == pytest.approx(share * sum(part), abs=1e-6)
+            first = last + 1
+    assert shared[first:] == found.durations[first:]
+    assert all(0 <= cpu <= d for cpu, d in zip(shared, found.durations, strict=True))
+
+
+def test_a_long_call_after_short_ones_has_its_own_cpu_time():
+    found = ended([(1e-5, None), (1e-4, 1.0), (2.0, 0.25)])
+    assert found.cpu_s() == pytest.approx([1e-5, 1e-4, 0.5])
+
+
+@given(st.sets(st.integers(0, 50), min_size=1))
+def test_positions_are_told_as_they_are(numbers):
+    told = sorted(numbers)
+    found = ended([(1e-3, None)] * len(told), told)
+    positions, values, kinds, measured = load(found.message())
+    assert list(positions) == values == told
+    assert kinds == {}
+    assert measured is None
+
+
+def test_outcomes_that_are_not_plain_are_named():
+    found = EndedCalls([(3, 1, PLAIN, 0.0, 1.0, None), (5, b"x", ERROR, 1.0, 2.0, None)])
+    positions, values, kinds, _ = load(found.message("measured"))
+    assert (list(positions), values, kinds) == ([3, 5], [1, b"x"], {5: ERROR})
