@@ -146,6 +146,11 @@ def test_a_usage_error_says_where_help_is(arguments, invoke):
     assert (result.code, result.err) == (2, "")
 
 
+def test_an_unknown_verb_gets_the_closest_one(invoke):
+    assert "no command 'vaildate'; did you mean 'validate'?" in invoke("vaildate").err
+    assert "did you mean" not in invoke("zzz").err
+
+
 def test_the_workflows_arguments_do_not_choose_the_form_of_an_error(invoke, project):
     result = invoke("run", "--nothing", "--", "--format", "json", "--debug")
     assert result.out == ""

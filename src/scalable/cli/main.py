@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import gc
 import importlib
 import io
@@ -83,6 +84,15 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"scalable.cli.commands.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of a verb; name the closest verb in the error for an unknown one."""
+        close = difflib.get_close_matches(args[0], VERBS, 1)
+        if args[0] not in VERBS and close:
+            ctx.fail(f"no command {args[0]!r}; did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(

@@ -118,9 +118,25 @@ def failure(source: Source, diagnostics: Iterable[Diagnostic]) -> ManifestError:
     return ManifestError(f"{name} has {count} fault{'' if count == 1 else 's'}", diagnostics=found)
 
 
+#: Names that other tools have for something -> ours.
+_ELSEWHERE = {
+    "cores": "cpus",
+    "ncpus": "cpus",
+    "threads": "cpus",
+    "vcpus": "cpus",
+    "ram": "memory",
+    "count": "workers",
+    "instances": "workers",
+    "nodes": "workers",
+    "replicas": "workers",
+}
+
+
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the closest known name, or the list of known names."""
+    """Return a hint for an unknown name: the name of the same thing, the closest one, or all."""
     names = list(dict.fromkeys(known))
+    if (ours := _ELSEWHERE.get(word.lower())) in names:
+        return f"did you mean {ours!r}?"
     folded = {name.lower(): name for name in names}
     close = difflib.get_close_matches(word.lower(), folded, n=1)
     if close:

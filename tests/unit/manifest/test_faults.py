@@ -238,6 +238,9 @@ def test_every_bad_value_is_a_bad_option_with_its_path(diagnose, text):
     ("text", "hint"),
     [
         (component("cpu: 1"), "did you mean 'cpus'?"),
+        (component("cores: 1"), "did you mean 'cpus'?"),
+        (component("RAM: 1G"), "did you mean 'memory'?"),
+        (component("replicas: 2"), "did you mean 'workers'?"),
         (task("retries: {count: 1, on: [OsError]}"), "did you mean 'OSError'?"),
         (task("retries: {count: 1, on: [HTTPError]}"), "write other classes as module.Name"),
         (task("retries: {count: 1, backof: 1s}"), "did you mean 'backoff'?"),
