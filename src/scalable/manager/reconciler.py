@@ -36,10 +36,18 @@ from scalable.protocol.events import Event, degraded, worker_event
 
 logger = logging.getLogger("scalable.manager")
 
-INTERVAL_S = 0.5
+#: Seconds between two passes while nothing is known to have changed. With thousands of workers a
+#: pass takes long, here and in the scheduler; then they are more, so that passes take this share of
+#: the time, up to a limit.
+INTERVAL_S, SHARE, LONGEST_INTERVAL_S = 0.5, 0.1, 2.0
 CLOSE_TIMEOUT_S = 5.0
 #: Seconds that unfinished requests for units may take while the reconciler closes.
 LAUNCH_CLOSE_TIMEOUT_S = 10.0
+
+
+def pause_s(used_s: float) -> float:
+    """Return the seconds until the next pass, after one that took so many seconds of CPU time."""
+    return min(max(INTERVAL_S, used_s / SHARE), LONGEST_INTERVAL_S)
 
 
 class Reconciler:
@@ -114,10 +122,12 @@ class Reconciler:
 
     async def _run(self) -> None:
         assert self._wake is not None
+        used_s = 0.0
         while not self._closing:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), INTERVAL_S)
+                await asyncio.wait_for(self._wake.wait(), pause_s(used_s))
             self._wake.clear()
+            used_s = -time.thread_time()
             try:
                 await self.reconcile()
                 self._unreachable_since = None
@@ -125,6 +135,7 @@ class Reconciler:
                 if self._unreachable_since is None:
                     logger.warning("the scheduler does not answer: %s", error)
                     self._unreachable_since = time.monotonic()
+            used_s += time.thread_time()
 
     @property
     def unreachable_s(self) -> float:

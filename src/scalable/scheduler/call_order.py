@@ -20,12 +20,13 @@ import psutil
 from distributed import Scheduler
 from distributed.scheduler import TaskState
 
+from scalable.protocol.dask_seams.connected_workers import told_at_start
 from scalable.protocol.dask_seams.priorities import (
     change_priorities,
     memory_of_workers,
     waits_on_worker,
 )
-from scalable.protocol.dask_seams.scheduler import send_to_worker, told_at_start
+from scalable.protocol.dask_seams.scheduler import send_to_worker
 from scalable.protocol.operations import PRIORITIES
 from scalable.scaling.order import Length, longest_paths, rank
 from scalable.scaling.precedence import Precedence, ranks_count, shared_epochs

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Scheduler
 
-from scalable.protocol.dask_seams.scheduler import told_at_start
+from scalable.protocol.dask_seams.connected_workers import workers_by_what_they_told
 from scalable.protocol.operations import MANAGER_KEY
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
@@ -49,8 +49,7 @@ class PoolCounts:
         running: dict[str, Counter[str]] = {}
         wanted = self._demand.totals
         # All workers are counted several times a second, so the loop calls little.
-        for ws in self._scheduler.workers.values():
-            manager = told_at_start(ws, MANAGER_KEY)
+        for ws, manager in workers_by_what_they_told(self._scheduler, MANAGER_KEY):
             if manager and self._departures.state(ws) is None:
                 counts = running.get(manager)
                 if counts is None:
@@ -118,12 +117,11 @@ class PoolCounts:
                 "drain": self._departures.state(ws),
                 "leaves": self._departures.reason(ws),
             }
-            for ws in self._scheduler.workers.values()
-            if told_at_start(ws, MANAGER_KEY) == manager or str(ws.name) in names
+            for ws, its_manager in workers_by_what_they_told(self._scheduler, MANAGER_KEY)
+            if its_manager == manager or str(ws.name) in names
         }
 
     def claims(self) -> dict[str, str]:
         """Return worker name -> id of its manager; workers that sent no id are left out."""
-        workers = self._scheduler.workers.values()
-        claims = {str(ws.name): told_at_start(ws, MANAGER_KEY) for ws in workers}
-        return {worker: manager for worker, manager in claims.items() if manager}
+        told = workers_by_what_they_told(self._scheduler, MANAGER_KEY)
+        return {str(worker.name): manager for worker, manager in told if manager}

@@ -24,7 +24,12 @@ from scalable.protocol.dask_seams.nodes import CarryingScheduler
 from scalable.protocol.dask_seams.nodes import seams as carrying_seams
 from scalable.protocol.dask_seams.priorities import ordering
 from scalable.protocol.dask_seams.reruns import RetryingScheduler
-from scalable.protocol.dask_seams.scheduler import offer_on_streams, seams, tag_placement
+from scalable.protocol.dask_seams.scheduler import (
+    look_seldom,
+    offer_on_streams,
+    seams,
+    tag_placement,
+)
 from scalable.protocol.dask_seams.shared_frames import share_memory
 from scalable.protocol.dask_seams.stealing import pool_stealing
 from scalable.protocol.guarded_http import GuardedHttp
@@ -132,6 +137,7 @@ class PoolScheduler(
             routes = [METRICS, *(r for r in routes if r not in (METRICS, LIVE_PAGE)), LIVE_PAGE]
         with dask.config.set({"distributed.scheduler.worker-ttl": None, _ROUTES: routes}):
             super().__init__(*args, **kwargs)
+        look_seldom(self)
         self.code = CodeStore(self)
         self.checkpoints = CheckpointPlace(self)
         self.image_versions = ImageVersions.of_this_process()

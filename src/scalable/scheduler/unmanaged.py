@@ -6,7 +6,7 @@ import logging
 
 from distributed import Scheduler
 
-from scalable.protocol.dask_seams.scheduler import told_at_start
+from scalable.protocol.dask_seams.connected_workers import workers_by_what_they_told
 from scalable.protocol.operations import MANAGER_KEY
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.lifetime import Lifetime
@@ -52,9 +52,10 @@ class UnmanagedWorkers:
         self._lost = lost
         silent = self._managers.silent(self._lifetime.limits.manager_grace_s, now)
         silent_words = "its manager does not report any more, and it has no calls"
+        told = workers_by_what_they_told(self._scheduler, MANAGER_KEY) if silent else ()
         idle = {
-            str(ws.name): silent_words
-            for ws in self._scheduler.workers.values()
-            if told_at_start(ws, MANAGER_KEY) in silent and not ws.processing
+            str(worker.name): silent_words
+            for worker, manager in told
+            if manager in silent and not worker.processing
         }
         return idle | dict.fromkeys(strangers, "its manager does not know it")

@@ -34,6 +34,11 @@ def test_another_pool_is_launched_scaled_and_replaced_during_a_slow_launch():
     in_house(scenario)
 
 
+@pytest.mark.parametrize(("used_s", "pause_s"), [(0, 0.5), (0.05, 0.5), (0.15, 1.5), (9, 2)])
+def test_passes_take_a_tenth_of_the_time_where_they_take_long(used_s, pause_s):
+    assert module.pause_s(used_s) == pytest.approx(pause_s)
+
+
 def test_a_pool_has_one_batch_in_flight_and_its_names_stay_taken():
     async def scenario(house):
         house.slow.answers.clear()

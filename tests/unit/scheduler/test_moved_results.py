@@ -4,7 +4,7 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from distributed.active_memory_manager import ActiveMemoryManagerExtension
+from distributed.active_memory_manager import ActiveMemoryManagerExtension, ReduceReplicas
 
 from scalable.protocol.dask_seams.extensions import extensions
 from scalable.protocol.dask_seams.moved_results import COMPARED, SamplingMemoryManager
@@ -64,6 +64,25 @@ def test_few_workers_are_compared_as_dask_does(count):
     memory = {f"w{i}": i for i in range(count)}
     found = manager_of(memory)._find_recipient(result("gone"), None, set())
     assert found == ("w0" if count else None)
+
+
+class AnyPolicy(ReduceReplicas):
+    """A policy that may do more than to drop copies."""
+
+
+@pytest.mark.parametrize(
+    ("copies", "policies", "looks"),
+    [(0, [ReduceReplicas], False), (1, [ReduceReplicas], True), (0, [AnyPolicy], True)],
+)
+def test_no_worker_is_looked_at_where_no_result_has_copies(copies, policies, looks):
+    manager = manager_of({})
+    manager.scheduler.replicated_tasks = {object() for _ in range(copies)}
+    manager.scheduler.workers = Counting()
+    manager.policies = {kind() for kind in policies}
+    manager.measure, ran = "managed", []
+    manager._run_policies = lambda: ran.append(True)
+    manager.run_once()
+    assert ran == [True] * looks
 
 
 def test_schedulers_have_it_instead_of_dasks():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from distributed.active_memory_manager import ActiveMemoryManagerExtension
+from distributed.active_memory_manager import ActiveMemoryManagerExtension, ReduceReplicas
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.protocol.dask_seams.facts import Seams, declares, mentions
@@ -21,7 +21,8 @@ COMPARED = 20
     declares(f"{_MANAGER}.run_once", "self"),
     declares(f"{_MANAGER}._find_recipient", "self", "ts", "candidates", "pending_repl"),
     mentions(f"{_MANAGER}._find_recipient", "scheduler", "running"),
-    mentions(f"{_MANAGER}._run_policies", "_find_recipient"),
+    mentions(f"{_MANAGER}._run_policies", "_find_recipient", "policies"),
+    mentions("distributed.active_memory_manager:ReduceReplicas.run", "replicated_tasks"),
     mentions("distributed.scheduler:Scheduler.retire_workers", "extensions", "amm"),
     optional=True,
 )
@@ -33,7 +34,8 @@ class SamplingMemoryManager(ActiveMemoryManagerExtension):
     drawn at random, which fills workers almost as evenly (Mitzenmacher, "The power of two choices
     in randomized load balancing", 2001).
 
-    Relies on the method that chooses a worker, and on the one that runs the policies once.
+    Relies on the method that chooses a worker, on the one that runs the policies once, and on the
+    set of results with copies, which is all that ``ReduceReplicas`` looks at.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -42,7 +44,10 @@ class SamplingMemoryManager(ActiveMemoryManagerExtension):
         super().__init__(*args, **kwargs)
 
     def run_once(self) -> None:
-        """Run all policies once."""
+        """Run all policies once, unless the only one drops copies of results and there are none."""
+        copies = self.scheduler.replicated_tasks
+        if not copies and all(type(policy) is ReduceReplicas for policy in self.policies):
+            return  # before the memory of each worker is read
         self._running = list(self.scheduler.running)
         try:
             super().run_once()

@@ -353,16 +353,25 @@ def tag_placement() -> str | None:
     return seams.difference(tag_placement.__name__)
 
 
-@seams.relies_on(
-    has(_WORKER, "extra", "executing", "processing", "last_seen", "occupancy", "resources"),
-    mentions("distributed.worker:Worker", "startup_information"),
-)
-def told_at_start(worker: WorkerState, key: str) -> Any:
-    """Return a value that a worker sent when it connected; None if the key is missing.
+#: Milliseconds between two looks of Dask's at the scheduler's process, whose open files it counts
+#: (one for each connection at least), and at all workers, to find out whether the scheduler is
+#: idle. Dask has 500 and 250 ms.
+_PAUSES_MS = {"monitor": 2000, "idle-timeout": 1000}
 
-    Relies on ``Worker.startup_information``, whose values arrive in ``WorkerState.extra``.
+
+@seams.relies_on(
+    mentions("distributed.core:Server.__init__", "periodic_callbacks", "monitor"),
+    mentions(f"{_SCHEDULER}.__init__", "periodic_callbacks", "idle-timeout"),
+    optional=True,
+)
+def look_seldom(scheduler: Scheduler) -> None:
+    """Let Dask look less often at what takes long with thousands of workers.
+
+    Relies on ``Scheduler.periodic_callbacks``.
     """
-    return worker.extra.get(key)
+    for name, pause_ms in _PAUSES_MS.items():
+        if (callback := scheduler.periodic_callbacks.get(name)) is not None:
+            callback.callback_time = max(callback.callback_time, pause_ms)
 
 
 @seams.relies_on(declares("distributed.scheduler:heartbeat_interval", "n"))
