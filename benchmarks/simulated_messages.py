@@ -12,7 +12,7 @@ from distributed.protocol import Serialize
 from distributed.versions import get_versions
 
 from scalable.protocol.measured import FAILURE, USAGE, addition
-from scalable.protocol.operations import MANAGER_KEY
+from scalable.protocol.operations import LEFT, MANAGER_KEY
 
 MB = 1_000_000
 _RESULT_TYPE = pickle.dumps(int)
@@ -41,7 +41,7 @@ def registration(
         "pid": os.getpid(),
         "versions": _versions(),
         "metrics": metrics(0, 0, 0, 0),
-        "extra": {MANAGER_KEY: manager} if manager else {},
+        "extra": {MANAGER_KEY: manager, LEFT: True} if manager else {},
         "stimulus_id": f"worker-connect-{time.time()}",
         "server_id": f"Worker-{name}",
     }

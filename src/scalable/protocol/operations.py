@@ -15,6 +15,9 @@ INTERRUPT = "scalable-interrupt"
 #: Operation in messages to workers: other priorities of calls that have not begun. A worker that
 #: takes them says so under the same name when it connects.
 PRIORITIES = "scalable-priorities"
+#: Operation in messages to workers: addresses of workers that have left, as bytes with one in each
+#: line. A worker that takes them says so under the same name when it connects.
+LEFT = "scalable-left"
 #: Operation in messages from clients, and entry of the facts of a scheduler that takes them: how
 #: many calls there were whose remembered results a client has found.
 FOUND = "scalable-found"

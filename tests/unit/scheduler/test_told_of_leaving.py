@@ -1,18 +1,21 @@
 """Workers are told together of all workers that left in a moment."""
 
 import asyncio
+from types import SimpleNamespace
 
 from distributed.comm.core import CommClosedError
 
 from scalable.protocol.dask_seams import connections
 from scalable.protocol.dask_seams.connections import TellingScheduler
+from scalable.protocol.dask_seams.worker import forget_workers
+from scalable.protocol.operations import LEFT
 
 
 class Stream:
     """Stands in for the connection to a worker; it takes messages apart, as a receiver does."""
 
-    def __init__(self, *, closed=False, takes_apart=False):
-        self.closed, self.takes_apart, self.sent = closed, takes_apart, []
+    def __init__(self, *, closed=False, takes_apart=False, ours=False):
+        self.closed, self.takes_apart, self.ours, self.sent = closed, takes_apart, ours, []
 
     def send(self, *messages):
         if self.closed:
@@ -27,7 +30,9 @@ class Stream:
 def scheduler_of(streams):
     scheduler = object.__new__(TellingScheduler)
     scheduler.stream_comms, scheduler._left = streams, {}
-    scheduler.workers, scheduler.aliases = dict.fromkeys(streams), {}
+    told = {address: {LEFT: True} if stream.ours else {} for address, stream in streams.items()}
+    scheduler.workers = {address: SimpleNamespace(extra=told[address]) for address in told}
+    scheduler.aliases = {}
     return scheduler
 
 
@@ -47,6 +52,23 @@ def test_each_worker_gets_all_of_them_at_once():
     streams = {f"tls://{i}": Stream() for i in range(3)}
     asyncio.run(send(scheduler_of(streams), "a", "b"))
     assert [stream.sent for stream in streams.values()] == [[[left("a"), left("b")]]] * 3
+
+
+def test_our_workers_get_the_addresses_as_one_text_that_is_made_once():
+    streams = {f"tls://{i}": Stream(ours=True) for i in range(3)}
+    asyncio.run(send(scheduler_of(streams), "a", "b"))
+    texts = [message["left"] for stream in streams.values() for (message,) in stream.sent]
+    assert texts == [b"a\nb"] * 3
+    assert len(set(map(id, texts))) == 1
+
+
+def test_a_worker_forgets_each_of_them_as_dask_has_it_forget_one():
+    forgotten = []
+    worker = SimpleNamespace(
+        stream_handlers={"remove-worker": lambda worker, stimulus_id: forgotten.append(worker)}
+    )
+    forget_workers(worker, b"tls://a:1\ntls://b:2")
+    assert forgotten == ["tls://a:1", "tls://b:2"]
 
 
 def test_a_closed_connection_and_workers_of_this_process_change_nothing_for_others():

@@ -167,6 +167,20 @@ def nested_call_is_next(worker: Worker) -> bool:
 
 
 @seams.relies_on(
+    mentions(f"{_WORKER}.__init__", "remove-worker"),
+    accepts(f"{_WORKER}._handle_remove_worker", 1, "worker", "stimulus_id"),
+)
+def forget_workers(worker: Worker, left: bytes) -> None:
+    """Forget other workers, whose addresses are the lines of a text.
+
+    Relies on the handler for the operation ``remove-worker``.
+    """
+    stimulus = f"scalable-left-{time.time()}"
+    for address in left.decode().splitlines():
+        worker.stream_handlers["remove-worker"](worker=address, stimulus_id=stimulus)
+
+
+@seams.relies_on(
     *seams.facts["is_waiting"],
     *seams.facts["nested_call_is_next"],
     mentions(f"{_STATE}._handle_compute_task", "priority", "generation"),
