@@ -7,7 +7,7 @@ from pathlib import Path
 
 from distributed import get_client
 
-MARKS, KILLED = "marks", "killed"
+MARKS, KILLED, PARENTS = "marks", "killed", "parents"
 
 
 class ExpectedError(Exception):
@@ -44,7 +44,8 @@ def kill_once(directory, number):
 
 
 def parent(directory, number, others):
-    """Make further calls, and wait for them; leave a mark."""
+    """Make further calls, and wait for them; leave a mark. Tell of each try before its calls."""
+    note(directory, PARENTS, os.getpid(), *others)
     client = get_client()
     futures = [client.submit(leaf, directory, other, tag="b") for other in others]
     assert client.gather(futures) == others

@@ -10,7 +10,6 @@ from distributed import Scheduler
 from distributed.core import Status
 from distributed.scheduler import WorkerState
 
-from scalable.protocol.dask_seams.connected_workers import connected_workers
 from scalable.protocol.dask_seams.connections import ignore_worker_status
 from scalable.protocol.dask_seams.scheduler import (
     LostWorker,
@@ -158,7 +157,7 @@ class Departures:
         list of str
             Names of the workers that are connected. Their units are left as they are.
         """
-        present = {str(ws.name) for ws in connected_workers(self.scheduler)}
+        present = {str(ws.name) for ws in self.scheduler.workers.values()}
         connected: list[str] = []
         for unit in map(list, units):
             here = present.intersection(unit)
@@ -246,7 +245,7 @@ class Departures:
     def named(self, names: Iterable[str]) -> list[WorkerState]:
         """Return the connected workers with these names."""
         wanted = set(names)
-        return [ws for ws in connected_workers(self.scheduler) if str(ws.name) in wanted]
+        return [ws for ws in self.scheduler.workers.values() if str(ws.name) in wanted]
 
     # Hooks of the scheduler -----------------------------------------------------------------------
 

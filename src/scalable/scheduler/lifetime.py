@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from distributed import Scheduler
 
-from scalable.protocol.dask_seams.connected_workers import connected_workers
 from scalable.protocol.dask_seams.scheduler import count_tasks_without_worker
 from scalable.units import format_duration
 
@@ -77,7 +76,7 @@ class Lifetime:
 
     def _unfinished(self, *, held: bool) -> bool:
         scheduler = self._scheduler
-        working = any(ws.processing for ws in connected_workers(scheduler))
+        working = any(ws.processing for ws in scheduler.workers.values())
         return working or (not held and count_tasks_without_worker(scheduler) > 0)
 
     def ends_at(self) -> tuple[float | None, float | None]:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import dask
 from distributed.scheduler import TaskState, WorkerState
 
+from scalable.protocol.dask_seams.connected_workers import iterate_fast
 from scalable.protocol.dask_seams.connections import (
     RegisteringScheduler,
     TellingScheduler,
@@ -138,6 +139,7 @@ class PoolScheduler(
         with dask.config.set({"distributed.scheduler.worker-ttl": None, _ROUTES: routes}):
             super().__init__(*args, **kwargs)
         look_seldom(self)
+        iterate_fast(self)
         self.code = CodeStore(self)
         self.checkpoints = CheckpointPlace(self)
         self.image_versions = ImageVersions.of_this_process()

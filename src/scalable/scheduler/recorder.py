@@ -17,7 +17,7 @@ from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
 from scalable.protocol.dask_seams.bundle_tasks import is_given_back
-from scalable.protocol.dask_seams.connected_workers import connected_workers, told_at_start
+from scalable.protocol.dask_seams.connected_workers import told_at_start
 from scalable.protocol.dask_seams.scheduler import LostWorker
 from scalable.protocol.machine_kind import MACHINE_KIND, cleaned
 from scalable.protocol.measured import Measured
@@ -147,7 +147,7 @@ class Recorder(Listener):
         now = time.time()
         if not self._unsampled and now - self._resources_at >= RESOURCES_INTERVAL_S:
             self._resources_at = now
-            self._unsampled = list(connected_workers(self.scheduler))
+            self._unsampled = list(self.scheduler.workers.values())
         if some := self._unsampled[:RESOURCES_AT_ONCE]:
             del self._unsampled[:RESOURCES_AT_ONCE]
             self._run.extend("resources", self._resource_rows(now, some))
@@ -315,7 +315,7 @@ class Recorder(Listener):
     def _mark_running(self) -> None:
         """Record as running the tasks that run according to the workers' last heartbeats."""
         now = time.time()
-        for ws in connected_workers(self.scheduler):
+        for ws in self.scheduler.workers.values():
             for task, since in ws.executing.items():
                 entry = self._pending.get(task.key)
                 if entry is None or task.processing_on is not ws:

@@ -9,7 +9,6 @@ from typing import Any
 
 from distributed import Scheduler
 
-from scalable.protocol.dask_seams.connected_workers import connected_workers
 from scalable.protocol.events import Event, billed, budget_reached
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import WAITING_TOPIC
@@ -270,7 +269,7 @@ class Spending:
         return self._meter.costs(self._clock()).total.cost
 
     def _working(self) -> dict[str, bool]:
-        workers = connected_workers(self._scheduler)
+        workers = self._scheduler.workers.values()
         return {str(ws.name): bool(ws.processing) for ws in workers}
 
     def _of_scheduler(self, now: float) -> Event:

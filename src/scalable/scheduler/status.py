@@ -9,7 +9,6 @@ from typing import Any
 from distributed import Scheduler
 
 from scalable.explaining.managers import NOBODY, NOT_YET, words_of_lost
-from scalable.protocol.dask_seams.connected_workers import connected_workers
 from scalable.protocol.dask_seams.scheduler import count_tasks_without_worker
 from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.counts import PoolCounts, Running
@@ -71,7 +70,7 @@ class Status:
         managers = [_manager_row(manager, running, now, reasons) for manager in self._managers]
         state, reason = self._state(pools, managers, ending)
         ends_at, idle_ends_at = self._lifetime.ends_at()
-        workers = connected_workers(self._scheduler)
+        workers = self._scheduler.workers.values()
         return {
             "written_at": time.time(),
             "address": self._scheduler.address if self._scheduler.listeners else None,

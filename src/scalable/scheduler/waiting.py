@@ -15,7 +15,6 @@ from scalable.errors import ClusterError, NoWorkersError
 from scalable.explaining import impossible
 from scalable.explaining.explanation import Reason
 from scalable.explaining.pools import without_workers
-from scalable.protocol.dask_seams.connected_workers import connected_workers
 from scalable.protocol.dask_seams.scheduler import (
     fail_tasks,
     heartbeat_pause_s,
@@ -127,7 +126,7 @@ class WaitingCalls:
 
     def _name_silent_workers(self) -> None:
         """Warn once about each worker that has sent no heartbeat for some time."""
-        workers = connected_workers(self.scheduler)
+        workers = self.scheduler.workers.values()
         most_s = SILENT_S + 2 * heartbeat_pause_s(len(workers))
         before = time.time() - most_s
         silent = {str(ws.name) for ws in workers if ws.last_seen < before}

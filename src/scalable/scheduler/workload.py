@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
-from scalable.protocol.dask_seams.connected_workers import connected_workers
 from scalable.scaling.outlook import Outlook, outlooks_on
 from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
@@ -185,7 +184,7 @@ class Workload(Listener):
 
     def _graph(self) -> GraphView[Any]:
         running: dict[Any, tuple[Kind, float]] = {}
-        for worker in connected_workers(self.scheduler):
+        for worker in self.scheduler.workers.values():
             for task, elapsed in worker.executing.items():
                 if task.processing_on is worker and (call := self._ready.get(task.key)):
                     running[task.key] = (call.kind, elapsed)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator
 from typing import Any
 
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
+from sortedcontainers import SortedDict, SortedItemsView, SortedValuesView
 
 from scalable.protocol.dask_seams.facts import has, mentions
 from scalable.protocol.dask_seams.scheduler import seams
@@ -14,14 +15,48 @@ from scalable.protocol.dask_seams.scheduler import seams
 _WORKER = "distributed.scheduler:WorkerState"
 
 
-@seams.relies_on(mentions("distributed.scheduler:Scheduler.__init__", "workers", "SortedDict"))
-def connected_workers(scheduler: Scheduler) -> Collection[WorkerState]:
-    """Return the connected workers, in no order.
+class _Values(SortedValuesView):
+    """Values by position in the order of their keys, which are iterated over in no order."""
 
-    Relies on ``Scheduler.workers``, a sorted dictionary. To ask it for its values takes seven times
-    as long, and several parts of the scheduler look at all workers each second.
+    def __iter__(self) -> Iterator[Any]:
+        return iter(dict.values(self._mapping))  # type: ignore[attr-defined]
+
+
+class _Items(SortedItemsView):
+    """Pairs by position in the order of their keys, which are iterated over in no order."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(dict.items(self._mapping))  # type: ignore[attr-defined]
+
+
+class _Workers(SortedDict):
+    """Address -> worker, sorted by address except for who iterates over values or items."""
+
+    def values(self) -> Any:
+        return _Values(self)
+
+    def items(self) -> Any:
+        return _Items(self)
+
+
+@seams.relies_on(
+    mentions("distributed.scheduler:Scheduler.__init__", "workers", "SortedDict"),
+    mentions("distributed.scheduler:SchedulerState.__init__", "workers"),
+    mentions("sortedcontainers:SortedDict.values", "SortedValuesView"),
+    mentions("sortedcontainers:SortedDict.items", "SortedItemsView"),
+    mentions("collections.abc:MappingView.__init__", "_mapping"),
+    optional=True,
+)
+def iterate_fast(scheduler: Scheduler) -> None:
+    """Let who looks at all workers of a new scheduler do so in a seventh of the time.
+
+    Dask does so whenever a worker connects, and several parts of ours each second.
+
+    Relies on ``Scheduler.workers``, a sorted dictionary whose order only matters to who asks for
+    one of its values by their number.
     """
-    return dict.values(scheduler.workers)
+    if type(scheduler.workers) is SortedDict:
+        scheduler.workers = _Workers(scheduler.workers)
 
 
 @seams.relies_on(
@@ -39,4 +74,4 @@ def told_at_start(worker: WorkerState, key: str) -> Any:
 @seams.relies_on(*seams.facts["told_at_start"])
 def workers_by_what_they_told(scheduler: Scheduler, key: str) -> list[tuple[WorkerState, Any]]:
     """Return each connected worker with the value that :func:`told_at_start` returns."""
-    return [(worker, worker.extra.get(key)) for worker in dict.values(scheduler.workers)]
+    return [(worker, worker.extra.get(key)) for worker in scheduler.workers.values()]

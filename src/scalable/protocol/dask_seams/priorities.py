@@ -82,5 +82,5 @@ def memory_of_workers(scheduler: Scheduler) -> Iterator[tuple[int, int]]:
 
     Relies on ``WorkerState.nbytes`` and ``WorkerState.memory_limit``.
     """
-    for worker in dict.values(scheduler.workers):
+    for worker in scheduler.workers.values():
         yield worker.nbytes, worker.memory_limit or 0

@@ -14,7 +14,6 @@ from typing import Any, Protocol
 from distributed import Scheduler
 from distributed.scheduler import TaskState
 
-from scalable.protocol.dask_seams.connected_workers import connected_workers
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import UNTAGGED
@@ -224,7 +223,7 @@ class Overviews:
 
     def _load(self, pools: Mapping[str, Any]) -> _Load:
         load = _Load()
-        for ws in connected_workers(self._scheduler):
+        for ws in self._scheduler.workers.values():
             tag = next((tag for tag in ws.resources if tag in pools), UNTAGGED)
             use = load.use(tag)
             use.workers += 1
