@@ -213,7 +213,8 @@ class CallFuture(Future[Any]):
         -------
         dict
             ``task_name``, ``tag``, ``worker``, ``state``, ``timestamp`` (its end), ``queued_s``,
-            ``transfer_s``, ``duration_s``, ``cpu_s`` (seconds) and ``peak_memory`` (bytes; peak of
+            ``transfer_s``, ``duration_s``, ``cpu_s`` (seconds; calls shorter than 0.1 ms share what
+            was read for several, by their durations) and ``peak_memory`` (bytes; peak of
             the worker's process until then). Values are None where the call was not measured
             because it was cancelled or its worker was lost.
 

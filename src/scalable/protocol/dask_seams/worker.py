@@ -41,7 +41,9 @@ def current_call() -> tuple[Worker, Any] | None:
 
     None outside a call. Relies on ``distributed.worker.thread_state``.
     """
-    key = getattr(thread_state, "key", None)
+    key = thread_state.__dict__.get(
+        "key"
+    )  # asked for with each call: no exception if it is missing
     if key is None:
         return None
     try:
