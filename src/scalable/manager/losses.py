@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -24,6 +25,12 @@ SHOWN_LINES = 5
 #: Part of the lines that Dask logs about a worker whose memory is nearly used up.
 _DASK_ON_MEMORY = " - distributed.worker.memory - "
 _OUTPUT = "; its last output:"
+#: Last lines that say why a program ended; other lines are what it happened to print.
+_REASON = re.compile(
+    r"[\w.]*(error|exception|exit|interrupt)\b"
+    r"|.*\b(error|fatal|out of memory|killed|denied|not found|no such|cannot|failed)\b",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -142,7 +149,9 @@ def explained(reason: str, output: str, tag: str, memory: str | int | None) -> s
     tail = own[-SHOWN_LINES:]
     if not tail:
         return reason
-    return f"{reason}: {tail[-1].strip()}{_OUTPUT}\n  " + "\n  ".join(tail)
+    last = tail[-1].strip()
+    cause = f": {last}" if _REASON.match(last) else f", after it had printed {last!r}"
+    return f"{reason}{cause}{_OUTPUT}\n  " + "\n  ".join(tail)
 
 
 def note_reason(lost: LostUnit, explained_reason: str) -> Event | None:

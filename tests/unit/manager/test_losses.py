@@ -15,7 +15,22 @@ KILLED = "it was killed by SIGKILL"
     ("reason", "output", "memory", "words"),
     [
         (KILLED, "", "500M", KILLED),
-        (KILLED, "no licence\n", "500M", f"{KILLED}: no licence; its last output:\n  no licence"),
+        (
+            KILLED,
+            "year 1\nyear 2\n",
+            "500M",
+            f"{KILLED}, after it had printed 'year 2'; its last output:\n  year 1\n  year 2",
+        ),
+        *(
+            (KILLED, line, None, f"{KILLED}: {line}; its last output:\n  {line}")
+            for line in (
+                "RuntimeError: no licence",
+                "model.errors.LicenceError",
+                "slurmstepd: error: Detected 1 oom_kill event",
+                "sh: 1: gcam: not found",
+                "out of memory: 2 GB used, the limit is 1G; the worker ends itself",
+            )
+        ),
         (
             KILLED,
             DASK,
@@ -27,8 +42,8 @@ KILLED = "it was killed by SIGKILL"
             f"reading\n{DASK}",
             2 * 10**9,
             (
-                "it used more memory than it had asked for (memory of component 'a': 2G): reading; "
-                "its last output:\n  reading"
+                "it used more memory than it had asked for (memory of component 'a': 2G), after it had "
+                "printed 'reading'; its last output:\n  reading"
             ),
         ),
         ("it ran out of memory (limit 500M)", DASK, "500M", "it ran out of memory (limit 500M)"),
