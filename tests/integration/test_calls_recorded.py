@@ -112,7 +112,7 @@ def test_profiles_of_short_calls_follow_each_other_and_share_what_their_thread_u
         told.sort(key=lambda pair: pair[0])
         ends = [profile["timestamp"] for _, profile in told]
         begins = [began for began, _ in told]
-        assert all(b >= e - 1e-5 for b, e in zip(begins[1:], ends, strict=False)), worker
+        assert all(b >= e - 1e-3 for b, e in zip(begins[1:], ends, strict=False)), worker
         assert sum(profile["cpu_s"] for _, profile in told) > 0
 
 

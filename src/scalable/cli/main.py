@@ -90,7 +90,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Return the command of a verb; name the closest verb in the error for an unknown one."""
         close = difflib.get_close_matches(args[0], VERBS, 1)
-        if args[0] not in VERBS and close:
+        if args[0] not in VERBS and close and not ctx.resilient_parsing:
             ctx.fail(f"no command {args[0]!r}; did you mean {close[0]!r}?")
         return super().resolve_command(ctx, args)
 

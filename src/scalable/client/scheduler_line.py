@@ -6,7 +6,6 @@ worker.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 import weakref
@@ -19,10 +18,10 @@ from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
 
 from scalable.client.explained_losses import with_reasons
+from scalable.client.scattering import is_near, scattered
 from scalable.client.unsendable import refuse_unsendable
 from scalable.errors import ClusterError
 from scalable.protocol.dask_seams.client import gather, send_to_scheduler, submitted_by
-from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.lending import Lender, made_calls
 from scalable.protocol.messages import Pickled, Reference
 from scalable.protocol.operations import (
@@ -38,9 +37,6 @@ from scalable.protocol.operations import (
 )
 
 logger = logging.getLogger("scalable.client")
-
-#: Seconds to wait before each further attempt to upload an object.
-UPLOAD_PAUSES_S = (0.1, 0.5, 2.0)
 
 
 class BundleFollower(Protocol):
@@ -282,7 +278,7 @@ class SchedulerLine:
 
     async def fetch(self, future: Future[Any]) -> Any:
         """Return the result of one of the client's futures; await it in the client's event loop."""
-        (result,) = await gather(self._client, [future], direct=self._is_near())
+        (result,) = await gather(self._client, [future], direct=is_near(self._client))
         return result
 
     def explain_losses(
@@ -342,42 +338,11 @@ class SchedulerLine:
         reference.future = await self._scattered(reference.value, tag)
 
     async def _scattered(self, value: Any, tag: str) -> Future[Any]:
-        """Upload an object; try again if the worker that gets it leaves meanwhile."""
-        pauses = iter(UPLOAD_PAUSES_S)
-        while True:
-            try:
-                places = await SchedulerCalls(self._client.scheduler).upload_places(tag)
-                (future,) = await self._client.scatter(
-                    [value],
-                    workers=places or None,
-                    hash=False,
-                    direct=self._is_near(),
-                    asynchronous=True,
-                )
-            except (KeyError, OSError) as error:  # KeyError: the scheduler knows it no more
-                pause = next(pauses, None)
-                if pause is None:
-                    raise
-                logger.debug("an upload is repeated after %g s: %r", pause, error)
-                await asyncio.sleep(pause)
-            else:
-                return future  # type: ignore[no-any-return]
+        return await scattered(self._client, value, tag, is_ours=self.knows_slots)
 
     def wait_for(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a coroutine function in the client's event loop, and return its result."""
         return self._client.sync(function, *args)
-
-    def _is_near(self) -> bool | None:
-        """Return True if the workers can be reached directly, or None to let Dask decide.
-
-        Direct connections are certain only if the scheduler listens on the loopback address. A
-        tunnel to a scheduler elsewhere begins there too, but is not the scheduler's own address.
-        """
-        address = getattr(self._client.scheduler, "address", "")
-        if "://127." not in address:
-            return None
-        # The client is in its event loop: this asks nobody.
-        return True if self._client.scheduler_info().get("address") == address else None
 
     def _send(self, message: dict[str, Any]) -> None:
         send_to_scheduler(self._client, message)

@@ -93,6 +93,8 @@ class Reconciler:
         self._excused: list[str] = []
         self._out_of_memory: list[str] = []
         self._unreachable_since: float | None = None
+        #: CPU seconds of the latest pass, without what others did while it waited for answers.
+        self._used_s = 0.0
         self._charges = Charges()
         self._launches = Launches(self.wake)
         self._losses = Losses(self.wake)
@@ -122,12 +124,10 @@ class Reconciler:
 
     async def _run(self) -> None:
         assert self._wake is not None
-        used_s = 0.0
         while not self._closing:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s(used_s))
+                await asyncio.wait_for(self._wake.wait(), pause_s(self._used_s))
             self._wake.clear()
-            used_s = -time.thread_time()
             try:
                 await self.reconcile()
                 self._unreachable_since = None
@@ -135,7 +135,6 @@ class Reconciler:
                 if self._unreachable_since is None:
                     logger.warning("the scheduler does not answer: %s", error)
                     self._unreachable_since = time.monotonic()
-            used_s += time.thread_time()
 
     @property
     def unreachable_s(self) -> float:
@@ -188,7 +187,7 @@ class Reconciler:
             self.replaced = not view.known
             if view.end or self.replaced:
                 return
-            now = time.monotonic()
+            now, used_s = time.monotonic(), -time.thread_time()
             with self.inventory.changing:
                 for batch in self._launches.take_answered():
                     self._answered(batch, now)
@@ -202,6 +201,7 @@ class Reconciler:
                 renew(self.inventory, decision)
                 reasons = drain_reasons(self.inventory.units, decision)
                 draining = set_phase(self.inventory.units, decision.drain, Phase.DRAINING)
+            self._used_s = used_s + time.thread_time()
             await self._stop_unconnected(decision.stop)
             if self._excused:
                 await self.link.excuse_losses(self._excused)

@@ -348,9 +348,9 @@ class SchedulerCalls:
         answer: dict[str, int] = await self._call(Handler.FOLLOW_SLOTS, client=client)
         return answer
 
-    async def upload_places(self, tag: str) -> list[str]:
-        """Return the addresses of the workers that may get a large argument of calls of a tag."""
-        answer: list[str] = await self._call(Handler.UPLOAD_PLACES, tag=tag)
+    async def upload_places(self, tag: str, nbytes: int) -> list[str]:
+        """Return the addresses of workers that may get an argument of so many bytes for a tag."""
+        answer: list[str] = await self._call(Handler.UPLOAD_PLACES, tag=tag, nbytes=nbytes)
         return answer
 
     async def live_page(self) -> str:

@@ -177,9 +177,9 @@ class BundleRelay(SchedulerPlugin, Listener):
             self._scheduler.loop.call_later(LOOK_S, self._look)
         return self._slots()
 
-    def upload_places(self, tag: str) -> list[str]:
-        """Return the addresses of workers that may get a large argument of calls of a tag."""
-        return upload_places(self._scheduler, tag)
+    def upload_places(self, tag: str, nbytes: int) -> list[str]:
+        """Return the addresses of workers that may get an argument of so many bytes for a tag."""
+        return upload_places(self._scheduler, tag, nbytes)
 
     def _look(self) -> None:
         """Send the numbers of slots if they have changed, again and again while clients follow."""

@@ -37,11 +37,10 @@ from scalable.worker.bundle_counts import BundleCounts
 from scalable.worker.interrupts import clear_interrupt, raise_in, replace_if_stuck
 from scalable.worker.outcomes import (
     NO_CALLS,
-    SMALL_TYPES,
     EndedCall,
     EndedCalls,
     function_or_error,
-    is_small_text,
+    is_small,
     packed,
     packed_error,
 )
@@ -106,8 +105,8 @@ class BundleRun:
         self._began = self._sent_at = 0.0
         #: CPU time of the thread when it was last read, and time at which it is read again.
         self._cpu_s, self._cpu_due = 0.0, math.inf
-        #: What ``time.time`` adds to ``time.perf_counter``.
-        self._epoch = time.time() - time.perf_counter()
+        #: What ``time.time`` adds to ``time.perf_counter``; less where time passes in between.
+        self._epoch = max(time.time() - time.perf_counter() for _ in range(3))
         self._given: Any = None
         self._kept: dict[int, Pickled] = {}
         self._unsent: list[EndedCall] = []
@@ -200,21 +199,30 @@ class BundleRun:
             self._current, self._given = _NOBODY, None
         if number in self._skipped:
             self._end_skipped(number, error, time.perf_counter() - began, given)
+            value = given = error = None  # no reference cycle, and nothing kept during the wait
+            take_slot_back()  # for the next call
             return self._read_clocks()
         if self._checkpoints is not None and self._checkpoints.begun:
             self._checkpoints.end(self.key, number, succeeded=error is None)
         kind = PLAIN
-        if error is not None or not (type(value) in SMALL_TYPES or is_small_text(value)):
-            value, kind = self._packed(number, value, error, given)
-        error = None  # no reference cycle through the traceback
+        if error is not None:
+            value, kind = self._failed(number, error, given or self._plain(number)), ERROR
+            release_frames(error)
+            error = None  # no reference cycle through the traceback
+        elif not is_small(value):
+            value, kind = self._packed(number, value)
+        return self._note(number, value, kind, began)
+
+    def _note(self, number: int, value: Any, kind: int, began: float) -> float:
+        """Note what is sent of the outcome of a call, and return the time of its end."""
         ended = time.perf_counter()
         cpu_s = None
         if ended >= self._cpu_due:
             cpu_at, self._cpu_due = time.thread_time(), ended + CPU_READ_S
             cpu_s, self._cpu_s = cpu_at - self._cpu_s, cpu_at
-        self._unsent.append((number, value, kind, began, ended, cpu_s))
         if self._counts.heard is not None:
             self._counts.remember(number)
+        self._unsent.append((number, value, kind, began, ended, cpu_s))  # the last step
         return ended
 
     @property
@@ -246,16 +254,9 @@ class BundleRun:
         self._counts.cancelled()
         if error is not None:
             release_frames(error)
-        take_slot_back()  # for the next call
 
-    def _packed(
-        self, number: int, value: Any, error: BaseException | None, given: Any
-    ) -> tuple[Any, int]:
-        """Return what is sent of an outcome, and its kind; keep a value that is too large."""
-        if error is not None:
-            sent = self._failed(number, error, given or self._plain(number))
-            release_frames(error)
-            return sent, ERROR
+    def _packed(self, number: int, value: Any) -> tuple[Any, int]:
+        """Return what is sent of a result, and its kind; keep a value that is too large."""
         try:
             kept, kind = packed(value)
         except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises

@@ -13,11 +13,6 @@ from scalable.protocol.code import located, missing_module
 from scalable.protocol.importing import here
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
 
-#: Types of results that are sent as they are.
-SMALL_TYPES = frozenset({type(None), bool, int, float, complex})
-_TEXTS = frozenset({str, bytes})
-
-
 #: A call that has ended: its position in the bundle; what is sent of its outcome, and its kind
 #: (``PLAIN``, ``PICKLED``, ``ERROR`` or ``KEPT``); times of its start and end, in seconds of
 #: ``time.perf_counter``; CPU seconds of the thread since the latest call that has such a number, or
@@ -73,9 +68,12 @@ class EndedCalls:
 NO_CALLS = dump(((), [], {}, None))
 
 
-def is_small_text(value: Any) -> bool:
-    """Return whether a result is a text, or bytes, that is sent as it is."""
-    return type(value) in _TEXTS and len(value) <= LARGE
+def is_small(value: Any) -> bool:
+    """Return whether a result is sent as it is."""
+    kind = type(value)  # compared by identity: a class may have an equality of its own, or no hash
+    if kind is int or kind is float or value is None or kind is bool or kind is complex:
+        return True
+    return (kind is str or kind is bytes) and len(value) <= LARGE
 
 
 def packed(value: Any) -> tuple[Any, int]:

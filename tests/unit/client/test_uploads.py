@@ -4,8 +4,9 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
+from dask.sizeof import sizeof
 
-from scalable.client import scheduler_line
+from scalable.client import scattering
 from scalable.client.scheduler_line import SchedulerLine
 
 
@@ -19,13 +20,13 @@ class Cluster:
             address="inproc://cluster", scalable_upload_places=self.places
         )
 
-    async def places(self, tag):
-        return [f"worker of {tag}"] if tag else []
+    async def places(self, tag, nbytes):
+        return [f"worker of {tag} for {nbytes} bytes"] if tag else []
 
     def sync(self, function, *args):
         return asyncio.run(function(*args))
 
-    async def scatter(self, values, workers, **_):
+    async def scatter(self, values, workers=None, **_):
         self.asked.append(workers)
         if self.errors:
             raise self.errors.pop(0)
@@ -34,7 +35,7 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(scheduler_line, "UPLOAD_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(scattering, "UPLOAD_PAUSES_S", (0.0, 0.0))
 
 
 @pytest.mark.parametrize("error", [KeyError("tls://127.0.0.1:1"), OSError("connection closed")])
@@ -49,6 +50,9 @@ def test_an_upload_that_never_succeeds_is_an_error():
 
 def test_an_upload_goes_to_a_worker_of_its_calls():
     cluster = Cluster(OSError("connection closed"))
-    SchedulerLine(cluster).upload("x", "a")
-    SchedulerLine(cluster).upload("y")
-    assert cluster.asked == [["worker of a"], ["worker of a"], None]
+    line, (place,) = SchedulerLine(cluster), [f"worker of a for {sizeof('x')} bytes"]
+    line.upload("w", "a")  # this scheduler may be one without our plug-ins
+    line.set_slots({"a": 1})
+    line.upload("x", "a")
+    line.upload("y")
+    assert cluster.asked == [None, None, [place], None]

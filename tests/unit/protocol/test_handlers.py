@@ -41,7 +41,7 @@ ARGUMENTS = {
     Handler.CALL: (("key",), {"position": 3}),
     Handler.LIVE_PAGE: ((), {}),
     Handler.FOLLOW_SLOTS: (("client",), {}),
-    Handler.UPLOAD_PLACES: (("a",), {}),
+    Handler.UPLOAD_PLACES: (("a", 2_000_000), {}),
     Handler.RUN_FILES: (({"tasks.jsonl": 0},), {}),
     Handler.LACKS_FILES: (("digest",), {}),
     Handler.TAKE_FILES: (("digest", 0, 1, b""), {}),

@@ -2,6 +2,7 @@
 
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,8 +18,8 @@ def worker(address, tag="a", *, limit=GB, nbytes=0, used=0):
     )  # fmt: skip
 
 
-def places(workers, tag):
-    return upload_places(SimpleNamespace(running=workers), tag)
+def places(workers, tag, nbytes=1_000_000):
+    return upload_places(SimpleNamespace(running=workers), tag, nbytes)
 
 
 @given(st.lists(st.sampled_from("abc"), max_size=60), st.sampled_from(["", "a", "b", "d"]))
@@ -31,15 +32,17 @@ def test_workers_are_those_of_the_pool_if_it_has_any(tags, tag):
     assert len(found) == min(NAMED, len(allowed))
 
 
-def test_the_emptiest_are_taken_by_what_they_use_or_keep():
-    workers = [
-        worker("full", used=GB), worker("keeps", nbytes=GB), worker("half", used=GB // 2),
-        worker("small", limit=GB // 4), worker("large", limit=4 * GB, used=GB),
-        worker("without a limit", limit=None),
-    ]  # fmt: skip
-    assert places(workers, "a") == ["without a limit", "large", "half"]
+def test_a_worker_has_room_by_what_it_uses_or_keeps():
+    full = [worker("full", used=GB), worker("keeps", nbytes=GB), worker("little", limit=GB // 10)]
+    free = [worker("free"), worker("large", limit=4 * GB, used=GB), worker("any", limit=None)]
+    for _ in range(20):
+        assert set(places(full + free, "a", 300_000_000)) == {"free", "large", "any"}
+    assert places([*full, worker("half", used=GB // 2)], "a", 300_000_000)[0] == "half"
 
 
-def test_of_many_workers_some_are_compared():
-    workers = [worker(str(number), used=number) for number in range(100 * COMPARED)]
-    assert len({tuple(places(workers, "a")) for _ in range(20)}) > 1
+@pytest.mark.parametrize("limit", [None, GB])
+@pytest.mark.parametrize("count", [4, 10, 3 * COMPARED])
+def test_arguments_spread_over_equal_workers(limit, count):
+    workers = [worker(str(number), limit=limit, used=150_000_000) for number in range(count)]
+    first = {places(workers, "a")[0] for _ in range(40 * count)}
+    assert len(first) == count

@@ -52,8 +52,8 @@ def iterate_fast(scheduler: Scheduler) -> None:
 
     Dask does so whenever a worker connects, and several parts of ours each second.
 
-    Relies on ``Scheduler.workers``, a sorted dictionary whose order only matters to who asks for
-    one of its values by their number.
+    Relies on ``Scheduler.workers``, a sorted dictionary whose order matters to who asks for one of
+    its values by their number. ``Scheduler.identity`` of some workers gives those that came first.
     """
     if type(scheduler.workers) is SortedDict:
         scheduler.workers = _Workers(scheduler.workers)
