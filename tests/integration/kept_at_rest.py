@@ -39,6 +39,7 @@ BOUNDED = {
     "asyncio.events.TimerHandle": 150,
     "asyncio.unix_events._UnixSelectorEventLoop._scheduled": 150,
     "scalable.protocol.code.CodeTable": TABLES_KEPT + 1,
+    "scalable.protocol.handlers.LossReason": WORKERS,
     "scalable.protocol.importing.Importer._tables": TABLES_KEPT + 1,
     "scalable.scheduler.code_store.CodeStore._tables": TABLES_KEPT + 1,
     "scalable.protocol.code.CodeTable.modules": 10 * (TABLES_KEPT + 1),
