@@ -68,7 +68,7 @@ BOUNDED = {
 
 @dataclass(frozen=True)
 class Process:
-    """Threads, open files, memory in bytes, and contents of one process."""
+    """Threads, open files, memory in bytes (without garbage), and contents of one process."""
 
     threads: int
     files: int
@@ -80,9 +80,8 @@ class Process:
     def of(cls, pid, censuses):
         """Look at a process; ask it for a census if a directory for these is given."""
         process = psutil.Process(pid)
-        # The census itself takes memory, so it comes last.
-        seen = process.num_threads(), process.num_fds(), process.memory_info().rss
-        found = {"sizes": {}, "instances": {}}
+        seen = process.num_threads(), process.num_fds()
+        found = {"memory": process.memory_info().rss, "sizes": {}, "instances": {}}
         if censuses is not None:
             found = process_census.asked(pid, censuses)
         return cls(*seen, **found)

@@ -80,8 +80,12 @@ def class_name(thing):
 
 
 def census():
-    """Return entries by owner and attribute, and numbers of objects by class."""
+    """Return the memory in bytes, entries by owner and attribute, and numbers of objects by class.
+
+    What waits to be collected is collected first: a scheduler does so seldom.
+    """
     gc.collect()
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
     sizes, instances = Counter(), Counter()
     for thing in reachable():
         name = class_name(thing)
@@ -95,7 +99,8 @@ def census():
             continue
         for key, value in parts(thing):
             sizes[key] += entries(value)
-    return {"sizes": dict(+sizes), "instances": dict(instances)}
+    memory = pages * os.sysconf("SC_PAGE_SIZE")
+    return {"memory": memory, "sizes": dict(+sizes), "instances": dict(instances)}
 
 
 def write_census(*_):
