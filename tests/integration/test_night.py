@@ -250,7 +250,8 @@ def night(tmp_path, monkeypatch):
 @pytest.mark.timeout(60 * MINUTES + 6 * STUCK_S)
 def test_a_cluster_is_at_the_end_of_a_night_as_after_ten_minutes(night, eventually):
     up("--name", "night")
-    Kept.by("night", night.place, 1)  # the first census takes memory that stays
+    for _ in range(3):  # the first censuses take memory that stays, 27 MB in an idle scheduler
+        Kept.by("night", night.place, 1)
     began, first = time.monotonic(), None
     while time.monotonic() - began < 60 * MINUTES:
         night.act()
