@@ -51,7 +51,7 @@ def prepare(python: str, directory: Path, requirements: list[str]) -> Path:
         subprocess.run([python, "-m", "venv", "--clear", directory], check=True)
     pip = [ours, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--upgrade"]
     subprocess.run([*pip, "pip>=25.1"], check=True)
-    install = ["--editable", f"{ROOT}[examples]", "--group", f"{ROOT}/pyproject.toml:dev"]
+    install = ["--editable", f"{ROOT}[examples]", "--group", f"{ROOT}/pyproject.toml:test"]
     subprocess.run([*pip, *install, *(requirements or ["dask", "distributed"])], check=True)
     return ours
 

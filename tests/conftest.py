@@ -4,8 +4,8 @@ Tests run side by side (``make test``), those of one file in one process, one af
 """
 
 import contextlib
-import importlib.util
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -25,18 +25,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 ROOT = Path(__file__).parents[1]
 #: Folders whose tests take long, the longest first.
-LONG = ("integration", "docs", "cli", "providers")
-#: Files that take longest: each is one process's work, and the last of them ends the run.
-LONGEST = (
-    "test_kubernetes_detached.py",
-    "test_clouds_detached.py",
-    "test_clouds.py",
-    "test_documents.py",
-    "test_detached_kills.py",
-    "test_slurm.py",
-    "test_local_processes.py",
-    "test_documents_clouds.py",
-)
+LONG = ("places", "docs", "integration", "cli", "providers")
 
 set_hypothesis_home_dir(ROOT / ".cache" / "hypothesis")
 SLOW_MACHINES = [hypothesis.HealthCheck.too_slow]
@@ -57,19 +46,66 @@ def pytest_xdist_auto_num_workers():
     return min(2 * len(os.sched_getaffinity(0)), 16)
 
 
+def pytest_addoption(parser):
+    parser.addoption("--order", help="order of the files: a seed, or random for a new one")
+
+
+def pytest_configure(config):
+    if config.option.order == "random":
+        config.option.order = str(random.randrange(10**6))  # also for the processes beside this one
+
+
+def pytest_report_header(config):
+    return f"order of the files: {config.option.order or 'those that take long come first'}"
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Put first what takes long, or all would wait for it at the end."""
-    if hasattr(config, "workerinput"):
+    """Put first what takes long, or all would wait for it at the end; or shuffle the files."""
+    seed = config.option.order
+    if seed is not None:
+        paths = sorted({item.path for item in items})
+        random.Random(seed).shuffle(paths)
+        place = {path: number for number, path in enumerate(paths)}
+        items.sort(key=lambda item: place[item.path])
+    elif hasattr(config, "workerinput"):
         sizes = Counter(item.path for item in items)
 
         def order(item):
             folder = item.path.relative_to(ROOT / "tests").parts[0]
             rank = LONG.index(folder) if folder in LONG else len(LONG)
-            others = item.path.name not in LONGEST
-            return others, rank, -sizes[item.path], str(item.path)
+            return rank, -sizes[item.path], str(item.path)
 
         items.sort(key=order)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item, nextitem):
+    """Run a test that is marked ``own_process`` in a process of its own: it looks at all that one has."""
+    if "OWN_PROCESS" in os.environ or item.get_closest_marker("own_process") is None:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    for when in ("setup", "call", "teardown"):
+        call = pytest.CallInfo.from_call(_in_own_process(item) if when == "call" else bool, when)
+        report = item.ihook.pytest_runtest_makereport(item=item, call=call)
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
+
+
+def _in_own_process(item):
+    pytest_here = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+
+    def run():
+        done = subprocess.run(
+            [*pytest_here, f"{item.path}::{item.nodeid.partition('::')[2]}"],
+            cwd=ROOT, env={**os.environ, "OWN_PROCESS": "1"}, check=False, timeout=120,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        if done.returncode != 0:
+            pytest.fail(done.stdout, pytrace=False)
+
+    return run
 
 
 # Fixtures -----------------------------------------------------------------------------------------
@@ -123,30 +159,6 @@ def child():
     process.wait(10)
 
 
-@pytest.fixture(scope="session")
-def kubernetes_bed():
-    """Run a Kubernetes cluster on this machine; see the package `kubernetes_bed`."""
-    reason = missing_for_kubernetes()
-    if os.environ.get("SCALABLE_REQUIRE_KUBERNETES") and reason:
-        pytest.fail(reason)
-    if reason:
-        pytest.skip(reason)
-    from kubernetes_bed import KubernetesBed
-
-    with KubernetesBed() as bed:
-        yield bed
-
-
-def missing_for_kubernetes():
-    """Return why the Kubernetes test bed cannot run here, "" if it can."""
-    for name in ("aiohttp", "kubernetes_asyncio", "kubernetes_validate"):
-        if importlib.util.find_spec(name) is None:
-            return f"the Kubernetes test bed needs the Python package {name}"
-    from kubernetes_bed import unavailable
-
-    return unavailable()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def own_modules(tmp_path_factory):
     """Forget the modules that a file of tests wrote and imported: another file's have their names."""
@@ -155,58 +167,6 @@ def own_modules(tmp_path_factory):
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(written):
             del sys.modules[name]
-
-
-# One for each file: what a file leaves running is not found by the next.
-@pytest.fixture(scope="module")
-def aws_bed():
-    """Run an AWS account on this machine; see the package `aws_bed`."""
-    reason = missing_for_aws()
-    if os.environ.get("SCALABLE_REQUIRE_AWS") and reason:
-        pytest.fail(reason)
-    if reason:
-        pytest.skip(reason)
-    from aws_bed import AwsBed
-
-    with AwsBed() as bed:
-        yield bed
-
-
-def missing_for_aws():
-    """Return why the AWS test bed cannot run here, "" if it can."""
-    for name in ("aiobotocore", "aiohttp", "boto3", "flask", "flask_cors", "moto"):
-        if importlib.util.find_spec(name) is None:
-            return f"the AWS test bed needs the Python package {name}"
-    from kubernetes_bed.container import unavailable
-
-    return unavailable()
-
-
-@pytest.fixture(scope="session")
-def gcp_bed():
-    """Run a Google Cloud on this machine; see the package `gcp_bed`."""
-    if reason := missing_for_gcp():
-        if os.environ.get("SCALABLE_REQUIRE_GCP"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    from gcp_bed import GcpBed
-
-    with GcpBed() as bed:
-        yield bed
-
-
-def missing_for_gcp():
-    """Return why the Google Cloud test bed cannot run here, "" if it can."""
-    for name in ("aiohttp", "googleapiclient", "google.cloud.compute", "google.auth"):
-        try:
-            found = importlib.util.find_spec(name)
-        except ModuleNotFoundError:
-            found = None
-        if found is None:
-            return f"the Google Cloud test bed needs the Python package of {name}"
-    from gcp_bed import unavailable
-
-    return unavailable()
 
 
 @pytest.fixture(scope="session")
@@ -230,3 +190,16 @@ def running_session(tmp_path_factory):
                 session.close()
 
     return run
+
+
+@pytest.fixture(scope="module")
+def session(request, running_session):
+    """Run the MANIFEST of a file, and wait for that number of WORKERS."""
+    with running_session(request.module.MANIFEST, request.module.WORKERS) as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def client(session):
+    """Return the client of the file's session."""
+    return session.client

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from pages import ROOT, runs_as_it_stands
 
 PAGES = (

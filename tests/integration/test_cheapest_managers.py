@@ -3,10 +3,9 @@
 import time
 from pathlib import Path
 
-from verbs import program, status, up
-
 import scalable
 from detached import nothing_is_left
+from verbs import program, status, up
 
 PLACES = """\
 version: 1

@@ -7,12 +7,12 @@ import sys
 import time
 
 import pytest
-from verbs import listed, program, status, up
 
 import scalable
 from detached import nothing_is_left, processes_of
 from scalable import ScalableSession
 from scalable.errors import ClusterError
+from verbs import listed, program, status, up
 
 
 def test_the_verbs_from_up_to_down(place, tmp_path, eventually):

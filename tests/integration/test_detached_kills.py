@@ -9,12 +9,12 @@ import time
 from dataclasses import replace
 
 import pytest
-from verbs import garbage, listed, program, status, up
 
 import scalable
 from detached import kill, nothing_is_left, processes_of, running_workers
 from scalable.errors import ClusterError
 from scalable.records import ClusterDirectory, find
+from verbs import garbage, listed, program, status, up
 
 CREATOR = """
     import os, time

@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 import pytest
-from verbs import program, status, up
 
 import scalable
 from detached import MANIFEST, kill, nothing_is_left, processes_of
+from verbs import program, status, up
 
 
 def attach(*arguments):

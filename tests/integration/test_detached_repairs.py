@@ -8,10 +8,10 @@ import subprocess
 import sys
 
 import pytest
-from verbs import listed, program, status, up
 
 from detached import processes_of
 from scalable.records import find
+from verbs import listed, program, status, up
 
 MANIFEST = """\
 version: 1

@@ -5,11 +5,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from verbs import program, up
 
 import scalable
 from scalable import ClusterError, ScalableClient
 from scalable.client.attached import AttachedCluster
+from verbs import program, up
 
 WORDS = "for pool 'a': it has no workers; start some with `scalable scale news a=1`"
 ENDED = "cluster 'news' has ended: its end was requested"

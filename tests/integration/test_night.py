@@ -22,10 +22,10 @@ import process_census
 import pytest
 from kept_at_rest import Kept, ours_in_temporary
 from night_calls import KILLED, MARKS, PARENTS, note
-from verbs import garbage, listed, program, status, up
 
 from detached import nothing_is_left, processes_of
 from scalable.records import find
+from verbs import garbage, listed, program, status, up
 
 MINUTES = float(os.environ.get("SCALABLE_NIGHT_MINUTES", "60"))
 #: Share of the time after which the processes are counted for the first time.

@@ -5,12 +5,12 @@ import textwrap
 from types import SimpleNamespace
 
 import pytest
-from verbs import program
 
 from scalable import ScalableSession
 from scalable.report import report_on
 from scalable.showing.remembered import remembered_in_words
 from scalable.telemetry import read_run
+from verbs import program
 
 MANIFEST = """\
 version: 1

@@ -5,11 +5,11 @@ import os
 import uuid
 
 import pytest
-from verbs import program, up
 
 import scalable
 from scalable import ScalableSession, Storage, current_storage
 from scalable.errors import ClusterError, ManifestError
+from verbs import program, up
 
 MANIFEST = """\
 version: 1

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 
 import pytest
-from verbs import program, read, status, up
 
 import scalable
 from detached import MANIFEST, kill, nothing_is_left, processes_of
 from scalable import ScalableSession
 from scalable.errors import ClusterError
 from scalable.records import find
+from verbs import program, read, status, up
 
 PRICED = MANIFEST.replace("max_workers: 4, %s", "price_per_core_hour: 3600, %s")
 WARNING = logging.WARNING

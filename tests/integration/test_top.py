@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 
 import pytest
-from verbs import program, read, up
 
 import scalable
 from scalable.errors import ClusterError
 from scalable.lifecycle.control import ask, drain
 from scalable.lifecycle.watching import look, workers_of
 from scalable.records import find
+from verbs import program, read, up
 
 
 def fit(x):

@@ -4,9 +4,9 @@ import contextlib
 import socket
 
 import pytest
-from verbs import program, status, up
 
 import scalable
+from verbs import program, status, up
 
 MANIFEST = """\
 version: 1

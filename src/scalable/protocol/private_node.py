@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -23,12 +24,20 @@ class PrivateNode:
         self._private_directory = directory
         try:
             with ExitStack() as stack:
+                # No other process uses the directory: nothing is to be locked, nothing purged.
+                stack.enter_context(dask.config.set({"distributed.worker.use-file-locking": False}))
                 if _takes_directory(type(self)):
                     kwargs["local_directory"] = str(directory.path)
                 else:
                     place = {"temporary-directory": str(directory.path)}
                     stack.enter_context(dask.config.set(place))
                 super().__init__(*args, **kwargs)
+            # Dask's directory inside goes with this one. Its own end may come later, or in a fork:
+            # it would print that nothing is there to be removed.
+            if (inside := getattr(self, "_workdir", None)) is not None:
+                inside.release()
+                Path(inside.dir_path).mkdir(mode=0o700)
+                vars(self).update(_workdir=None)
         except BaseException:
             directory.release()
             raise

@@ -29,6 +29,7 @@ def test_all_roles_have_the_new_certificate():
         assert isinstance(arguments["ssl_context"], ssl.SSLContext)
 
 
+@pytest.mark.own_process
 def test_a_key_never_lies_on_a_disk(monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("a temporary directory")

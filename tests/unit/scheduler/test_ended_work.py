@@ -5,6 +5,7 @@ import gc
 from collections import Counter
 
 import dask
+import pytest
 from distributed import Client, Worker
 from distributed.scheduler import WorkerState
 
@@ -70,6 +71,7 @@ def test_a_topic_that_somebody_reads_stays():
     run(scenario)
 
 
+@pytest.mark.own_process
 def test_workers_that_left_are_not_kept():
     async def scenario(scheduler):
         stealing = scheduler.extensions["stealing"]

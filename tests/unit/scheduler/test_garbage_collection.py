@@ -37,6 +37,7 @@ def before():
     gc.enable()
 
 
+@pytest.mark.own_process
 def test_modules_are_not_looked_at_again_and_again(before):
     assert gc.get_freeze_count() > 10_000
     assert not any(each is vars(scheduler) for each in gc.get_objects())

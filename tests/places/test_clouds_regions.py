@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from cloud_places import COMPONENTS
 from clouds import CLOUDS
-from verbs import garbage, program
 
 from scalable.providers.registry import get_provider
 from scalable.records.directory import RECORD
 from scalable.remote.cloud import CLUSTER, OWNER, ROLE, SCHEDULER
 from scalable.remote.cloud_place import CloudPlace, remains
 from scalable.spec import ClusterRecord
+from verbs import garbage, program
 
 HOME = {"aws": "us-east-1", "gcp": "us-central1"}
 AWAY = {"aws": "us-west-2", "gcp": "europe-west1"}

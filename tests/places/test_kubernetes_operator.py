@@ -9,7 +9,6 @@ import sys
 
 import pytest
 import yaml
-from verbs import program
 
 import scalable
 from scalable import ScalableSession, records
@@ -18,6 +17,7 @@ from scalable.protocol import exit_codes
 from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.api import Api, Resource
 from scalable.spec import ProgramState
+from verbs import program
 
 pytest.importorskip("kubernetes_asyncio")
 pytest.importorskip("aiohttp")

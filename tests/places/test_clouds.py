@@ -6,11 +6,11 @@ import sys
 
 import pytest
 from cloud_places import COMPONENTS, on
-from verbs import program
 
 from scalable import ScalableSession
 from scalable.lifecycle import garbage
 from scalable.telemetry.reading import read_run
+from verbs import program
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,9 @@
 
 import pytest
 from cloud_places import on
-from verbs import program, read
 
 from scalable.client.attached import AttachedCluster
+from verbs import program, read
 
 NAME = "harvest-there"
 

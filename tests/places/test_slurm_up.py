@@ -4,10 +4,10 @@ import json
 import os
 
 import pytest
-from verbs import program, status
 
 import scalable
 from scalable.records import find
+from verbs import program, status
 
 MANIFEST = """\
 version: 1

@@ -6,9 +6,9 @@ import signal
 
 import psutil
 import pytest
-from verbs import status
 
 from scalable.records import find
+from verbs import status
 
 MANIFEST = """\
 version: 1

@@ -4,11 +4,11 @@ import json
 
 import pytest
 from place_objects import asked, objects
-from verbs import program, read
 
 from scalable import ScalableSession
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes.api import Resource
+from verbs import program, read
 
 pytest.importorskip("kubernetes_asyncio")
 

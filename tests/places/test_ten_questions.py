@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 import pytest
 from distributed import Event
-from verbs import program
 
 from scalable import ScalableSession
+from verbs import program
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")

@@ -1,6 +1,7 @@
 """Pages whose commands need AWS and Google Cloud run on the test beds."""
 
 import pytest
+
 from pages import runs_as_it_stands
 
 

@@ -1,6 +1,7 @@
 """Pages whose commands need a Kubernetes cluster run on the test bed."""
 
 import pytest
+
 from pages import runs_as_it_stands
 
 

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 from place_objects import objects, root_of
-from verbs import garbage, listed, program, read
 
 import scalable
+from verbs import garbage, listed, program, read
 
 pytest.importorskip("kubernetes_asyncio")
 

@@ -5,9 +5,9 @@ from collections import Counter
 
 import pytest
 from on_aws import Client
-from verbs import program, status
 
 import scalable
+from verbs import program, status
 
 MANIFEST = """\
 version: 1

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from clouds import CLOUDS
+
 from verbs import program
 
 COMPONENTS = "\ncomponents:\n  crops: {cpus: 0.5, memory: 1G, workers: 1}\n"

@@ -16,7 +16,6 @@ import uuid
 
 import pytest
 from place_objects import KINDS, RBAC, asked, objects
-from verbs import program, read
 
 import scalable
 from scalable import ScalableSession, settings
@@ -31,6 +30,7 @@ from scalable.session.detached import create_cluster
 from scalable.session.request import Request
 from scalable.spec import ClusterRecord
 from scalable.telemetry.reading import read_run
+from verbs import program, read
 
 pytest.importorskip("kubernetes_asyncio")
 
