@@ -22,7 +22,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 #: What the wheel puts below the prefix of an environment.
 INSTALLED = ROOT / "data" / "etc"
 SIDEBAR = ".dask-DaskSidebar"

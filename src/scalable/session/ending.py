@@ -22,6 +22,10 @@ _open: set[weakref.WeakMethod[Close]] = set()
 
 def closed_at_exit(close: Close) -> None:
     """Register a session to close at the interpreter's exit; hold only a weak reference to it."""
+    import distributed.deploy.spec  # noqa: F401 - its part of the exit has to come later
+
+    atexit.unregister(_close_open_sessions)
+    atexit.register(_close_open_sessions)
     _open.add(weakref.WeakMethod(close, _open.discard))
 
 
@@ -41,7 +45,6 @@ def warn_of_unfinished(client: ScalableClient) -> None:
         )
 
 
-@atexit.register
 def _close_open_sessions() -> None:
     """Close the sessions that the script left open, before Dask closes their event loops."""
     error = getattr(sys, "last_value", None)

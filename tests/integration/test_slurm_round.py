@@ -1,0 +1,46 @@
+"""One short round on a real Slurm; `tests/places` tests it in full."""
+
+import json
+import os
+
+from scalable import ScalableSession
+
+MANIFEST = """\
+version: 1
+project: {name: round}
+targets:
+  hpc: {provider: slurm, queue: batch, walltime: "10:00", interface: lo}
+components:
+  model: {cpus: 2, memory: 200M, workers: 1}
+  post: {cpus: 1, memory: 200M, workers: 1}
+"""
+
+
+def job_of(value):
+    return value, os.environ["SLURM_JOB_ID"]
+
+
+def test_a_session_runs_calls_in_jobs_replaces_a_lost_one_and_leaves_none(
+    on_slurm, tmp_path, monkeypatch, eventually
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("UNSEEN_GRACE_S", "SLOWEST_POLL_S"):
+        monkeypatch.setattr(f"scalable.providers.slurm.launcher.{name}", 0.5)
+    (tmp_path / "scalable.yaml").write_text(MANIFEST)
+    session = ScalableSession.from_yaml(target="hpc")
+    with session as client:
+        results = client.gather([client.submit(job_of, n, tag="model") for n in range(8)])
+        assert [value for value, _ in results] == list(range(8))
+        _, post = client.submit(job_of, results, tag="post").result(timeout=60)
+        assert post not in {job for _, job in results}
+        assert len(on_slurm.jobs()) == 2
+        on_slurm.command("scancel", post)
+        _, again = client.submit(job_of, 1, tag="post", pure=False).result(timeout=60)
+        assert again != post
+        session.scale("model", 0)
+        eventually(lambda: len(on_slurm.jobs()) == 1)
+    assert on_slurm.jobs() == []
+    rows = (session.run_path / "tasks.jsonl").read_text().splitlines()
+    ended = [row["tag"] for row in map(json.loads, rows) if row["state"] == "succeeded"]
+    assert sorted(ended) == ["model"] * 8 + ["post"] * 2
