@@ -130,6 +130,7 @@ def test_the_scheduler_is_reached_from_outside(place, cluster, eventually):
             )
         finally:
             await tunnel.close()
+            await asyncio.sleep(0.5)  # TLS of a dial that was cut short ends after it
 
     assert asyncio.run(through_tunnel())["state"] in ("running", "starting", "unmanaged")
 
