@@ -4,6 +4,7 @@ Tests run side by side (``make test``), those of one file in one process, one af
 """
 
 import contextlib
+import gc
 import os
 import random
 import shutil
@@ -153,16 +154,21 @@ def eventually():
 @pytest.fixture
 def child():
     """Run a process that does nothing."""
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    process = subprocess.Popen([sys.executable, "-S", "-c", "import signal; signal.pause()"])
     yield process
     process.kill()
     process.wait(10)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def own_modules(tmp_path_factory):
-    """Forget the modules that a file of tests wrote and imported: another file's have their names."""
+def nothing_passes_to_the_next_file(request, tmp_path_factory):
+    """Forget the modules that a file of tests wrote and imported; another file's have their names.
+
+    What it left open is found now, and told as an error of the file.
+    """
     yield
+    if request.path.parent.name in ("integration", "places"):
+        gc.collect()
     written = str(tmp_path_factory.getbasetemp())
     for name, module in list(sys.modules.items()):
         if str(getattr(module, "__file__", None) or "").startswith(written):

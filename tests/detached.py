@@ -41,6 +41,48 @@ def place(tmp_path, monkeypatch):
         process.kill()
 
 
+#: Runs when a program of a cluster starts: constants of modules get other values.
+SITE = r"""
+import importlib.machinery, json, os, re, sys
+
+VALUES = json.loads(os.environ["TESTED_CONSTANTS"])
+
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name not in VALUES:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+
+        def get_code(_):
+            source = spec.loader.get_source(name)
+            for constant, value in VALUES[name].items():
+                line = re.compile(rf"^{constant} = .*$", re.MULTILINE)
+                source, changes = line.subn(f"{constant} = {value!r}", source)
+                assert changes == 1, constant
+            return compile(source, spec.origin, "exec", dont_inherit=True)
+
+        spec.loader.get_code = get_code
+        return spec
+
+
+sys.meta_path.insert(0, Finder)
+"""
+
+
+def change_constants(place, monkeypatch, **modules):
+    """Give constants other values in the programs that a test starts from now on.
+
+    Each module of `scalable`, with ``__`` for dots, comes with the values of its constants.
+    """
+    (place / "site").mkdir()
+    (place / "site" / "sitecustomize.py").write_text(SITE)
+    named = {f"scalable.{name.replace('__', '.')}": values for name, values in modules.items()}
+    monkeypatch.setenv("TESTED_CONSTANTS", json.dumps(named))
+    monkeypatch.setenv("PYTHONPATH", str(place / "site"))
+
+
 def processes_of(place, *words):
     """Processes of any cluster whose state is below a directory."""
     found = []

@@ -36,8 +36,8 @@ def read(*arguments):
 
 
 def up(*arguments):
-    """Start a cluster on the target that is called local."""
-    done = program("up", "--target", "local", *arguments)
+    """Start a cluster on the target that is called local; its programs outlive this process."""
+    done = program("up", "--target", "local", *arguments, here=True)
     assert done.returncode == 0, done.stderr
     return done
 

@@ -58,11 +58,12 @@ class Terminal:
         os.kill(self.pid, number)
 
     def until(self, words, seconds=90):
-        """Read until the screen contains words."""
+        """Read until the screen contains words, or a function of the screen holds."""
+        holds = words if callable(words) else lambda screen: words in screen
         deadline = time.monotonic() + seconds
-        while words not in self.screen:
-            assert time.monotonic() < deadline, f"{words!r} is not in:\n{self.screen}"
-            assert self._read(0.1), f"{words!r} is not in:\n{self.screen}"
+        while not holds(self.screen):
+            assert time.monotonic() < deadline, f"{words!r} does not hold of:\n{self.screen}"
+            assert self._read(0.1), f"{words!r} does not hold of:\n{self.screen}"
         return self.screen
 
     def end(self, seconds=90):

@@ -2,7 +2,6 @@
 
 import json
 
-import jsonschema
 import pytest
 import yaml
 
@@ -28,6 +27,8 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_new_project_validates_and_plans(here, invoke):
+    import jsonschema  # takes a second: not where tests are only collected
+
     result = invoke("init")
     assert (result.code, result.out, result.err) == (0, INIT, "")
     assert names(here) == sorted(FILES)
@@ -78,6 +79,8 @@ def test_a_directory_that_cannot_be_made(here, invoke):
 
 
 def test_the_schema_is_plain_in_both_forms(here, invoke):
+    import jsonschema
+
     result = invoke("schema")
     assert (result.code, result.err) == (0, "")
     schema = json.loads(result.out)

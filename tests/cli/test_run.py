@@ -13,17 +13,16 @@ from scalable import telemetry
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux tells who sent a signal")
 
-READY = "import pathlib, sys, time\n"
-# Counts interrupts, and gives a second one time to come.
+READY = "import pathlib, signal, sys, time\n"
+# Counts interrupts, and gives a second one a moment to come.
 COUNT = f"""{READY}
-import signal
 seen = []
 signal.signal(signal.SIGINT, lambda *_: seen.append(1))
 pathlib.Path("ready").touch()
 while not seen:
     time.sleep(0.02)
 pathlib.Path("seen").touch()
-time.sleep(1.5)
+time.sleep(0.2)
 pathlib.Path("count").write_text(str(len(seen)))
 sys.exit(7)
 """
@@ -31,7 +30,7 @@ SLEEP = f"""{READY}
 import os
 pathlib.Path("pid").write_text(str(os.getpid()))
 pathlib.Path("ready").touch()
-time.sleep(120)
+signal.pause()
 """
 
 
@@ -326,15 +325,18 @@ def test_a_key_on_the_terminal_reaches_the_script_once(script, project):
 
 WITH_A_THREAD = """\
 import os, sys, threading, time
-threading.Thread(target=time.sleep, args=(100,), daemon=True).start()
-from scalable.cli.workflow import run_script
-sys.stdout.flush()
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+from scalable.cli import workflow
+caught, catch = threading.Event(), workflow._Elsewhere._catch
+workflow._Elsewhere._catch = lambda *signal: (catch(*signal), caught.set())
 # A signal comes while the main thread, in which it is blocked, does something else.
 def watch():
     if os.path.exists("ready") and not os.path.exists("watching"):
         open("watching", "w").close()
-        time.sleep(1)
-os._exit(run_script([sys.executable, "workflow.py"], os.environ, watch=watch))
+        until = time.monotonic() + 60
+        while not caught.is_set() and time.monotonic() < until:
+            time.sleep(0.01)
+os._exit(workflow.run_script([sys.executable, "workflow.py"], os.environ, watch=watch))
 """
 
 
@@ -374,16 +376,18 @@ def test_a_termination_becomes_an_interrupt(script, spawn, eventually, project):
 
 
 STUBBORN = f"""{READY}
-import os, signal
+import os
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 pathlib.Path("pid").write_text(str(os.getpid()))
 pathlib.Path("ready").touch()
-time.sleep(120)
+while True:
+    signal.pause()
 """
 IMPATIENT = """\
 import os, sys
 from scalable.cli import workflow
-workflow.STOP_GRACE_S = 0.5
+workflow.STOP_GRACE_S = 0.2
+workflow.TICK_S = 0.05
 sys.exit(workflow.run_script([sys.executable, "workflow.py"], os.environ))
 """
 
@@ -434,7 +438,7 @@ def test_a_script_that_is_killed_leaves_an_interrupted_run(script, spawn, eventu
 @linux
 def test_a_script_does_not_outlive_us(script, spawn, eventually, project):
     script(
-        SLEEP.replace("time.sleep(120)", "") + "try:\n    time.sleep(120)\n"
+        SLEEP.replace("signal.pause()", "") + "try:\n    signal.pause()\n"
         "except KeyboardInterrupt:\n    pathlib.Path('ended').touch()\n"
     )
     process = spawn("run")
@@ -443,10 +447,20 @@ def test_a_script_does_not_outlive_us(script, spawn, eventually, project):
     eventually((project / "ended").exists)
 
 
-def test_progress_that_nobody_reads_does_not_end_the_script(script, spawn, project):
-    script(
-        RUNS.replace("run.close", "import time; time.sleep(1.5); run.close") + "raise SystemExit(5)"
-    )
+# As a session shows its cluster to the program around it.
+SHOWN = """\
+import os, pathlib, time
+from scalable.records.overview_file import OverviewFile
+from scalable.spec.overview import CallCounts, Overview, TaskOverview
+task = TaskOverview("fit", "big", CallCounts(done=5))
+shown = OverviewFile(pathlib.Path(os.environ["SCALABLE_RUN_OVERVIEWS"]))
+shown.show("one", Overview(at=time.time(), tasks=(task,)))
+"""
+
+
+def test_progress_that_nobody_reads_does_not_end_the_script(script, finish, spawn, project):
+    script(RUNS + SHOWN + "raise SystemExit(5)")
+    assert "fit: 5 done" in finish("run").err
     reading, writing = os.pipe()
     os.close(reading)
     process = spawn("run", stderr=writing)

@@ -212,6 +212,7 @@ def ran(directory, example):
     return Counter(row["task_name"] for row in rows), done.stdout
 
 
+@pytest.mark.slow  # docs/resuming.md shows the same, and is run in tests/places
 def test_a_second_run_runs_only_what_a_change_concerns(tmp_path):
     example = shutil.copytree(EXAMPLE, tmp_path / "example")
     first, shown = ran(tmp_path, example)

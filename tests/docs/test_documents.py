@@ -1,4 +1,7 @@
-"""What the documents show is run, and what they say is printed is what is printed."""
+"""What the documents show is run, and what they say is printed is what is printed.
+
+The pages that take long, or need more than this machine, are run in tests/places.
+"""
 
 import re
 import subprocess
@@ -20,7 +23,6 @@ PAGES = (
     "docs/code.md",
     "docs/records.md",
     "docs/failing.md",
-    "docs/resuming.md",
 )
 
 

@@ -8,9 +8,11 @@ import time
 
 import pytest
 
+from detached import change_constants
 from scalable import AdaptiveScaler, ClusterError, ScalableSession, ScaleDecision
 from scalable.report import build, render_human
 from scalable.scaling.task_model import Kind
+from scalable.scheduler.adaptation import PoolAdaptive
 
 MANIFEST = """\
 version: 1
@@ -26,7 +28,10 @@ components:
   b: {workers: {minimum: 0, maximum: 3}}
 tasks:
   nap: {component: a, duration: 1s}
+  long: {component: a, duration: 60s}
 """
+#: How long idle workers are kept.
+HOLDS = {"SHORT_HOLD_S": 0.3, "QUICK_HOLD_S": 0.5}
 
 
 @pytest.fixture(autouse=True)
@@ -40,22 +45,43 @@ def place(tmp_path, monkeypatch):
     (tmp_path / "scalable.yaml").write_text(MANIFEST)
 
 
+@pytest.fixture(autouse=True)
+def quick_decisions(monkeypatch):
+    """Decide often, and keep idle workers for a moment only."""
+    monkeypatch.setitem(PoolAdaptive.__init__.__kwdefaults__, "interval", 0.1)
+    for name, value in HOLDS.items():
+        monkeypatch.setattr(f"scalable.scaling.policy.{name}", value)
+
+
 def rows(session, stream):
     text = (session.run_path / f"{stream}.jsonl").read_text()
     return [json.loads(line) for line in text.splitlines()]
 
 
-def nap(i, seconds=1.0):
+def nap(i, seconds=0.01):
     time.sleep(seconds)
     return i, os.getpid()
 
 
-def test_from_zero_up_and_back_to_zero(eventually):
+def held(i, path):
+    """Run until a file is there."""
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    return i, os.getpid()
+
+
+def hold(client, count, path, **options):
+    """Submit calls that run until a file is there."""
+    return client.map(held, range(count), [str(path)] * count, **options)
+
+
+def test_from_zero_up_and_back_to_zero(tmp_path, eventually):
     session = ScalableSession.from_yaml(target="local")
     with session as client:
         assert client.worker_count() == 0
-        # Also where a start takes long, this is worth more than one worker.
-        futures = client.map(nap, range(12), seconds=4.0, tag="a", task="nap")
+        futures = hold(client, 12, tmp_path / "over", tag="a", task="long")
+        eventually(lambda: client.worker_count("a") == 3)
+        (tmp_path / "over").touch()
         values = client.gather(futures)
         assert [i for i, _ in values] == list(range(12))
         assert len({pid for _, pid in values}) > 1
@@ -78,7 +104,7 @@ def test_from_zero_up_and_back_to_zero(eventually):
 def test_results_stay_where_their_workers_go(eventually):
     session = ScalableSession.from_yaml(target="local")
     with session as client:
-        kept = client.map(nap, range(4), [0.5] * 4, tag="a")
+        kept = client.map(nap, range(4), tag="a")
         client.gather(kept)
         # Another pool keeps a worker, which takes the results over.
         session.scale("b", 1)
@@ -88,31 +114,27 @@ def test_results_stay_where_their_workers_go(eventually):
     assert sum(row["state"] == "running" for row in ran) == 4
 
 
-def test_only_the_pool_with_load_grows(eventually):
+def test_only_the_pool_with_load_grows(tmp_path, eventually):
     session = ScalableSession.from_yaml(target="local")
     with session as client:
-        one = client.submit(nap, 0, 20.0, tag="b")
+        one = client.submit(held, 0, str(tmp_path / "over"), tag="b")
         eventually(lambda: client.worker_count("b") == 1)
-        many = client.map(nap, range(20), tag="a", task="nap")
+        many = hold(client, 20, tmp_path / "over", tag="a", task="long")
         eventually(lambda: client.worker_count("a") >= 2)
         assert session.cluster.pools["b"].wanted == 1
-        client.gather(many)
-        one.cancel()
+        (tmp_path / "over").touch()
+        client.gather([one, *many])
     grown = [row["to"] for row in session.scaling_history if row["tag"] == "b"]
     assert max(grown) == 1
-
-
-def nap_until(path):
-    while not path.exists():
-        time.sleep(0.05)
-    return nap(0, 0)
 
 
 def test_a_worker_with_a_long_call_survives(tmp_path, eventually):
     session = ScalableSession.from_yaml(target="local")
     with session as client:
-        long = client.submit(nap_until, tmp_path / "over", tag="a")
-        short = client.map(nap, range(8), tag="a", task="nap")
+        long = client.submit(held, 0, str(tmp_path / "over"), tag="a")
+        short = hold(client, 8, tmp_path / "short", tag="a", task="long")
+        eventually(lambda: client.worker_count("a") == 3)
+        (tmp_path / "short").touch()
         client.gather(short)
         eventually(lambda: session.cluster.pools["a"].wanted == 1, timeout=60)
         assert not long.done()
@@ -126,11 +148,12 @@ def test_a_worker_with_a_long_call_survives(tmp_path, eventually):
     assert len(starts) == 1
 
 
-def test_the_maximum_of_the_target_is_shared(eventually):
+def test_the_maximum_of_the_target_is_shared(tmp_path, eventually):
     session = ScalableSession.from_yaml(target="local")
     with session as client:
-        futures = client.map(nap, range(10), tag="a") + client.map(nap, range(10), tag="b")
+        futures = [call for tag in "ab" for call in hold(client, 10, tmp_path / "over", tag=tag)]
         eventually(lambda: client.worker_count() == 4)
+        (tmp_path / "over").touch()
         client.gather(futures)
     total = {"a": 0, "b": 0}
     for row in session.scaling_history:
@@ -177,7 +200,7 @@ def test_a_pool_is_told_to_follow_its_load_and_no_more(eventually):
 # Decisions that are carried out ------------------------------------------------------------------
 
 
-def test_a_decision_is_carried_out_and_recorded(eventually):
+def test_a_decision_is_carried_out_and_recorded(tmp_path, eventually):
     session = ScalableSession.from_yaml(target="fixed")
     with session as client:
         session.scale({"a": 2, "b": 2})
@@ -185,11 +208,12 @@ def test_a_decision_is_carried_out_and_recorded(eventually):
         scaler = AdaptiveScaler({"a": 1}, {"a": 3}, cooldown_seconds=120)
         active = {"a": client.worker_count("a")}
         assert active == {"a": 2}
-        futures = client.map(nap, range(9), tag="a")
+        futures = hold(client, 9, tmp_path / "over", tag="a")
         decision = scaler.evaluate([{"tag": "a"}] * 9, active)
         assert decision.workers_to_add == {"a": 1}
         session.apply(decision)
         eventually(lambda: client.worker_count("a") == 3)
+        (tmp_path / "over").touch()
         client.gather(futures)
         scaler.reset_cooldown()
         session.cluster.apply(scaler.evaluate([], {"a": 3}))
@@ -270,13 +294,17 @@ def test_pools_aim_for_what_the_plan_does_and_know_earlier_runs():
         session.close()
 
 
-def test_a_detached_cluster_follows_its_load(eventually):
+def test_a_detached_cluster_follows_its_load(tmp_path, eventually, monkeypatch):
+    change_constants(tmp_path, monkeypatch, scaling__policy=HOLDS)
     session = ScalableSession.from_yaml(target="local")
     client = session.start(detach=True, name="one")
     try:
         assert client.worker_count() == 0
-        values = client.gather(client.map(nap, range(8), tag="a", task="nap"))
-        assert [i for i, _ in values] == list(range(8))
+        futures = hold(client, 8, tmp_path / "over", tag="a", task="long")
+        eventually(lambda: client.worker_count("a") > 1)
+        (tmp_path / "over").touch()
+        assert [i for i, _ in client.gather(futures)] == list(range(8))
+        del futures
         eventually(lambda: client.worker_count("a") == 0, timeout=120)
         assert {row["source"] for row in session.scaling_history} == {"adaptive"}
         cluster = session.cluster

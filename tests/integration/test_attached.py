@@ -275,7 +275,7 @@ def test_twenty_lists_at_once_while_clusters_come_and_go(cluster):
             done.result(timeout=60)
 
 
-def test_the_factory_for_dask_ctl(cluster):
+def test_the_factory_for_dask_ctl(cluster, monkeypatch):
     """As dask-ctl's verb ``create`` uses it: blocking, while an event loop runs in this thread."""
 
     async def used():
@@ -287,7 +287,10 @@ def test_the_factory_for_dask_ctl(cluster):
     assert "scalable.connect('made')" in made.get_snippet()
     made.scale(1)
     until(lambda: made.workers)
+    monkeypatch.setattr("scalable.client.attached.CONNECT_TIMEOUT_S", 60.0)
+    began = time.monotonic()
     made.close()  # ends it
+    assert time.monotonic() - began < 25, "it was asked although it listens no more"
     until(lambda: [row.name for row in scalable.list_clusters()] == ["one"])
 
 
@@ -316,4 +319,4 @@ def until(condition):
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
-        time.sleep(0.1)
+        time.sleep(0.05)

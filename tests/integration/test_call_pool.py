@@ -6,6 +6,7 @@ import itertools
 import operator
 import os
 import signal
+import threading
 import time
 from concurrent.futures import CancelledError, as_completed, wait
 
@@ -13,14 +14,44 @@ import pytest
 from manifests import TWO_POOLS
 
 from scalable import ClusterError, ScalableClient, ScalableSession
+from scalable.manager import decisions
+from scalable.worker import interrupts
 
 MANIFEST, WORKERS = TWO_POOLS, 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lost_soon():
+    """Have workers that have left replaced soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decisions, "LOST_WORKER_GRACE_S", 0.3)
+        yield
 
 
 @pytest.fixture
 def pool(client):
     with client.pool(tag="a") as pool:
         yield pool
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Return a path for which calls wait; the file exists after the test at the latest."""
+    path = tmp_path / "gate"
+    yield path
+    path.touch()
+
+
+@pytest.fixture
+def soon_given_up(client, eventually):
+    """Have workers given up soon after an interrupt that their calls do not follow."""
+
+    def set_grace():
+        interrupts.INTERRUPT_GRACE_S = 0.2
+
+    # A test before may have ended a worker, which is replaced.
+    eventually(lambda: [client.worker_count(tag) for tag in "ab"] == [2, 1])
+    client.run(set_grace)
 
 
 def double(x):
@@ -38,9 +69,24 @@ def nap(seconds):
     return seconds
 
 
+def wait_for(gate):
+    while not gate.exists():
+        time.sleep(0.01)
+
+
+def nap_where(seconds):
+    time.sleep(seconds)
+    return os.getpid()
+
+
 def spin():
     while True:
         pass
+
+
+def block():
+    """Wait where no interrupt arrives."""
+    threading.Event().wait()
 
 
 def note(path, x, seconds=0.0):
@@ -77,7 +123,7 @@ def test_a_future_can_be_awaited(pool):
     assert asyncio.run(scenario()) == 42
 
 
-def test_map_has_the_semantics_of_an_executor(pool):
+def test_map_has_the_semantics_of_an_executor(pool, gate):
     assert list(pool.map(double, range(3000))) == [2 * i for i in range(3000)]
     assert list(pool.map(operator.add, [1, 2, 3], [10, 20])) == [11, 22]
     assert list(pool.map(double, [])) == []
@@ -86,7 +132,8 @@ def test_map_has_the_semantics_of_an_executor(pool):
     with pytest.raises(KeyError, match="three"):
         next(results)
     with pytest.raises(TimeoutError):
-        list(pool.map(nap, [5.0], timeout=0.2))
+        list(pool.map(wait_for, [gate], timeout=0.2))
+    gate.touch()
 
 
 def test_the_verbs_of_multiprocessing(pool, eventually):
@@ -118,7 +165,7 @@ def test_callbacks_have_run_when_the_wait_is_over(pool, caplog):
     told = []
 
     def slow(value):
-        time.sleep(0.2)
+        time.sleep(0.05)
         told.append(value)
         raise RuntimeError("this callback fails")
 
@@ -280,35 +327,37 @@ def test_a_call_that_ends_its_worker_again_and_again_is_given_up(pool, tmp_path)
 # Cancelling ----------------------------------------------------------------------------------------
 
 
-def test_cancelled_waiting_calls_never_run(pool, tmp_path):
+def test_cancelled_waiting_calls_never_run(pool, tmp_path, gate):
     path = tmp_path / "runs"
-    blockers = [pool.submit(nap, 1.0) for _ in range(4)]
+    blockers = [pool.submit(wait_for, gate) for _ in range(4)]
     waiting = [pool.submit(note, path, i) for i in range(10)]
     assert all(f.cancel() for f in waiting)
     with pytest.raises(CancelledError):
         waiting[0].result(timeout=60)
+    gate.touch()
     wait(blockers, timeout=60)
     assert pool.submit(double, 1).result(timeout=60) == 2
     assert not path.exists()
 
 
-@pytest.mark.parametrize("call", [(spin,), (nap, 1000)], ids=["python", "blocked"])
-def test_cancelling_what_runs_frees_its_worker(client, call):
+@pytest.mark.usefixtures("soon_given_up")
+@pytest.mark.parametrize("call", [spin, block])
+def test_cancelling_what_runs_frees_its_worker(client, call, eventually):
     with client.pool(tag="b") as pool:
-        future = pool.submit(*call)
-        while not future.running():
-            time.sleep(0.01)
-        time.sleep(0.5)
+        future = pool.submit(call)
+        eventually(future.running)
+        time.sleep(0.1)  # time to get from its bundle into its function
         assert future.cancel()
         assert future.cancelled()
         assert pool.submit(double, 4).result(timeout=60) == 8
 
 
-@pytest.mark.parametrize("call", [(spin,), (nap, 1000)], ids=["python", "blocked"])
+@pytest.mark.usefixtures("soon_given_up")
+@pytest.mark.parametrize("call", [spin, block])
 def test_a_call_may_run_for_so_long_and_no_longer(client, call):
-    with client.pool(tag="b", timeout=0.5) as pool:
-        slow, quick = pool.submit(*call), pool.submit(double, 2)
-        with pytest.raises(TimeoutError, match=r"(spin|nap)\(\) ran for longer than 0.5 s"):
+    with client.pool(tag="b", timeout=0.3) as pool:
+        slow, quick = pool.submit(call), pool.submit(double, 2)
+        with pytest.raises(TimeoutError, match=r"(spin|block)\(\) ran for longer than 0.3 s"):
             slow.result(timeout=60)
         assert quick.result(timeout=60) == 4
 
@@ -317,24 +366,22 @@ def test_long_calls_do_not_hold_up_others(client):
     """Bundles that turn out long give back what they have not begun."""
     with client.pool(tag="a") as pool:
         list(pool.map(double, range(2000)))  # calls have been quick so far
-        began = time.perf_counter()
-        list(pool.map(nap, [0.5] * 8))
-        assert time.perf_counter() - began < 8 * 0.5
+        assert len(set(pool.map(nap_where, [0.15] * 8))) == 2
 
 
-def test_calls_end_with_their_client(client):
+def test_calls_end_with_their_client(client, gate, eventually):
     with ScalableClient(client.scheduler.address, security=client.security) as other:
         pool = other.pool(tag="b")
-        futures = [pool.submit(nap, 5.0) for _ in range(10)]
-        results = pool.map(nap, [5.0] * 3)
-        time.sleep(0.3)
+        futures = [pool.submit(wait_for, gate) for _ in range(10)]
+        results = pool.map(wait_for, [gate] * 3)
+        eventually(futures[0].running)
     for future in futures:
         with pytest.raises(ClusterError, match="client was closed"):
             future.result(timeout=60)
     with pytest.raises(ClusterError, match="client was closed"):
         next(results)
     with pytest.raises(RuntimeError, match="client is closed"):
-        pool.submit(nap, 1.0)
+        pool.submit(double, 1)
     pool.shutdown()
 
 
@@ -343,22 +390,25 @@ def heavy(path, x):
     return bytes(3_000_000)
 
 
-def test_a_lost_large_result_costs_its_call_alone(client, tmp_path, monkeypatch):
+def test_a_lost_large_result_costs_its_call_alone(client, tmp_path, gate, monkeypatch):
     path, fetch = tmp_path / "runs", client._line.fetch
 
     async def fetch_late(future):
         monkeypatch.setattr(client._line, "fetch", fetch)
         os.kill(pid, signal.SIGKILL)
-        await asyncio.sleep(2)
+        while worker in client.cluster.scheduler.workers:  # until the loss is known
+            await asyncio.sleep(0.01)
         return await fetch(future)
 
     with client.pool(tag="b") as pool:
         pid = pool.submit(os.getpid).result(timeout=60)
-        pool.submit(nap, 0.3)  # what follows waits, and goes in one bundle
+        (worker,) = (w for w, p in client.run(os.getpid).items() if p == pid)
+        pool.submit(wait_for, gate)  # what follows waits, and goes in one bundle
         [pool.submit(double, i) for i in range(200)]
         monkeypatch.setattr(client._line, "fetch", fetch_late)
         others = [pool.submit(note, path, i) for i in range(20)]
         large = pool.submit(heavy, path, 99)
+        gate.touch()
         assert len(large.result(timeout=60)) == 3_000_000
         wait(others, timeout=60)
     runs = path.read_text().split()
@@ -366,17 +416,21 @@ def test_a_lost_large_result_costs_its_call_alone(client, tmp_path, monkeypatch)
     assert runs.count("99") == 2
 
 
-def test_bundles_are_not_stolen(client):
+def test_bundles_are_not_stolen(client, gate, eventually):
     """What its client has taken back must not begin elsewhere."""
+
+    def sent(dask_scheduler):
+        return [str(key) for key in dask_scheduler.tasks if "-bundle-" in str(key)]
+
+    def stealable(dask_scheduler):
+        kept = dask_scheduler.extensions["stealing"].key_stealable
+        return [str(task.key) for task in kept if "-bundle-" in str(task.key)]
+
     with client.pool(tag="a") as pool:
-        futures = [pool.submit(nap, 0.3) for _ in range(6)]
-        time.sleep(0.2)
-
-        def stealable(dask_scheduler):
-            kept = dask_scheduler.extensions["stealing"].key_stealable
-            return [str(task.key) for task in kept if "-bundle-" in str(task.key)]
-
+        futures = [pool.submit(wait_for, gate) for _ in range(6)]
+        eventually(lambda: len(client.run_on_scheduler(sent)) >= 3)  # more than there are slots
         assert client.run_on_scheduler(stealable) == []
+        gate.touch()
         wait(futures, timeout=60)
 
 
@@ -409,14 +463,13 @@ def test_nothing_is_left_behind(client, eventually):
 # Ending early -------------------------------------------------------------------------------------
 
 
-def test_an_interrupt_does_not_wait_for_the_calls(client, tmp_path):
+def test_an_interrupt_does_not_wait_for_the_calls(client, tmp_path, eventually):
     """A block that is left by Ctrl-C ends what runs, and begins nothing more."""
     path = tmp_path / "runs"
     pool = client.pool(tag="b")
-    running, waiting = pool.submit(nap, 1000), pool.submit(note, path, 1)
+    running, waiting = pool.submit(wait_for, tmp_path / "never"), pool.submit(note, path, 1)
     many = pool.map(note, [path], [2])
-    while not running.running():
-        time.sleep(0.01)
+    eventually(running.running)
     with pytest.raises(KeyboardInterrupt), pool:
         raise KeyboardInterrupt
     with client.pool(tag="b") as pool:
@@ -430,7 +483,7 @@ def test_an_interrupt_does_not_wait_for_the_calls(client, tmp_path):
 
 def test_a_pool_is_closed_and_joined(client):
     pool = client.pool(tag="a")
-    future = pool.submit(nap, 0.5)
+    future = pool.submit(nap, 0.2)
     with pytest.raises(ValueError, match=r"call close\(\) before"):
         pool.join()
     pool.close()
@@ -440,15 +493,23 @@ def test_a_pool_is_closed_and_joined(client):
     assert future.done()
 
 
-def test_cancelling_many_calls_begins_no_more_of_them(client, tmp_path):
+def bundles_at_workers(client):
+    def bundles(dask_worker):
+        return sum("-bundle-" in str(key) for key in list(dask_worker.state.tasks))
+
+    return sum(client.run(bundles).values())
+
+
+def test_cancelling_many_calls_begins_no_more_of_them(client, tmp_path, gate, eventually):
     path = tmp_path / "runs"
     with client.pool(tag="b") as pool:
-        blocker = pool.submit(nap, 1.5)
-        while not blocker.running():  # the worker of an earlier test may still be replaced
-            time.sleep(0.01)
+        blocker = pool.submit(wait_for, gate)
+        eventually(blocker.running)  # the worker of an earlier test may still be replaced
         many = pool.map_async(lambda i: note(path, i), range(3))
-        time.sleep(0.3)  # the first one waits at the worker
+        eventually(lambda: bundles_at_workers(client) == 2)  # the first one waits at the worker
         assert many.cancel()
+        eventually(lambda: bundles_at_workers(client) == 1)
+        gate.touch()
         blocker.result(timeout=60)
     assert not path.exists()
 
@@ -463,33 +524,29 @@ def test_chunks_are_asked_for_as_in_multiprocessing_and_change_nothing(pool):
         pool.map(double, range(10), 4)
 
 
-def keep_on(seconds):
+def keep_on(begun):
     """A call that does not let itself be interrupted, and ends before its worker is given up."""
     try:
-        began = time.monotonic()
-        while time.monotonic() - began < seconds:
-            pass
+        begun.touch()
+        spin()
     except BaseException:  # noqa: BLE001 - that is what is tried
         return "kept on"
 
 
-def change_error(seconds):
+def change_error(begun):
     try:
-        began = time.monotonic()
-        while time.monotonic() - began < seconds:
-            pass
+        begun.touch()
+        spin()
     except BaseException as error:
         raise ValueError("changed") from error
 
 
 @pytest.mark.parametrize("call", [keep_on, change_error])
-def test_a_call_that_swallows_its_interrupt_frees_its_worker(client, call):
+def test_a_call_that_swallows_its_interrupt_frees_its_worker(client, call, tmp_path, eventually):
     with client.pool(tag="b") as pool:
         pid = pool.submit(os.getpid).result(timeout=60)
-        future = pool.submit(call, 1000)
-        while not future.running():
-            time.sleep(0.01)
-        time.sleep(0.5)
+        future = pool.submit(call, tmp_path / "begun")
+        eventually((tmp_path / "begun").exists)
         assert future.cancel()
         assert pool.submit(os.getpid).result(timeout=60) == pid
 
@@ -573,58 +630,65 @@ def test_a_callable_without_a_name_runs(pool):
     assert pool.submit(NoName()).result(timeout=60) == "called"
 
 
-def test_a_long_chain_ends_with_its_first_call(pool):
-    blockers = [pool.submit(nap, 0.3) for _ in range(6)]
+def test_a_long_chain_ends_with_its_first_call(pool, gate):
+    blockers = [pool.submit(wait_for, gate) for _ in range(6)]
     chain = [pool.submit(int, "no number")]
     for _ in range(1000):
         chain.append(pool.submit(double, chain[-1]))
+    gate.touch()
     assert wait(chain, timeout=60).not_done == set()
     assert wait(blockers, timeout=60).not_done == set()
     assert isinstance(chain[-1].exception(), ValueError)
 
 
-def test_waiting_threads_see_cancelled_calls(client, pool):
-    started = pool.submit(nap, 30)
+def test_waiting_threads_see_cancelled_calls(client, pool, gate):
+    started = pool.submit(wait_for, gate)
     after = pool.submit(double, started)
-    together = pool.map_async(nap, [0.5])
+    together = pool.map_async(wait_for, [gate])
     other = client.pool(tag="a")
-    waiting = [other.submit(nap, 0.2) for _ in range(12)]
+    waiting = [other.submit(wait_for, gate) for _ in range(12)]
     futures = [after, together, *waiting]
     with concurrent.futures.ThreadPoolExecutor() as threads:
         waiter = threads.submit(wait, futures, timeout=30)
-        time.sleep(0.3)
+        time.sleep(0.1)
         after.cancel()
         together.cancel()
         other.shutdown(wait=False, cancel_futures=True)
+        for future in waiting:  # those that run
+            future.cancel()
         assert waiter.result().not_done == set()
     started.cancel()
 
 
 class SlowToSend:
     def __reduce__(self):
-        time.sleep(0.5)
+        time.sleep(0.2)
         return int, ()
 
 
 def test_shutdown_waits_for_all_that_was_given(client, pool):
     other = client.pool(tag="a")
-    futures = [other.submit(double, pool.submit(nap, 0.5)), other.submit(double, SlowToSend())]
-    time.sleep(0.1)
+    futures = [other.submit(double, pool.submit(nap, 0.2)), other.submit(double, SlowToSend())]
+    time.sleep(0.05)
     other.shutdown()
     assert all(f.done() for f in futures)
 
 
 def kill_worker_of(client, reference):
+    """Kill the worker that holds an object, and return its address."""
     pids = client.run(os.getpid, on_error="ignore")
-    for worker in client.who_has([reference])[reference.key]:
-        os.kill(pids[worker], signal.SIGKILL)
+    (worker,) = client.who_has([reference])[reference.key]
+    os.kill(pids[worker], signal.SIGKILL)
+    return worker
 
 
-def test_a_lost_object_fails_the_calls_that_take_it(client, pool):
-    blockers = [pool.submit(nap, 1.0) for _ in range(4)]
+def test_a_lost_object_fails_the_calls_that_take_it(client, pool, gate, eventually):
+    blockers = [pool.submit(wait_for, gate) for _ in range(4)]
     sent = client.send(bytes(1000))
     futures = [pool.submit(len, sent) for _ in range(3)]
-    kill_worker_of(client, sent)
+    killed = kill_worker_of(client, sent)
+    eventually(lambda: killed not in client.scheduler_info(n_workers=-1)["workers"])
+    gate.touch()
     for future in futures:
         # The other worker may have fetched the object before its holder was killed.
         error = future.exception(timeout=60)

@@ -8,6 +8,8 @@ from distributed import Event
 
 from scalable import ScalableSession
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.scheduler import explaining
+from scalable.scheduler.overview import call_views
 from scalable.spec.call_view import CallView
 
 MANIFEST = """\
@@ -159,24 +161,30 @@ def test_a_key_that_nobody_knows_is_told(client, key):
     assert found.notes
 
 
-def test_a_worker_that_does_not_answer_holds_nobody(client):
+def test_a_worker_that_does_not_answer_holds_nobody(client, tmp_path, eventually, monkeypatch):
     """The worker's event loop is held: the view comes without what the worker knows."""
+    for module in (call_views, explaining):
+        monkeypatch.setattr(module, "ASK_TIMEOUT_S", 0.3)
     address = next(iter(client.scheduler_info()["workers"]))
     first = client.submit(held, "three", tag="small")
     when(client, first.key, lambda v: v.output)
 
-    def hold():
-        time.sleep(6)
+    begun, told = tmp_path / "begun", tmp_path / "told"
 
     async def blocked():
-        hold()
+        begun.touch()
+        while not told.exists():
+            time.sleep(0.01)
 
     holder = threading.Thread(target=client.run, args=(blocked,), kwargs={"workers": [address]})
     holder.start()
-    time.sleep(0.5)
-    found = view(client, first.key)
-    Event("three", client=client).set()
-    holder.join()
+    try:
+        eventually(begun.exists)
+        found = view(client, first.key)
+    finally:
+        told.touch()
+        holder.join()
+        Event("three", client=client).set()
     assert found.name == "held"
     assert found.arguments == "('three')"
     assert any("does not answer" in note for note in found.notes)

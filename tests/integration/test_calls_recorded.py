@@ -3,13 +3,16 @@
 import json
 import os
 import sys
+import threading
 import time
 
 import pytest
 from distributed import Client
 
-from scalable import ScalableSession
+from scalable.manager import decisions
 from scalable.report import build
+from scalable.scheduler import adaptation, recorder
+from scalable.worker import interrupts
 
 MANIFEST = """\
 version: 1
@@ -25,21 +28,39 @@ ROW = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def session(tmp_path, monkeypatch):
-    (tmp_path / "scalable.yaml").write_text(MANIFEST)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    session = ScalableSession.from_yaml()
-    yield session
-    session.close()
+WORKERS = 2
 
 
 @pytest.fixture
-def client(session):
-    client = session.start()
-    client.wait_for_workers(2, timeout=60)
-    return client
+def looks(monkeypatch):
+    """Return a list that grows with each look of a recorder, which looks often."""
+    found, look = [], recorder.Recorder._tick
+    monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 0.05)
+    monkeypatch.setattr(recorder.Recorder, "_tick", lambda self: (look(self), found.append(1)))
+    return found
+
+
+@pytest.fixture
+def own_session(running_session):
+    """Run a session for one test, which may close it."""
+    with running_session(MANIFEST, WORKERS) as session:
+        yield session
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lost_soon():
+    """Have workers that have left replaced soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decisions, "LOST_WORKER_GRACE_S", 0.3)
+        yield
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Return a path for which calls wait; the file exists after the test at the latest."""
+    path = tmp_path / "gate"
+    yield path
+    path.touch()
 
 
 def burn(seconds):
@@ -63,8 +84,19 @@ def speak(x):
     return x
 
 
-def nap(seconds):
-    time.sleep(seconds)
+def wait_for(gate):
+    while not gate.exists():
+        time.sleep(0.01)
+
+
+def block():
+    """Wait where no interrupt arrives."""
+    threading.Event().wait()
+
+
+def spin():
+    while True:
+        pass
 
 
 def rows(session, stream="tasks"):
@@ -72,10 +104,10 @@ def rows(session, stream="tasks"):
     return [json.loads(line) for line in lines]
 
 
-def test_profiles_of_calls_in_pools(client):
+def test_profiles_of_calls_in_pools(client, gate):
     with client.pool(tag="a") as pool:
-        future, failed = pool.submit(burn, 0.3), pool.submit(fail, 1)
-        waiting = pool.submit(nap, 30)
+        future, failed = pool.submit(burn, 0.1), pool.submit(fail, 1)
+        waiting = pool.submit(wait_for, gate)
         assert future.result(timeout=60) == b"\0"
         profile = future.profile()
         assert profile.keys() == ROW
@@ -85,7 +117,7 @@ def test_profiles_of_calls_in_pools(client):
             "succeeded",
         )
         assert profile["worker"].startswith("a-")
-        assert profile["duration_s"] >= profile["cpu_s"] >= 0.3
+        assert profile["duration_s"] >= profile["cpu_s"] >= 0.1
         assert profile["peak_memory"] > 30_000_000
         assert profile["queued_s"] >= 0
         assert abs(profile["timestamp"] - time.time()) < 60
@@ -125,89 +157,122 @@ def test_a_call_that_sleeps_among_short_ones_uses_no_cpu(client):
     assert all(profile["duration_s"] >= 0.05 > 0.025 > profile["cpu_s"] for profile in slept)
 
 
-def test_profiles_of_dask_futures(client):
-    future, failed = client.submit(burn, 0.3, tag="a"), client.submit(fail, 1, tag="a")
+def test_profiles_of_dask_futures(client, gate):
+    future, failed = client.submit(burn, 0.1, tag="a"), client.submit(fail, 1, tag="a")
     future.result()
     profile = client.profile(future)
     assert profile.keys() == ROW
     assert (profile["task_name"], profile["tag"], profile["state"]) == ("burn", "a", "succeeded")
-    assert profile["duration_s"] >= 0.3
+    assert profile["duration_s"] >= 0.1
     assert profile["peak_memory"] > 30_000_000
     failed.exception()
     assert client.profile(failed)["state"] == "failed"
     client.restart()
-    future = client.submit(burn, 0.1, tag="a")
+    future = client.submit(burn, 0.05, tag="a")
     future.result()
-    assert client.profile(future)["duration_s"] >= 0.1
-    waiting = client.submit(nap, 30, tag="a")
+    assert client.profile(future)["duration_s"] >= 0.05
+    waiting = client.submit(wait_for, gate, tag="a")
     with pytest.raises(ValueError, match="has not ended"):
         client.profile(waiting)
     waiting.cancel()
     assert "children" in client.profile()  # Dask's own
 
 
-def test_a_bundle_has_one_row_with_counts_and_quantiles(session, client):
-    with client.pool(tag="a") as pool:
-        futures = [pool.submit(fail_at_three, i) for i in range(2000)]
-        assert sum(future.exception(timeout=60) is not None for future in futures) == 1
-    session.close()
-    final = [row for row in rows(session) if row.get("calls", {}).get("count")]
+# Records of one session ---------------------------------------------------------------------------
+
+
+def in_bundles(x):
+    return fail_at_three(x)
+
+
+def on_request(x):
+    return fail_at_three(x)
+
+
+@pytest.fixture(scope="module")
+def recorded(running_session, eventually):
+    """Run calls of several kinds in one session, and return it when it has ended."""
+    with running_session(MANIFEST, WORKERS) as session:
+        client = session.client
+        with client.pool(tag="a") as pool:
+            futures = [pool.submit(in_bundles, i) for i in range(2000)]
+            assert sum(future.exception(timeout=60) is not None for future in futures) == 1
+        with client.pool(tag="a", record_calls=True) as pool:
+            list(pool.map(abs, range(300)))
+            futures = [pool.submit(on_request, i) for i in range(100)]
+            [future.exception(timeout=60) for future in futures]
+        with client.pool(tag="a", timeout=0.3) as pool:
+            assert isinstance(pool.submit(spin).exception(timeout=60), TimeoutError)
+        # Behind calls that hold their slots others are sent and taken back again and again.
+        with client.pool(tag="a", timeout=0.3) as pool:
+            client.run(set_grace)
+            stuck = [pool.submit(block) for _ in range(2)]
+            assert all(isinstance(f.exception(timeout=60), TimeoutError) for f in stuck)
+            assert [pool.submit(round, 1.0).result(timeout=60) for _ in range(3)] == [1, 1, 1]
+        eventually(lambda: len(rows(session, "failures")) == 3)
+    return session
+
+
+def set_grace():
+    interrupts.INTERRUPT_GRACE_S = 0.2
+
+
+def rows_of(session, name, stream="tasks"):
+    return [row for row in rows(session, stream) if row["task_name"] == name]
+
+
+def failures_of(session, name):
+    found = rows(session, "failures")
+    return [row for row in found if row["details"]["traceback"].count(f"in {name}")]
+
+
+def counts_of(session, name):
+    summary = json.loads((session.run_path / "summary.json").read_text())
+    return summary["task_names"][name]
+
+
+def test_a_bundle_has_one_row_with_counts_and_quantiles(recorded):
+    final = [row for row in rows_of(recorded, "in_bundles") if row.get("calls", {}).get("count")]
     assert len(final) < 500
     assert sum(row["calls"]["count"] for row in final) == 2000
     assert sum(row["calls"]["failed"] for row in final) == 1
-    assert all(row["task_name"] == "fail_at_three" for row in final)
     for row in final:
-        if not row["calls"]["count"]:
-            continue  # its calls were taken back
         quantiles = [row["calls"]["quantiles_s"][q] for q in ("0", "0.5", "0.95", "1")]
         assert quantiles == sorted(quantiles)
-    (failure,) = rows(session, "failures")
+    (failure,) = failures_of(recorded, "in_bundles")
     assert (failure["failure_class"], failure["message"]) == ("LookupError", "no 3")
-    summary = json.loads((session.run_path / "summary.json").read_text())
-    assert summary["tasks"] == {"succeeded": 1999, "failed": 1}
-    assert summary["task_names"]["fail_at_three"]["count"] == 2000
+    counts = counts_of(recorded, "in_bundles")
+    assert (counts["count"], counts["failed"]) == (2000, 1)
 
 
-def test_calls_that_were_taken_back_and_run_later_count_once(session, client):
-    """Behind calls that hold their slots others are sent and taken back again and again."""
-    with client.pool(tag="a", timeout=0.5) as pool:
-        stuck = [pool.submit(time.sleep, 1000) for _ in range(2)]
-        assert all(isinstance(f.exception(timeout=60), TimeoutError) for f in stuck)
-        assert [pool.submit(abs, -1).result(timeout=60) for _ in range(3)] == [1, 1, 1]
-    session.close()
-    summary = json.loads((session.run_path / "summary.json").read_text())
-    assert summary["task_names"]["abs"]["count"] == 3
-    assert summary["tasks"]["succeeded"] == 3
+def test_calls_that_were_taken_back_and_run_later_count_once(recorded):
+    assert counts_of(recorded, "round")["count"] == 3
 
 
-def test_a_call_that_ran_for_too_long_is_a_failure_in_the_records(session, client, eventually):
-    def spin():
-        while True:
-            pass
-
-    with client.pool(tag="a", timeout=0.5) as pool:
-        assert isinstance(pool.submit(spin).exception(timeout=60), TimeoutError)
-    eventually(lambda: rows(session, "failures"))
-    session.close()
-    (failure,) = rows(session, "failures")
+def test_a_call_that_ran_for_too_long_is_a_failure_in_the_records(recorded):
+    (failure,) = failures_of(recorded, "spin")
     assert failure["failure_class"] == "TimeoutError"
-    assert "in spin" in failure["details"]["traceback"]
-    assert json.loads((session.run_path / "summary.json").read_text())["tasks"] == {"failed": 1}
+    counts = counts_of(recorded, "spin")
+    assert (counts["count"], counts["failed"]) == (1, 1)
 
 
-def test_rows_of_calls_on_request(session, client):
-    with client.pool(tag="a", record_calls=True) as pool:
-        list(pool.map(abs, range(300)))
-        futures = [pool.submit(fail_at_three, i) for i in range(100)]
-        [future.exception(timeout=60) for future in futures]
-    session.close()
-    final = [row for row in rows(session) if row["state"] in ("succeeded", "failed")]
+def test_rows_of_calls_on_request(recorded):
+    ended = [row for row in rows(recorded, "tasks") if row["state"] in ("succeeded", "failed")]
+    final = [row for row in ended if row["task_name"] in ("abs", "on_request")]
     assert len(final) == 400
     assert len({row["task_id"] for row in final}) == 400
     assert [row["state"] for row in final].count("failed") == 1
     assert all(row["duration_s"] >= 0 and row["cpu_s"] is not None for row in final)
-    summary = json.loads((session.run_path / "summary.json").read_text())
-    assert summary["tasks"] == {"succeeded": 399, "failed": 1}
+    counts = [counts_of(recorded, name) for name in ("abs", "on_request")]
+    assert [(each["count"], each["failed"]) for each in counts] == [(300, 0), (100, 1)]
+
+
+def test_all_calls_of_a_session_are_counted(recorded):
+    summary = json.loads((recorded.run_path / "summary.json").read_text())
+    assert summary["tasks"] == {"succeeded": 1999 + 300 + 99 + 3, "failed": 3}
+
+
+# Cancelled calls, and output ----------------------------------------------------------------------
 
 
 def test_output_of_calls_is_shown_on_request(client, capsys, eventually):
@@ -228,52 +293,71 @@ def test_output_of_calls_is_shown_on_request(client, capsys, eventually):
     assert sys.stdout.writable()
 
 
-@pytest.mark.parametrize("blocked", [False, True], ids=["python", "blocked"])
-def test_cancelling_a_dask_future_frees_its_worker(client, blocked):
-    def spin():
-        while True:
-            time.sleep(1000) if blocked else None
+@pytest.mark.parametrize("function", [spin, block])
+def test_cancelling_a_dask_future_frees_its_worker(client, function, eventually):
+    client.run(set_grace)
 
-    futures = [client.submit(spin, tag="a") for _ in range(2)]
-    time.sleep(1)
+    def running(dask_worker):
+        return [task.key for task in dask_worker.state.executing]
+
+    futures = [client.submit(function, tag="a") for _ in range(2)]
+    eventually(lambda: sum(map(len, client.run(running).values())) == 2)
     for future in futures:
         future.cancel()
     assert client.submit(abs, -1, tag="a").result(timeout=60) == 1
+    eventually(lambda: client.worker_count("a") == 2)
 
 
-def test_cancelling_leaves_what_another_client_waits_for(client):
-    def slow():
-        time.sleep(2)
+def test_cancelling_leaves_what_another_client_waits_for(client, gate, eventually):
+    def late():
+        wait_for(gate)
         return os.getpid()
 
+    def wanted(dask_scheduler):
+        task = dask_scheduler.tasks.get("shared")
+        return len(task.who_wants) if task is not None else 0
+
     with Client(client.scheduler.address, security=client.security) as other:
-        theirs = other.submit(slow, key="shared", resources={"a": 1})
-        ours = client.submit(slow, key="shared", tag="a")
-        time.sleep(0.5)
+        theirs = other.submit(late, key="shared", resources={"a": 1})
+        ours = client.submit(late, key="shared", tag="a")
+        eventually(lambda: client.run_on_scheduler(wanted) == 2)
         ours.cancel()
+        # The scheduler has heard of it before this call.
+        assert client.submit(abs, -1, tag="a").result(timeout=60) == 1
+        gate.touch()
         assert theirs.result(timeout=60) > 0
 
 
-def test_pools_that_follow_their_load_count_what_waits_in_clients(session):
-    client = session.start()
-    session.cluster.adapt("a", minimum=0, maximum=3)
-    with client.pool(tag="a") as pool:
-        futures = [pool.submit(nap, 1.0) for _ in range(40)]
-        [future.result(timeout=120) for future in futures]
-    wanted = [row["to"] for row in session.scaling_history if row["source"] == "adaptive"]
-    assert max(wanted) == 3
+def test_pools_that_follow_their_load_count_what_waits_in_clients(
+    own_session, gate, eventually, monkeypatch
+):
+    monkeypatch.setattr(adaptation, "INTERVAL_S", 0.1)
+    own_session.cluster.adapt("a", minimum=0, maximum=3)
+    with own_session.client.pool(tag="a") as pool:
+        futures = [pool.submit(wait_for, gate) for _ in range(40)]
+
+        def largest():
+            history = own_session.scaling_history
+            return max((row["to"] for row in history if row["source"] == "adaptive"), default=0)
+
+        eventually(lambda: largest() == 3)
+        gate.touch()
+        [future.result(timeout=60) for future in futures]
+    assert largest() == 3
 
 
 @pytest.mark.parametrize("record_calls", [False, True])
 def test_calls_that_an_interrupt_ends_are_counted_as_cancelled(
-    session, client, eventually, record_calls
+    looks, own_session, tmp_path, eventually, record_calls
 ):
-    pool = client.pool("a", record_calls=record_calls)
-    assert pool.submit(nap, 0).result(timeout=60) is None
-    calls = [pool.submit(nap, 600) for _ in range(5)]
+    session = own_session
+    pool = session.client.pool("a", record_calls=record_calls)
+    assert pool.submit(abs, -1).result(timeout=60) == 1
+    calls = [pool.submit(wait_for, tmp_path / "never") for _ in range(5)]
     scheduler = session.cluster.scheduler
     eventually(lambda: sum(len(ws.executing) for ws in scheduler.workers.values()) == 2)
-    time.sleep(1)  # the recorder looks twice a second
+    seen = len(looks)
+    eventually(lambda: len(looks) >= seen + 2, "the recorder has looked at what runs")
     session._close(KeyboardInterrupt())
     assert all(call.done() for call in calls)
     summary = build(session.run_path.parent, session.run_path.name)

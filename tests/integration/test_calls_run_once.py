@@ -4,22 +4,37 @@ import gc
 import os
 import signal
 import time
-from concurrent.futures import CancelledError, wait
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 
 import pytest
 from distributed import get_client
 from manifests import TWO_POOLS
 
 from scalable import ScalableClient
+from scalable.manager import decisions
 from scalable.scheduler import abandoned_calls
+from scalable.worker import interrupts
 
 MANIFEST, WORKERS = TWO_POOLS, 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def lost_soon():
+    """Have workers that have left replaced soon."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(decisions, "LOST_WORKER_GRACE_S", 0.3)
+        yield
+
+
+def set_grace():
+    interrupts.INTERRUPT_GRACE_S = 0.2
 
 
 @pytest.fixture
 def client(session, eventually):
     # A test before may have ended a worker, which is replaced.
     eventually(lambda: [session.client.worker_count(tag) for tag in "ab"] == [2, 1])
+    session.client.run(set_grace)
     return session.client
 
 
@@ -27,11 +42,12 @@ def double(x):
     return 2 * x
 
 
-def note(path, x, seconds=0.0):
-    """Leave a line for each start of a call."""
+def note(path, x, gate=None):
+    """Leave a line for each start of a call, and wait for a file."""
     with path.open("a") as file:
         file.write(f"{x}\n")
-    time.sleep(seconds)
+    if gate is not None:
+        until_open(gate)
     return x
 
 
@@ -46,16 +62,30 @@ def stick(path, x):
             pass
 
 
+def until_open(gate):
+    while not gate.exists():
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def gate(tmp_path):
+    """Return a path for which calls wait; the file exists after the test at the latest."""
+    path = tmp_path / "gate"
+    yield path
+    path.touch()
+
+
 def starts(path):
     return path.read_text().split() if path.exists() else []
 
 
-def begin_together(pool, calls):
+def begin_together(pool, calls, gate):
     """Submit calls that travel in one bundle: the calls before were quick, and a slot is taken."""
     list(pool.map(double, range(2000)))
-    blocker = pool.submit(time.sleep, 0.3)
+    blocker = pool.submit(until_open, gate)
     [pool.submit(double, x) for x in range(4)]
     futures = [pool.submit(*call) for call in calls]
+    gate.touch()
     blocker.result(timeout=60)
     return futures
 
@@ -64,16 +94,11 @@ def test_a_cancelled_call_that_does_not_end_does_not_begin_again(client, tmp_pat
     path = tmp_path / "starts"
     with client.pool(tag="b") as pool:
         calls = [(stick, path, "stuck"), *((note, path, x) for x in range(100))]
-        stuck, *others = begin_together(pool, calls)
+        stuck, *others = begin_together(pool, calls, tmp_path / "together")
         eventually(lambda: "stuck" in starts(path))
         stuck.cancel()
         assert wait(others, timeout=60).not_done == set()
     assert sorted(starts(path)) == sorted(["stuck", *map(str, range(100))])
-
-
-def until_open(gate):
-    while not gate.exists():
-        time.sleep(0.05)
 
 
 def parent(path, gate):
@@ -83,9 +108,9 @@ def parent(path, gate):
 
 
 def test_a_call_that_waits_for_another_runs_once_although_its_worker_is_given_up(
-    client, session, tmp_path, eventually
+    client, session, tmp_path, gate, eventually
 ):
-    path, gate, wanted = tmp_path / "starts", tmp_path / "gate", session.cluster.inventory.wanted
+    path, wanted = tmp_path / "starts", session.cluster.inventory.wanted
     (first,) = wanted.names("b")
     waiting = client.submit(parent, path, gate, tag="b")
     eventually(lambda: starts(path) == ["parent"])
@@ -100,23 +125,31 @@ def test_a_call_that_waits_for_another_runs_once_although_its_worker_is_given_up
     assert starts(path) == ["parent", "stuck"]
 
 
-def test_ended_calls_do_not_run_again_when_their_worker_is_retired(client, tmp_path, eventually):
+def retiring(dask_scheduler):
+    return [ws.address for ws in dask_scheduler.workers.values() if "closing" in ws.status.name]
+
+
+def test_ended_calls_do_not_run_again_when_their_worker_is_retired(
+    client, tmp_path, gate, eventually
+):
     path = tmp_path / "starts"
-    with client.pool(tag="b") as pool:
+    with client.pool(tag="b") as pool, ThreadPoolExecutor() as threads:
         calls = [(note, path, x) for x in range(60)]
-        calls.insert(10, (note, path, "long", 5.0))
-        futures = begin_together(pool, calls)
+        calls.insert(10, (note, path, "long", gate))
+        futures = begin_together(pool, calls, tmp_path / "together")
         # Ended calls do not wait for the end of their bundle.
         eventually(lambda: "long" in starts(path))
         wait(futures[:10], timeout=60)
         assert not futures[10].done()
-        client.retire_workers(
-            client.run_on_scheduler(
-                lambda dask_scheduler: [
-                    ws.address for ws in dask_scheduler.workers.values() if "b" in ws.resources
-                ]
-            )
+        (address,) = client.run_on_scheduler(
+            lambda dask_scheduler: [
+                ws.address for ws in dask_scheduler.workers.values() if "b" in ws.resources
+            ]
         )
+        retired = threads.submit(client.retire_workers, [address])
+        eventually(lambda: retired.done() or client.run_on_scheduler(retiring) == [address])
+        gate.touch()
+        retired.result(timeout=60)
         assert wait(futures, timeout=60).not_done == set()
     found = starts(path)
     assert [found.count(str(x)) for x in range(60)] == [1] * 60
@@ -125,13 +158,13 @@ def test_ended_calls_do_not_run_again_when_their_worker_is_retired(client, tmp_p
 # Arguments and results ----------------------------------------------------------------------------
 
 
-def fail_slowly(x):
-    time.sleep(0.2)
+def fail_late(x, gate):
+    until_open(gate)
     raise KeyError(x)
 
 
-def slowly(x, seconds):
-    time.sleep(seconds)
+def late(x, gate):
+    until_open(gate)
     return x
 
 
@@ -157,13 +190,14 @@ def end_a_worker(client):
     return held[victim]
 
 
-def test_a_failed_argument_fails_its_call_alone(client):
+def test_a_failed_argument_fails_its_call_alone(client, gate):
     with client.pool(tag="a") as pool:
         list(pool.map(double, range(2000)))  # many calls fit a bundle
-        failed = client.submit(fail_slowly, "bad", tag="b", pure=False)
+        failed = client.submit(fail_late, "bad", gate, tag="b", pure=False)
         arguments = [*range(100), failed, *range(100)]
         futures = [pool.submit(double, x) for x in arguments]
         results = pool.imap(double, arguments)
+        gate.touch()
         outcomes = [future.exception(timeout=60) for future in futures]
         assert [type(e) for e in outcomes if e is not None] == [KeyError]
         assert isinstance(outcomes[100], KeyError)
@@ -173,9 +207,9 @@ def test_a_failed_argument_fails_its_call_alone(client):
         assert list(results) == [2 * x for x in range(100)]
 
 
-def test_calls_behind_a_slow_argument_do_not_wait_for_it(client):
+def test_calls_behind_a_late_argument_do_not_wait_for_it(client, gate):
     with client.pool(tag="a") as pool:
-        release = client.submit(slowly, 1, 600.0, tag="b", pure=False)
+        release = client.submit(late, 1, gate, tag="b", pure=False)
         behind = [pool.submit(double, {"nested": release}) for _ in range(5)]
         behind += [pool.submit(double, release) for _ in range(5)]
         others = [pool.submit(double, x) for x in range(100)]
@@ -186,10 +220,11 @@ def test_calls_behind_a_slow_argument_do_not_wait_for_it(client):
         release.cancel()
 
 
-def test_a_large_result_that_cannot_be_sent_fails_its_call_alone(client):
+def test_a_large_result_that_cannot_be_sent_fails_its_call_alone(client, gate):
     with client.pool(tag="b") as pool:
         sendable = [True, True, False, True]
-        futures = begin_together(pool, [(make, each) for each in [*sendable, *[True] * 8]])
+        calls = [(make, each) for each in [*sendable, *[True] * 8]]
+        futures = begin_together(pool, calls, gate)
         for future, expected in zip(futures, sendable, strict=False):
             if expected:
                 assert len(future.result(timeout=60)) == 2_000_000
@@ -198,12 +233,13 @@ def test_a_large_result_that_cannot_be_sent_fails_its_call_alone(client):
                     future.result(timeout=60)
 
 
-def test_large_arguments_survive_the_worker_that_holds_them(client):
+def test_large_arguments_survive_the_worker_that_holds_them(client, gate):
     with client.pool(tag="a") as pool:
-        blockers = [pool.submit(time.sleep, 0.5) for _ in range(4)]
+        blockers = [pool.submit(until_open, gate) for _ in range(4)]
         calls = [pool.submit(len, bytes(2_000_000 + x)) for x in range(12)]
         results = pool.map(len, [bytearray(2_000_000 + x) for x in range(6)])
         assert end_a_worker(client)
+        gate.touch()
         assert [f.result(timeout=60) for f in calls] == [2_000_000 + x for x in range(12)]
         assert list(results) == [2_000_000 + x for x in range(6)]
         wait(blockers, timeout=60)
@@ -241,14 +277,20 @@ def test_large_results_that_other_calls_take_stay_on_the_workers(client, tmp_pat
     assert sorted(starts(path)) == list("01234")
 
 
-def test_a_lost_result_that_another_call_takes_is_computed_again(client, tmp_path, eventually):
+def test_a_lost_result_that_another_call_takes_is_computed_again(
+    client, tmp_path, gate, eventually
+):
     path = tmp_path / "starts"
     with client.pool(tag="b") as pool, client.pool(tag="a") as other:
         loaded = pool.submit(load, path, 7)
-        blockers = [other.submit(time.sleep, 1.0) for _ in range(4)]
+        blockers = [other.submit(until_open, gate) for _ in range(4)]
         taken = [other.submit(first_of, loaded) for _ in range(4)]
         wait([loaded], timeout=60)
-        os.kill(pool.submit(os.getpid).result(timeout=60), signal.SIGKILL)
+        pid = pool.submit(os.getpid).result(timeout=60)
+        (worker,) = (w for w, p in client.run(os.getpid).items() if p == pid)
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: worker not in client.cluster.scheduler.workers, "the loss")
+        gate.touch()
         assert [f.result(timeout=60) for f in taken] == [(3_000_000, 7)] * 4
         assert loaded.result(timeout=60)[0] == 7
         assert starts(path) == ["7", "7"]
@@ -270,9 +312,9 @@ def test_calls_of_a_dropped_executor_run_when_their_pool_gets_workers(
     eventually(lambda: starts(path) == ["1"])
 
 
-def test_terminate_cancels_calls_that_wait_for_another_executor(client):
+def test_terminate_cancels_calls_that_wait_for_another_executor(client, gate):
     first, second = client.pool(tag="b"), client.pool(tag="a")
-    running = first.submit(time.sleep, 600.0)
+    running = first.submit(until_open, gate)
     behind = [second.submit(double, running)]
     behind.append(second.submit(double, behind[0]))
     second.terminate()

@@ -194,7 +194,7 @@ def run_storm(clients, path, steps, seed, *, kills):
         pool.shutdown()
 
 
-@storms(4)
+@storms(2)
 @example(steps=WITH_A_LOSS, seed=1)
 @given(steps=STEPS, seed=st.integers(0, 10**6))
 def test_every_call_ends_once_whatever_happens(clients, tmp_path_factory, steps, seed):
@@ -229,10 +229,10 @@ def test_nothing_leaks(clients, eventually):
 def test_two_clients_share_a_pool_fairly(clients):
     """Neither waits until the other's backlog has gone."""
     pools = [client.pool(tag="b") for client in clients]
-    futures = [[pool.submit(time.sleep, 0.01) for _ in range(300)] for pool in pools]
+    futures = [[pool.submit(time.sleep, 0.01) for _ in range(80)] for pool in pools]
     wait(futures[0], timeout=120)
     done = sum(future.done() for future in futures[1])
-    assert done > 100
+    assert done > 25
     wait(futures[1], timeout=120)
     for pool in pools:
         pool.shutdown()

@@ -4,19 +4,30 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
+from distributed import Scheduler, Worker
 
 import scalable
 from detached import nothing_is_left, processes_of
-from scalable import ScalableSession
+from scalable import PoolCluster, ScalableClient, ScalableSession
 from scalable.errors import ClusterError
+from scalable.scheduler.lifetime import Lifetime, Limits
 from verbs import listed, program, status, up
 
 
+def say(words):
+    from distributed import get_worker
+
+    print(words, flush=True)
+    return str(get_worker().name)
+
+
 def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
-    shown = up("--name", "one")
+    shown = program("up", "--target", "local", "--name", "one")
+    assert shown.returncode == 0, shown.stderr
     assert "without work" in shown.stderr  # the idle timeout is part of what is shown first
     # It returned with the first worker of each pool.
     running = {"a": 2, "b": 1}
@@ -42,9 +53,11 @@ def test_the_verbs_from_up_to_down(place, tmp_path, eventually):
 
     with scalable.connect("one") as client:
         assert client.submit(os.getpid, tag="a").result(timeout=60) != os.getpid()
-        client.submit(print, "hello from afar", tag="b").result(timeout=60)
-    logs = program("logs", "one", "--pool", "b").stdout
-    assert "hello from afar" in logs
+        worker = client.submit(say, "hello from afar", tag="b").result(timeout=60)
+    assert "hello from afar" in program("logs", "one", "--pool", "b").stdout
+    program("scale", "one", "b=0")
+    eventually(lambda: status("one")["pools"]["b"]["running"] == 0)
+    assert "hello from afar" in program("logs", "one", "--worker", worker).stdout
 
     asked = program("down", "one", stdin=subprocess.DEVNULL)
     assert asked.returncode == 2
@@ -65,58 +78,84 @@ def test_two_ups_of_one_name_at_once_make_one_cluster(place, tmp_path):
     nothing_is_left(tmp_path)
 
 
-def test_logs_of_workers_that_are_gone(place, eventually):
-    def say(words):
-        from distributed import get_worker
-
-        print(words, flush=True)
-        return str(get_worker().name)
-
-    up("--name", "one")
-    with scalable.connect("one") as client:
-        worker = client.submit(say, "the last words", tag="b").result(timeout=60)
-    program("scale", "one", "b=0")
-    eventually(lambda: status("one")["pools"]["b"]["running"] == 0)
-    assert "the last words" in program("logs", "one", "--worker", worker).stdout
-    program("down", "one", "--yes")
-
-
 def test_idle_clusters_end_by_themselves(place, tmp_path, eventually):
-    up("--name", "one", "--idle-timeout", "10s")
+    up("--name", "one", "--no-wait", "--idle-timeout", "1s")
     eventually(lambda: processes_of(tmp_path) == [], "the idle cluster to end", timeout=90)
     nothing_is_left(tmp_path)
 
 
-def test_work_and_clients_keep_a_cluster(place, tmp_path, eventually):
-    up("--name", "one", "--idle-timeout", "10s")
-    with scalable.connect("one") as client:
-        assert client.submit(time.sleep, 13, tag="a").result(timeout=60) is None
-    eventually(lambda: processes_of(tmp_path) == [], timeout=90)
-
-
-def test_a_time_to_live_ends_even_a_busy_cluster(place, tmp_path, eventually):
-    up("--name", "one", "--ttl", "15s")
+def test_a_scheduler_alone_lives_until_its_time_has_passed(place, tmp_path, eventually):
+    up("--name", "one", "--no-workers", "--ttl", "2s")
+    assert processes_of(tmp_path, "scalable.worker.program") == []
+    assert processes_of(tmp_path, "scalable.programs.manager") == []
     eventually(lambda: processes_of(tmp_path) == [], timeout=90)
     nothing_is_left(tmp_path)
 
 
+OVER = threading.Event()
+
+
+def wait_until_over():
+    return OVER.wait(60)
+
+
+class Clock:
+    """The module `time`, with a clock that the test turns on."""
+
+    time = staticmethod(time.time)
+
+    def __init__(self):
+        self.now = time.monotonic()
+
+    def monotonic(self):
+        return self.now
+
+
+def test_work_and_clients_keep_a_cluster_until_its_time_to_live_is_over(monkeypatch, eventually):
+    clock = Clock()
+    monkeypatch.setattr("scalable.scheduler.lifetime.time", clock)
+    OVER.clear()
+    options = {"protocol": "inproc://", "dashboard_address": ":0"}
+    scheduler = {"cls": Scheduler, "options": options}
+    with PoolCluster(scheduler=scheduler, worker={"cls": Worker, "options": {}}) as cluster:
+        life = Lifetime(cluster.scheduler, Limits(idle_timeout_s=10))
+        mortal = Lifetime(cluster.scheduler, Limits(time_to_live_s=100))
+
+        def after(seconds, ordered_at=0.0):
+            clock.now += seconds
+            return life.look(ordered_at)
+
+        assert [after(0), after(9)] == [None] * 2
+        assert after(2) == "it had no work for 10.0 s"
+        assert after(0, ordered_at=clock.now) is None  # the wanted counts change
+        with ScalableClient(cluster) as client:
+            assert after(9) is None  # a client connects
+            assert after(11) == "it had no work for 10.0 s"  # and does nothing
+            call = client.submit(wait_until_over)
+            eventually(lambda: cluster.scheduler.tasks)
+            assert [after(11) for _ in range(3)] == [None] * 3  # it waits for a worker
+            cluster.scale(1)
+            eventually(lambda: any(ws.processing for ws in cluster.scheduler.workers.values()))
+            assert [after(11) for _ in range(3)] == [None] * 3  # it runs
+            assert mortal.look(0.0) is None
+            clock.now += 100
+            assert mortal.look(0.0) == "its time to live of 1 m 40 s has passed"
+            assert after(0) is None
+            OVER.set()
+            assert call.result(timeout=60)
+        assert after(9) is None
+        assert after(11) == "it had no work for 10.0 s"
+
+
 def test_threads_cannot_be_detached(place, tmp_path):
-    done = program("up", "--target", "threads", "--name", "one")
+    done = program("up", "--target", "threads", "--name", "one", here=True)
     assert done.returncode == 2
     assert "set processes: true on target 'threads'" in done.stderr
     assert not (tmp_path / "state").exists()
-    assert program("up", "--target", "threads", "--name", "one", "--processes").returncode == 0
+    made = program("up", "--target", "threads", "--name", "one", "--processes", here=True)
+    assert made.returncode == 0, made.stderr
     with scalable.connect("one") as client:
         assert client.submit(os.getpid, tag="a").result(timeout=60) != os.getpid()
-    program("down", "one", "--yes")
-
-
-def test_a_scheduler_alone(place, tmp_path):
-    up("--name", "one", "--no-workers")
-    assert processes_of(tmp_path, "scalable.worker.program") == []
-    assert processes_of(tmp_path, "scalable.programs.manager") == []
-    row = status("one")
-    assert (row["state"], row["managers"]) == ("running", [])
     program("down", "one", "--yes")
 
 

@@ -19,6 +19,16 @@ def attach(*arguments):
     return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
 
 
+def wait_for(path):
+    """Run until a file is there."""
+    while not os.path.exists(path):
+        time.sleep(0.02)
+
+
+def states():
+    return {m["id"]: m["state"] for m in status("one")["managers"]}
+
+
 def test_managers_come_and_go(place, tmp_path, eventually):
     up("--name", "one", "--no-workers")
     first = attach("one", "--target", "local", "--id", "first", "--max", "a=1")
@@ -40,8 +50,13 @@ def test_managers_come_and_go(place, tmp_path, eventually):
             assert status("one")["pools"]["a"]["running"] == 3
 
             before = {w["name"] for w in client.scheduler_info(n_workers=-1)["workers"].values()}
-            busy = client.map(time.sleep, [2] * 3, tag="a")
+            over = tmp_path / "over"
+            busy = client.map(wait_for, [str(over)] * 3, tag="a", pure=False)
+            eventually(lambda: sum(map(len, client.processing().values())) == 3)
             first.send_signal(signal.SIGTERM)
+            eventually(lambda: states() == {"first": "leaving", "other": "attached"})
+            assert first.poll() is None
+            over.touch()
             client.gather(busy)
             assert first.wait(timeout=60) == 0
             eventually(lambda: [m["id"] for m in status("one")["managers"]] == ["other"])
@@ -98,21 +113,23 @@ def test_one_file_brings_several_managers(place, tmp_path, eventually):
 
 
 def test_adding_a_manager_disturbs_nothing(place, tmp_path, eventually):
-    def note(file, number):
-        with Path(file).open("a") as starts:
+    def note(directory, number):
+        with (Path(directory) / "starts").open("a") as starts:
             starts.write(f"{number}\n")
-        time.sleep(0.5)
+        wait_for(f"{directory}/over")
 
     up("--name", "one")
     with scalable.connect("one") as client:
         before = {p.pid for p in processes_of(tmp_path, "scalable.worker.program")}
-        starts = tmp_path / "starts"
-        futures = client.map(note, [str(starts)] * 12, range(12), tag="a")
+        futures = client.map(note, [str(tmp_path)] * 12, range(12), tag="a")
+        eventually((tmp_path / "starts").exists)
         more = attach("one", "--target", "second", "--id", "more", "--priority", "1")
         eventually(lambda: len(status("one")["managers"]) == 2)
         program("scale", "one", "a=3", "b=1")
+        (tmp_path / "over").touch()
         client.gather(futures)
-        assert sorted(map(int, starts.read_text().split())) == list(range(12))
+        starts = (tmp_path / "starts").read_text()
+        assert sorted(map(int, starts.split())) == list(range(12))
         assert before <= {p.pid for p in processes_of(tmp_path, "scalable.worker.program")}
         more.send_signal(signal.SIGTERM)
         more.communicate(timeout=60)
@@ -120,13 +137,14 @@ def test_adding_a_manager_disturbs_nothing(place, tmp_path, eventually):
 
 
 def test_idle_workers_of_a_manager_that_stays_away_retire(place, tmp_path, eventually):
-    place("manager_grace: 2s")
+    place("manager_grace: 1s")
     up("--name", "one")
     with scalable.connect("one") as client:
-        busy = client.submit(time.sleep, 6, tag="a")
+        busy = client.submit(wait_for, str(tmp_path / "over"), tag="a")
         eventually(client.processing)
         kill("managers/local/manager.json", "one")
         eventually(lambda: len(processes_of(tmp_path, "scalable.worker.program")) == 1, timeout=60)
+        (tmp_path / "over").touch()
         assert busy.result(timeout=60) is None  # whose only copy is there
         busy.release()
         eventually(lambda: processes_of(tmp_path, "scalable.worker.program") == [], timeout=60)
@@ -158,7 +176,7 @@ managers:
 
 @pytest.mark.slow
 def test_a_place_that_does_not_deliver_bursts_to_the_next(place, tmp_path, eventually):
-    (tmp_path / "never.py").write_text("import time\ntime.sleep(600)\n")
+    (tmp_path / "never.py").write_text("import signal\nsignal.pause()\n")
     place("", BURST)
     up("--name", "one", "--no-wait")
     eventually(lambda: status("one")["pools"]["a"]["running"] == 2, timeout=90)

@@ -37,7 +37,7 @@ def place(tmp_path, monkeypatch):
 
 def test_up_starts_anew_a_cluster_whose_scheduler_could_not_start(place):
     (place / "scalable.yaml").write_text(MANIFEST % ", interface: nowhere0")
-    failed = program("up", "--target", "local", "--name", "one")
+    failed = program("up", "--target", "local", "--name", "one", here=True)
     assert failed.returncode == 5
     assert "'nowhere0' is not a valid network interface" in failed.stderr
     assert listed()["one"]["state"] == "failed"
@@ -73,7 +73,7 @@ def test_a_disk_that_takes_no_cluster_is_named(place, options, words):
     if os.geteuid() or subprocess.run(mount, check=False, capture_output=True).returncode:
         pytest.skip("NOT TESTED: a file system of one's own can only be mounted by root")
     try:
-        failed = program("up", "--target", "local", "--name", "one")
+        failed = program("up", "--target", "local", "--name", "one", here=True)
         assert failed.returncode == 5
         assert f"cannot be written to {disk}" in failed.stderr
         assert f"{words}\n  hint: free space there" in failed.stderr

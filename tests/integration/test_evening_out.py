@@ -71,7 +71,7 @@ def test_an_idle_worker_takes_no_call_of_another_pool(session, tmp_path, eventua
     try:
         eventually(lambda: len(list(place.glob("begun-*"))) == 2)
         with contextlib.suppress(TimeoutError):
-            others[0].result(timeout=2)  # time for several looks
+            others[0].result(timeout=0.5)  # time for several looks
         assert len(list(place.glob("begun-*"))) == 2
     finally:
         (place / "gate").touch()

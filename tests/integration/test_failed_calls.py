@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -72,7 +73,7 @@ def mark_and_wait(path):
     with Path(path).open("a") as file:
         file.write(".")
     if Path(path).stat().st_size < 2:
-        time.sleep(600)
+        threading.Event().wait()
     return os.getpid()
 
 

@@ -7,7 +7,7 @@ from distributed import LocalCluster, Scheduler, SpecCluster, Worker
 from scalable import ClusterError, ScalableClient
 
 
-@pytest.fixture(params=[True, False], ids=["processes", "threads"])
+@pytest.fixture(scope="module", params=[True, False], ids=["processes", "threads"])
 def client(request):
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     with (

@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from detached import change_constants
 from scalable import ScalableSession
 from scalable.providers.local import fork_server
 from scalable.providers.local.fork_server import ForkServerError, ForkServerProcess
@@ -143,14 +144,18 @@ def pids_of(client, asked=os.getpid):
         return set()
 
 
-def test_workers_outlive_their_fork_server_and_are_replaced_without_it(eventually, caplog):
+def test_workers_outlive_their_fork_server_and_are_replaced_without_it(
+    eventually, caplog, tmp_path, monkeypatch
+):
+    monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
+    change_constants(tmp_path, monkeypatch, worker__lifeline={"PARENT_INTERVAL_S": 0.05})
     session = ScalableSession.local({"a": 2}, processes=True)
     with session as client:
         first = server_of(session)
         before = pids_of(client)
         os.kill(first.pid, signal.SIGKILL)
         eventually(lambda: not first.is_alive())
-        time.sleep(1.5)
+        time.sleep(0.2)  # they look for their parent several times
         assert pids_of(client) == before
         (victim, survivor) = before
         os.kill(victim, signal.SIGKILL)
@@ -170,8 +175,7 @@ def test_workers_outlive_their_fork_server_and_are_replaced_without_it(eventuall
 
 def test_a_server_with_threads_forks_nothing(tmp_path, monkeypatch, caplog):
     (tmp_path / "sitecustomize.py").write_text(
-        "import threading, time\n"
-        "threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with ScalableSession.local({"a": 2}, processes=True) as client:
@@ -180,28 +184,28 @@ def test_a_server_with_threads_forks_nothing(tmp_path, monkeypatch, caplog):
 
 
 def test_a_server_that_does_not_answer_is_given_up(monkeypatch, caplog, eventually):
-    monkeypatch.setattr(fork_server, "ANSWER_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(fork_server, "ANSWER_TIMEOUT_S", 0.2)
     session = ScalableSession.local({"a": 1}, processes=True)
     with session as client:
         os.kill(server_of(session).pid, signal.SIGSTOP)
         session.scale("a", 2)
         eventually(lambda: client.worker_count("a") == 2)
-        assert "did not answer within 0.5 s" in caplog.text
+        assert "did not answer within 0.2 s" in caplog.text
 
 
 def test_a_server_ends_with_a_killed_script(tmp_path, eventually):
     """A child of the script holds every descriptor of it, and the server ends all the same."""
     script = tmp_path / "workflow.py"
     script.write_text(
-        "import os, time\n"
+        "import os, signal\n"
         "from scalable.providers.local.fork_server import ForkServerProcess\n"
         "server = ForkServerProcess()\n"
         "child = os.fork()\n"
         "if child == 0:\n"
-        "    time.sleep(60)\n"
+        "    signal.pause()\n"
         "    os._exit(0)\n"
         "print(server.pid, child, flush=True)\n"
-        "time.sleep(600)\n"
+        "signal.pause()\n"
     )
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     pid, child = map(int, process.stdout.readline().split())

@@ -63,7 +63,10 @@ def opens_websocket(base, cookie=None):
         headers = {} if cookie is None else {"Cookie": cookie}
         request = HTTPRequest(f"ws{base.removeprefix('http')}/eventstream", headers=headers)
         try:
-            (await websocket_connect(request)).close()
+            connection = await websocket_connect(request)
+            connection.close()
+            while await connection.read_message() is not None:
+                pass  # until it is closed
         except HTTPClientError as error:
             return error.code
         return 101

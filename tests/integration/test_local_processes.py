@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -22,7 +23,16 @@ def getpid(*_):
     return os.getpid()
 
 
-def sleep_and_return(value, seconds=1.0):
+def held(value, path):
+    """Leave a line for each start, and run until a file is there."""
+    with open(f"{path}-starts", "a") as starts:
+        starts.write(f"{value}\n")
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    return value
+
+
+def nap(value, seconds=0.1):
     time.sleep(seconds)
     return value
 
@@ -31,9 +41,13 @@ def environment(name):
     return os.environ.get(name)
 
 
-def eat(megabytes, seconds=0.0):
+def eat(megabytes):
+    return len(bytearray(megabytes * 10**6))
+
+
+def eat_and_stay(megabytes):
     eaten = bytearray(megabytes * 10**6)
-    time.sleep(seconds)
+    threading.Event().wait()
     return len(eaten)
 
 
@@ -63,10 +77,22 @@ def session():
         yield made
 
 
+def listening(pids):
+    """Return the addresses on which processes listen."""
+    return {
+        connection.laddr
+        for pid in pids
+        for connection in psutil.Process(pid).net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
 @pytest.fixture(scope="module")
 def shared():
     """Two pools for all tests that leave them as they were."""
+    listened = listening([os.getpid()])
     with running() as made:
+        made.listened_before = listened
         yield made
 
 
@@ -82,30 +108,43 @@ def test_the_pools_are_disjoint_processes(shared):
     assert client.worker_count() == 3
 
 
-def test_a_killed_worker_is_replaced_and_its_call_runs_elsewhere(session, eventually):
+@pytest.fixture
+def starts_at_once(monkeypatch):
+    """Replace lost workers without a pause."""
+    monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
+
+
+def test_a_killed_worker_is_replaced_and_its_call_runs_elsewhere(
+    session, tmp_path, eventually, starts_at_once
+):
     client = session.client
     before = worker_pids(session)
-    futures = client.map(sleep_and_return, range(4), tag="demeter")
     victim = client.submit(getpid, tag="demeter").result(timeout=60)
-    more = client.map(sleep_and_return, range(4), tag="demeter")
-    eventually(lambda: any(ws.executing for ws in session.cluster.scheduler.workers.values()))
+    futures = client.map(held, range(8), [str(tmp_path / "over")] * 8, tag="demeter")
+    workers = session.cluster.scheduler.workers.values()
+    eventually(lambda: sum(len(ws.executing) for ws in workers) == 2)
     os.kill(victim, signal.SIGKILL)
-    assert client.gather(futures) == client.gather(more) == list(range(4))
+    eventually(lambda: session.cluster.pools["demeter"].running == 1)
+    (tmp_path / "over").touch()
+    assert client.gather(futures) == list(range(8))
     eventually(lambda: session.cluster.pools["demeter"].running == 2)
     eventually(lambda: len(worker_pids(session)) == 3 and victim not in worker_pids(session))
     assert len(before & worker_pids(session)) == 2
 
 
-def test_killing_the_worker_of_one_call_four_times_does_not_fail_it(session, eventually):
+def test_killing_the_worker_of_one_call_four_times_does_not_fail_it(
+    session, tmp_path, eventually, starts_at_once
+):
     """Dask gives a task up at the fourth lost worker; three losses must still end well."""
-    client = session.client
-    future = client.submit(sleep_and_return, "done", 3.0, tag="post")
+    client, starts = session.client, tmp_path / "over-starts"
+    future = client.submit(held, "done", str(tmp_path / "over"), tag="post")
     killed = set()
-    for _ in range(3):
+    for lost in range(3):
         (pid,) = eventually(lambda: fresh_worker(session, "post", killed))
-        time.sleep(0.3)
+        eventually(lambda n=lost: starts.exists() and starts.read_text() == "done\n" * (n + 1))
         os.kill(pid, signal.SIGKILL)
         killed.add(pid)
+    (tmp_path / "over").touch()
     assert future.result(timeout=120) == "done"
 
 
@@ -127,19 +166,13 @@ def test_nobody_gets_in_without_the_cluster_s_credentials(shared):
     for security in (None, Security.temporary()):
         plain = address if security else address.replace("tls://", "tcp://")
         with pytest.raises((OSError, TimeoutError, ssl.SSLError)):
-            Client(plain, security=security, timeout=3)
+            Client(plain, security=security, timeout=1)
 
 
 def test_everything_listens_on_loopback(shared):
-    pids = {os.getpid(), *worker_pids(shared)}
-    listening = [
-        connection
-        for pid in pids
-        for connection in psutil.Process(pid).net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert len(listening) == 4  # the scheduler and three workers, and no HTTP server
-    assert {c.laddr.ip for c in listening} == {"127.0.0.1"}
+    found = listening([os.getpid(), *worker_pids(shared)]) - shared.listened_before
+    assert len(found) == 4  # the scheduler and three workers, and no HTTP server
+    assert {address.ip for address in found} == {"127.0.0.1"}
 
 
 def test_no_secret_is_in_an_argument_an_environment_or_a_file(shared, tmp_path):
@@ -184,12 +217,12 @@ def test_a_pool_without_workers_makes_no_directory_for_them(monkeypatch, tmp_pat
 def test_ending_workers_while_they_start_fails_no_call(eventually):
     session = ScalableSession.local({"a": 0, "b": 0}, processes=True)
     with session as client:
-        futures = client.map(sleep_and_return, range(30), [0.1] * 30, tag="a")
-        for pause in (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6):
+        futures = client.map(nap, range(30), [0.05] * 30, tag="a")
+        for pause in (0.0, 0.03, 0.06, 0.09, 0.12, 0.15, 0.2):
             session.scale("a", 1)
             time.sleep(pause)
             session.scale("a", 0)
-            time.sleep(0.3)
+            time.sleep(0.05)
         session.scale("a", 1)
         assert client.gather(futures) == list(range(30))
 
@@ -198,11 +231,12 @@ def test_ending_workers_while_they_start_fails_no_call(eventually):
 def test_a_worker_that_is_stopped_or_killed_oddly_is_replaced(
     session, eventually, number, monkeypatch
 ):
-    monkeypatch.setattr("scalable.providers.local.units.STOPPED_GRACE_S", 2.0)
+    monkeypatch.setattr("scalable.providers.local.units.STOPPED_GRACE_S", 0.3)
+    monkeypatch.setattr("scalable.providers.local.units.TERMINATE_S", 0.3)
     client = session.client
     pid = client.submit(getpid, tag="post").result(timeout=60)
     os.kill(pid, number)
-    future = client.submit(sleep_and_return, "done", 0.0, tag="post")
+    future = client.submit(nap, "done", 0.0, tag="post")
     assert future.result(timeout=120) == "done"
     eventually(lambda: not alive(pid))
 
@@ -216,7 +250,8 @@ def test_a_fork_of_the_script_leaves_the_session_alone(shared):
     assert shared.client.submit(getpid, tag="post").result(timeout=60) > 0
 
 
-def test_a_resource_that_nobody_offers_is_named(shared, caplog, eventually):
+def test_a_resource_that_nobody_offers_is_named(shared, caplog, eventually, monkeypatch):
+    monkeypatch.setattr("scalable.scheduler.waiting.WAIT_BEFORE_WORD_S", 0.1)
     future = shared.client.submit(getpid, tag="post", resources={"GPU": 1})
     eventually(lambda: "calls wait for resource 'GPU', which no worker offers" in caplog.text)
     future.cancel()
@@ -238,10 +273,10 @@ def test_a_component_s_environment_memory_and_threads_reach_its_workers():
         assert shape["small"][1] == 2
 
 
-def test_a_worker_over_its_memory_limit_ends_and_the_record_says_so(eventually):
+def test_a_worker_over_its_memory_limit_ends_and_the_record_says_so(starts_at_once):
     session = ScalableSession.local({"a": {"memory": "250M"}, "b": 1}, processes=True)
     with session as client:
-        future = client.submit(eat, 400, 30.0, tag="a")
+        future = client.submit(eat_and_stay, 400, tag="a")
         with pytest.raises(Exception, match="eat"):
             future.result(timeout=120)
         assert client.submit(eat, 400, tag="b").result(timeout=60) == 400 * 10**6
@@ -256,8 +291,11 @@ def test_a_preload_script_runs_before_the_worker(tmp_path):
         assert client.submit(environment, "WARM", tag="a").result(timeout=60) == "yes"
 
 
-def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(tmp_path, monkeypatch):
-    monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
+def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(
+    tmp_path, monkeypatch, starts_at_once
+):
+    for module in ("decisions", "reconciler"):
+        monkeypatch.setattr(f"scalable.manager.{module}.CRASH_LOOP_STARTS", 2)
     script = tmp_path / "broken.py"
     script.write_text("raise RuntimeError('no licence for the model')\n")
     session = ScalableSession.local({"a": {"preload_script": str(script)}}, processes=True)
@@ -294,7 +332,7 @@ def test_children_of_a_killed_worker_end_with_it(session, eventually):
 
 
 def start_child():
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    child = subprocess.Popen(["sleep", "infinity"])
     return os.getpid(), child.pid
 
 

@@ -1,11 +1,10 @@
 """Calls whose workers are lost fail with the reason, and calls without memory after one more try."""
 
-import asyncio
 import dataclasses
 import os
 import re
 import signal
-import time
+import threading
 
 import pytest
 from distributed.scheduler import KilledWorker
@@ -31,7 +30,7 @@ def eat(megabytes, started):
     with open(started, "a") as file:
         file.write("x")
     kept = [bytearray(1_000_000) for _ in range(megabytes)]
-    time.sleep(20)
+    threading.Event().wait()
     return len(kept)
 
 
@@ -93,8 +92,12 @@ def check_counted_once(session, tag, begun, eventually):
     eventually(lambda: row().counts.failed)
     row = row()
     assert (row.counts.failed, row.counts.running, row.counts.waiting) == (1, 0, 0)
-    session.cluster.sync(lambda: asyncio.sleep(1.5))  # the recorder writes twice a second
-    record = read_run(session.run_path)
+
+    def recorded():
+        record = read_run(session.run_path)
+        return any((r["tag"], r["state"]) == (tag, "failed") for r in record.tasks) and record
+
+    record = eventually(recorded)
     rows = [row for row in failed_rows(record.failures) if row.tag == tag]
     assert [(row.count, row.details.tries) for row in rows] == [(1, begun)]
     assert tag == "submit" or "started" in rows[0].details.arguments

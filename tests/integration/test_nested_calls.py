@@ -1,12 +1,15 @@
 """Calls that make calls, on pools whose only slot they hold."""
 
 import concurrent.futures
+import contextlib
 import gc
 import time
 from pathlib import Path
 
 import pytest
 from distributed import as_completed, get_client, wait
+
+from scalable.worker import slots
 
 MANIFEST = """\
 version: 1
@@ -22,6 +25,20 @@ components:
 def client(request, running_session):
     with running_session(MANIFEST % str(request.param).lower(), workers=1) as session:
         yield session.client
+
+
+def set_waits(unseen_s, watch_s):
+    before = slots.UNSEEN_WAIT_S, slots.WATCH_S
+    slots.UNSEEN_WAIT_S, slots.WATCH_S = unseen_s, watch_s
+    return before
+
+
+@pytest.fixture
+def notices_soon(client):
+    """Have the worker lend the slots of calls that wait unseen after a moment."""
+    (before,) = client.run(set_waits, 0.1, 0.05).values()
+    yield
+    client.run(set_waits, *before)
 
 
 def double(x):
@@ -50,7 +67,7 @@ def by_as_completed(n):
 
 
 def slow_double(x):
-    time.sleep(0.15)
+    time.sleep(0.06)
     return 2 * x
 
 
@@ -87,11 +104,13 @@ WAYS = [
 ]
 
 
+@pytest.mark.usefixtures("notices_soon")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_call_waits_for_calls_of_its_own_tag(client, way):
     assert client.submit(way, 5, tag="a").result(timeout=60) == 20
 
 
+@pytest.mark.usefixtures("notices_soon")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_call_of_a_pool_waits_for_calls_of_its_own_tag(client, way):
     with client.pool(tag="a") as pool:
@@ -134,48 +153,68 @@ def test_no_more_calls_run_than_there_are_slots(client, tmp_path):
     assert counts == [1] * 6
 
 
-def nap(seconds):
-    time.sleep(seconds)
+def until_told(directory):
+    while not Path(directory, "end").exists():
+        time.sleep(0.02)
     return 1
 
 
-def by_long_gather(count, seconds):
+def marks_and_waits(directory):
+    Path(directory, "begun").touch()
+    return until_told(directory)
+
+
+@contextlib.contextmanager
+def mark_at_end(directory):
+    try:
+        yield
+    finally:
+        Path(directory, "left").touch()
+
+
+def by_long_gather(count, directory):
     client = get_client()
-    return sum(client.gather([client.submit(nap, seconds, tag="a") for _ in range(count)]))
+    with mark_at_end(directory):
+        calls = [client.submit(marks_and_waits, directory, tag="a") for _ in range(count)]
+        return sum(client.gather(calls))
 
 
-def by_long_pool(count, seconds):
-    with get_client().pool(tag="a") as pool:
-        return sum(f.result() for f in [pool.submit(nap, seconds) for _ in range(count)])
+def by_long_pool(count, directory):
+    with mark_at_end(directory), get_client().pool(tag="a") as pool:
+        calls = [pool.submit(marks_and_waits, directory) for _ in range(count)]
+        return sum(f.result() for f in calls)
 
 
 @pytest.mark.parametrize("function", [by_long_gather, by_long_pool])
 @pytest.mark.parametrize("as_task", [True, False], ids=["task", "call"])
-def test_a_waiting_call_is_cancelled_and_its_slot_given_back(client, function, as_task, eventually):
+def test_a_waiting_call_is_cancelled_and_its_slot_given_back(
+    client, function, as_task, tmp_path, eventually
+):
     def start(*args):
         return client.submit(function, *args, tag="a") if as_task else pool.submit(function, *args)
 
-    def slots(dask_worker):
+    def slots_of(dask_worker):
         free = dask_worker.state.available_resources
         return dict(free), dask_worker.executors["default"]._max_workers
 
-    workers = list(client.run(slots))
+    held, ended = tmp_path / "held", tmp_path / "ended"
+    held.mkdir()
+    ended.mkdir()
+    (ended / "end").touch()
+    workers = list(client.run(slots_of))
     with client.pool(tag="a") as pool:
-        cancelled, other = start(10, 0.5), start(4, 0.2)
-        time.sleep(0.4)
+        cancelled, other = start(10, held), start(4, ended)
+        eventually((held / "begun").exists)
         cancelled.cancel()
+        eventually((held / "left").exists)
+        (held / "end").touch()
         assert other.result(timeout=60) == 4
-        assert pool.submit(nap, 0).result(timeout=60) == 1
-    eventually(lambda: client.run(slots) == {worker: ({"a": 1}, 1) for worker in workers})
+        assert pool.submit(until_told, ended).result(timeout=60) == 1
+    eventually(lambda: client.run(slots_of) == {worker: ({"a": 1}, 1) for worker in workers})
 
 
 def made_bytes(n):
     return bytes(n)
-
-
-def until_told(directory):
-    while not Path(directory, "end").exists():
-        time.sleep(0.02)
 
 
 def leaves_results(directory, how):

@@ -37,25 +37,30 @@ def sum_of_doubles(where, n):
 # Interrupted while the client is made -------------------------------------------------------------
 
 
-def be_slow_to_make_clients():
+def be_slow_to_make_clients(begun, told):
     from scalable.client import bundle_client
 
     register = bundle_client.add_stream_handlers
 
     def register_slowly(*args):
-        time.sleep(1.0)
+        begun.touch()
+        while not told.exists():
+            time.sleep(0.01)
         register(*args)
 
     bundle_client.add_stream_handlers = register_slowly
 
 
-def test_a_worker_whose_first_nested_call_is_cancelled_at_once_runs_others(session, eventually):
-    client = session.client
-    client.run(be_slow_to_make_clients)
+def test_a_worker_whose_first_nested_call_is_cancelled_at_once_runs_others(
+    session, tmp_path, eventually
+):
+    client, begun, told = session.client, tmp_path / "begun", tmp_path / "told"
+    client.run(be_slow_to_make_clients, begun, told)
     first = client.submit(sum_of_doubles, "a", 1, tag="a")
-    eventually(lambda: any(client.processing().values()), "the call to begin")
-    time.sleep(0.4)
+    eventually(begun.exists)
     first.cancel()
+    time.sleep(0.1)  # time to interrupt the call
+    told.touch()
     assert client.submit(sum_of_doubles, "a", 3, tag="a").result(timeout=60) == 12
 
 

@@ -8,6 +8,7 @@ import uuid
 import pytest
 from distributed import as_completed, get_client, wait
 
+from scalable.scheduler import waiting
 from scalable.worker import slots
 
 MANIFEST = """\
@@ -21,7 +22,8 @@ components:
 
 
 def notice_soon():
-    slots.UNSEEN_WAIT_S, slots.BUSY_WAIT_S = 0.4, 1.0
+    slots.UNSEEN_WAIT_S, slots.BUSY_WAIT_S, slots.WATCH_S = 0.1, 0.2, 0.05
+    slots.LEND_EVERY_S = 60.0
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["processes", "threads"])
@@ -30,8 +32,9 @@ def client(request, running_session):
         running_session(MANIFEST % str(request.param).lower(), workers=1) as session,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr(slots, "UNSEEN_WAIT_S", slots.UNSEEN_WAIT_S)  # set back for other tests
-        patch.setattr(slots, "BUSY_WAIT_S", slots.BUSY_WAIT_S)
+        for name in ("UNSEEN_WAIT_S", "BUSY_WAIT_S", "WATCH_S", "LEND_EVERY_S"):
+            patch.setattr(slots, name, getattr(slots, name))  # set back for other tests
+        patch.setattr(waiting, "WAIT_BEFORE_WORD_S", 1e9)  # calls that cannot run do not fail
         session.client.run(notice_soon)
         yield session.client
 
@@ -49,14 +52,14 @@ def nap(seconds):
 
 def by_as_completed_after_wait():
     client = get_client()
-    futures = [client.submit(nap, 0.2, tag="a") for _ in range(4)]
+    futures = [client.submit(nap, 0.05, tag="a") for _ in range(4)]
     _, others = wait(futures, return_when="FIRST_COMPLETED")
     return sum(1 for _ in as_completed(others)) and 1
 
 
 def by_event_after_wait():
     client, over = get_client(), threading.Semaphore(0)
-    futures = [client.submit(nap, 0.2, tag="a") for _ in range(4)]
+    futures = [client.submit(nap, 0.05, tag="a") for _ in range(4)]
     for future in futures:
         future.add_done_callback(lambda _: over.release())
     wait(futures, return_when="FIRST_COMPLETED")
@@ -67,7 +70,7 @@ def by_event_after_wait():
 
 def by_pool_futures_after_result():
     with get_client().pool(tag="a") as pool:
-        futures = [pool.submit(nap, 0.2) for _ in range(4)]
+        futures = [pool.submit(nap, 0.05) for _ in range(4)]
         futures[0].result()
         concurrent.futures.wait(futures)
         return 1
@@ -75,7 +78,7 @@ def by_pool_futures_after_result():
 
 def by_busy_polling():
     client = get_client()
-    future = client.submit(nap, 0.2, tag="a")
+    future = client.submit(nap, 0.05, tag="a")
     while not future.done():
         pass
     return 1
@@ -128,9 +131,9 @@ def wait_for_untagged(path):
     (path / "waited").touch()
     while not (path / "other-began").exists():
         time.sleep(0.01)
-    time.sleep(0.5)  # the other call waits, so that all threads are taken
+    time.sleep(0.15)  # the other call waits, so that all threads are taken
     untagged = client.submit(nap, 0)
-    time.sleep(0.5)  # the worker has begun the call, and has no thread for it
+    time.sleep(0.15)  # the worker has begun the call, and has no thread for it
     return untagged.result()
 
 
@@ -180,19 +183,31 @@ def count_while(path, act):
     return running
 
 
+def begin_and_make_a_call_that_waits(path):
+    (path / f"began-{uuid.uuid4()}").touch()
+    return get_client().submit(nap, 0, workers=["nowhere"])
+
+
 def wait_for_result(path):
-    return count_while(path, lambda: get_client().submit(nap, 0.02, tag="a").result())
+    begin_and_make_a_call_that_waits(path).result()
 
 
 def wait_for_pool(path):
+    waiting = begin_and_make_a_call_that_waits(path)
     with get_client().pool(tag="a") as pool:
-        return count_while(path, lambda: pool.submit(nap, 0.02).result())
+        pool.submit(nap, waiting).result()
 
 
 @pytest.mark.parametrize("wait", [wait_for_result, wait_for_pool])
-def test_queued_calls_do_not_all_wait_for_nested_calls_at_once(client, wait, tmp_path):
-    counts = client.gather(client.map(wait, [tmp_path] * 60, tag="a"))
-    assert max(counts) < 40  # without a limit all 60; on a busy machine more wait at once
+def test_queued_calls_do_not_all_wait_for_nested_calls_at_once(client, wait, tmp_path, eventually):
+    calls = client.map(wait, [tmp_path] * 30, tag="a")
+    try:
+        eventually(lambda: running_in(tmp_path) >= slots.WAITING_PER_SLOT)
+        time.sleep(0.2)  # time for others to begin
+        assert running_in(tmp_path) < 20  # without a limit all 30
+    finally:
+        client.cancel(calls)
+    assert client.submit(nap, 0, tag="a").result(timeout=60) == 1
 
 
 def compute(seconds):
@@ -205,7 +220,7 @@ def wait_unseen_and_compute(path):
     client, over = get_client(), threading.Event()
     client.submit(nap, 0, tag="a").add_done_callback(lambda _: over.set())
     over.wait()
-    return count_while(path, lambda: compute(1.5))
+    return count_while(path, lambda: compute(0.25))
 
 
 @in_processes

@@ -1,7 +1,7 @@
 """What a cluster of its own processes tells its clients: empty pools, and its end."""
 
 import logging
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,7 +16,7 @@ ENDED = "cluster 'news' has ended: its end was requested"
 
 
 def nap(seconds):
-    time.sleep(seconds)
+    threading.Event().wait(seconds)
     return seconds
 
 

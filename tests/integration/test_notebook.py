@@ -6,8 +6,6 @@ import re
 import sys
 from html.parser import HTMLParser
 
-import nbclient
-import nbformat
 import pytest
 
 EVIL = "x<script>alert(1)</script><b>bold</b>x"
@@ -85,6 +83,9 @@ print(json.dumps(dir(scalable)))""",
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory):
     """The outputs of the cells, by their names."""
+    import nbclient  # these take a second: not where tests are only collected
+    import nbformat
+
     directory = tmp_path_factory.mktemp("notebook")
     (directory / "scalable.yaml").write_text(MANIFEST)
     cells = [nbformat.v4.new_code_cell(source, id=name) for name, source in CELLS.items()]

@@ -26,8 +26,9 @@ def fail(x):
     raise ValueError(f"no {x}")
 
 
-def wait(x):
-    time.sleep(x)
+def wait(told):
+    while not told.exists():
+        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -76,10 +77,14 @@ def test_numbers_are_those_of_the_record(session):
     assert sum(span[5] for span in events.spans) >= 44
 
 
-def test_running_and_waiting_calls_are_told_apart_and_their_end_is_predicted(session):
+def test_running_and_waiting_calls_are_told_apart_and_their_end_is_predicted(session, tmp_path):
+    told = tmp_path / "told"
     with session.start() as client:
-        client.submit(wait, 0.2, tag="big").result()
-        futures = [client.submit(wait, 30, tag="big", pure=False) for _ in range(5)]
+        first = client.submit(wait, told, tag="big", pure=False)
+        told.touch()
+        first.result()
+        told.unlink()
+        futures = [client.submit(wait, told, tag="big", pure=False) for _ in range(5)]
         now, _ = when(session, lambda now: now.calls.running and now.calls.total == 6)
         pool = now.pools["big"]
         assert (now.calls.running, now.calls.waiting) == (pool.used_slots, 5 - pool.used_slots)
@@ -87,6 +92,7 @@ def test_running_and_waiting_calls_are_told_apart_and_their_end_is_predicted(ses
         assert now.end.low < now.end.at < now.end.high
         assert "unfinished calls" in now.end.reason
         client.cancel(futures)
+        told.touch()
         assert when(session, lambda now: now.calls.cancelled)[0].calls.cancelled == 5
 
 

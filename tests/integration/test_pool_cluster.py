@@ -112,7 +112,8 @@ class MultiWorker(Worker):
         return f"<MultiWorker of {len(self.parts)}>"
 
 
-def test_groups_bring_several_workers_and_are_replaced_when_they_lose_one(eventually):
+def test_groups_bring_several_workers_and_are_replaced_when_they_lose_one(eventually, monkeypatch):
+    monkeypatch.setattr("scalable.manager.decisions.LOST_WORKER_GRACE_S", 0.2)
     workers = {
         0: {"cls": MultiWorker, "options": {"processes": 3}, "group": ["-0", "-1", "-2"]},
         1: {"cls": MultiWorker, "options": {"processes": 2}, "group": ["-0", "-1"]},
@@ -167,6 +168,13 @@ def test_an_entry_that_cannot_be_made_is_refused_at_once():
 # Pools -----------------------------------------------------------------------------------------
 
 
+def wait_for(path):
+    """Run until a file is there."""
+    while not os.path.exists(path):
+        time.sleep(0.02)
+    return True
+
+
 def test_scaling_one_pool_touches_no_other(eventually):
     with pooled(gcam=2, **{"gcam-large": 1}) as cluster:
         eventually(lambda: cluster.pools["gcam"].running == 2)
@@ -198,28 +206,33 @@ def test_a_wrong_request_says_what_is_wrong_and_changes_nothing(arguments, messa
         assert {tag: pool.wanted for tag, pool in cluster.pools.items()} == {"a": 1, "b": 1}
 
 
-def test_a_pool_follows_its_load_and_comes_back(eventually):
+def test_a_pool_follows_its_load_and_comes_back(eventually, tmp_path):
     with pooled(a=0, b=1) as cluster, ScalableClient(cluster) as client:
         eventually(lambda: cluster.pools["b"].running == 1)
         kept = cluster.inventory.wanted.names("b")
         counts = []
         cluster.demand.listeners.append(lambda tag, before, count, *_: counts.append(count))
         cluster.adapt("a", minimum=0, maximum=3, interval=0.1)
-        futures = client.map(lambda i: time.sleep(0.3) or i, range(12), tag="a")
-        assert client.gather(futures) == list(range(12))
+        over = tmp_path / "over"
+        futures = client.map(wait_for, [str(over)] * 12, tag="a", pure=False)
+        eventually(lambda: cluster.pools["a"].running == 3)
+        over.touch()
+        assert client.gather(futures) == [True] * 12
         assert max(counts) == 3
         eventually(lambda: cluster.pools["a"].wanted == 0)
         assert cluster.inventory.wanted.names("b") == kept
 
 
-def test_the_only_pool_adapts_without_a_name(eventually):
+def test_the_only_pool_adapts_without_a_name(eventually, tmp_path):
     with PoolCluster(scheduler=INPROC, worker={"cls": Worker, "options": {}}) as cluster:
         cluster.adapt(1, 2, interval="100ms")
         eventually(lambda: len(cluster.scheduler.workers) == 1)
         with ScalableClient(cluster) as client:
-            futures = client.map(lambda i: time.sleep(0.3) or i, range(8))
+            over = tmp_path / "over"
+            futures = client.map(wait_for, [str(over)] * 8, pure=False)
             eventually(lambda: len(cluster.scheduler.workers) == 2)
-            assert client.gather(futures) == list(range(8))
+            over.touch()
+            assert client.gather(futures) == [True] * 8
 
 
 def test_adapting_to_no_range_is_refused():
@@ -252,7 +265,10 @@ class Doomed(PoolWorker):
         raise RuntimeError("the disk is on fire")
 
 
-def test_a_crash_loop_ends_and_says_why(eventually):
+def test_a_crash_loop_ends_and_says_why(eventually, monkeypatch):
+    monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
+    monkeypatch.setattr("scalable.manager.reconciler.INTERVAL_S", 0.05)
+    monkeypatch.setattr("scalable.scheduler.waiting.WAIT_BEFORE_WORD_S", 0.1)
     Doomed.made = 0
     cluster = PoolCluster(scheduler=INPROC)
     with cluster, ScalableClient(cluster) as client:
@@ -265,8 +281,8 @@ def test_a_crash_loop_ends_and_says_why(eventually):
         assert made == 5
         with pytest.raises(ClusterError, match="pool 'a' is degraded"):
             future.result(timeout=60)
-        results = client.pool(tag="a").imap(inc, range(1000))  # all fail together
-        for _ in range(1000):
+        results = client.pool(tag="a").imap(inc, range(200))  # all fail together
+        for _ in range(200):
             with pytest.raises(NoWorkersError, match="pool 'a' is degraded"):
                 next(results)
         assert Doomed.made == made
@@ -281,15 +297,8 @@ def test_a_crash_loop_ends_and_says_why(eventually):
 def draw(directory, i):
     """Leaves a file for each start; run again it would return another value."""
     tempfile.mkstemp(dir=directory, prefix=f"{i}-")
-    time.sleep(0.2)
+    time.sleep(0.05)
     return os.urandom(1000)
-
-
-def wait_for(path):
-    """Runs until a file is there."""
-    while not os.path.exists(path):
-        time.sleep(0.02)
-    return True
 
 
 def test_scaling_down_loses_no_result_and_runs_nothing_twice(eventually, tmp_path):
@@ -313,7 +322,7 @@ def test_a_result_that_no_other_worker_can_take_keeps_its_worker(eventually):
         value = future.result(timeout=30)
         cluster.scale("a", 0)
         eventually(lambda: cluster.pools["a"].draining == 1)
-        time.sleep(1)
+        time.sleep(0.2)  # it is looked at several times
         assert future.result(timeout=30) == value
         assert cluster.pools["a"].draining == 1
         del future
@@ -404,12 +413,12 @@ def test_classes_that_take_credentials_are_known_by_their_signatures(cls, takes)
 def test_workers_that_are_ended_while_they_start_leave_no_process(eventually):
     before = set(psutil.Process().children(recursive=True))
     with PoolCluster(worker={"cls": Nanny, "options": {"nthreads": 1}}) as cluster:
-        cluster.scale(2)
-        time.sleep(0.5)
+        cluster.scale(1)
+        time.sleep(0.2)
         cluster.scale(0)
         eventually(lambda: not cluster.workers and not cluster.scheduler.workers)
         cluster.scale(1)
-        time.sleep(0.5)
+        time.sleep(0.2)
     assert not [child for child in workers_since(before) if child.is_running()]
 
 

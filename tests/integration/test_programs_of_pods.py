@@ -28,14 +28,14 @@ async def scheduler_at(port=0):
 
 
 def test_the_keeper_ends_soon_after_the_scheduler(monkeypatch):
-    monkeypatch.setattr(keeper, "PERIOD_S", 0.1)
+    monkeypatch.setattr(keeper, "PERIOD_S", 0.05)
     monkeypatch.setattr(keeper, "ANSWER_TIMEOUT_S", 1.0)
-    monkeypatch.setattr(keeper, "CLOSED_S", 0.5)
+    monkeypatch.setattr(keeper, "CLOSED_S", 0.25)
 
     async def run():
         scheduler = await scheduler_at()
         keeping = asyncio.ensure_future(keeper.wait_for_end(scheduler.address, None))
-        await asyncio.wait([keeping], timeout=1.0)
+        await asyncio.wait([keeping], timeout=0.4)
         assert not keeping.done()
         await scheduler.close()
         return await asyncio.wait_for(keeping, 60)
@@ -44,13 +44,13 @@ def test_the_keeper_ends_soon_after_the_scheduler(monkeypatch):
 
 
 def test_the_keeper_ends_when_another_scheduler_answers(monkeypatch):
-    monkeypatch.setattr(keeper, "PERIOD_S", 0.1)
+    monkeypatch.setattr(keeper, "PERIOD_S", 0.05)
 
     async def run():
         first = await scheduler_at()
         port = first.port
         keeping = asyncio.ensure_future(keeper.wait_for_end(first.address, None))
-        await asyncio.wait([keeping], timeout=1.0)
+        await asyncio.wait([keeping], timeout=0.4)
         await first.close()
         second = await scheduler_at(port)
         reason = await asyncio.wait_for(keeping, 60)

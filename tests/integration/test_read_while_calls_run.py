@@ -190,7 +190,7 @@ def test_a_closed_client_is_no_end_of_the_iterator(client, readers):
 def test_other_calls_have_their_turns_beside_an_endless_iterator(pool, readers):
     numbers = Counted()
     results = pool.imap(nap, (0.001 for _ in numbers))
-    taking = threading.Thread(target=lambda: [next(results) for _ in range(3000)], daemon=True)
+    taking = threading.Thread(target=lambda: [next(results) for _ in range(1000)], daemon=True)
     taking.start()
     assert pool.submit(double, 4).result(timeout=60) == 8
     assert taking.is_alive()

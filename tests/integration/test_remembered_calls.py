@@ -265,18 +265,23 @@ def test_task_with_cache_in_the_manifest_is_remembered_between_sessions(tmp_path
     assert lines(log) == ["fit 3"] * 3
 
 
-def slow(x, log):
+def until_told(x, log, told):
     with Path(log).open("a") as file:
-        file.write(f"slow {x}\n")
-    time.sleep(2)
+        file.write(f"until_told {x}\n")
+    while not Path(told).exists():
+        time.sleep(0.01)
     return x
 
 
-def test_two_clusters_at_once_run_a_call_once(client, tmp_path, log):
+def test_two_clusters_at_once_run_a_call_once(client, tmp_path, log, eventually):
+    told, met = tmp_path / "told", KeyOptions(ignore=("log", "told"))
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as second,
         ScalableClient(second, remembering=Remembering(str(tmp_path / "results"))) as other,
     ):
-        futures = [c.submit(slow, 1, str(log), cache=options()) for c in (client, other)]
+        futures = [c.submit(until_told, 1, str(log), str(told), cache=met) for c in (client, other)]
+        eventually(lambda: all(any(c.processing().values()) for c in (client, other)))
+        eventually(lambda: lines(log))
+        told.touch()
         assert [future.result() for future in futures] == [1, 1]
-    assert lines(log) == ["slow 1"]
+    assert lines(log) == ["until_told 1"]

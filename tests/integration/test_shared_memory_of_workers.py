@@ -42,8 +42,10 @@ def spoiled(array):
     return array
 
 
-def nap(array, seconds):
-    time.sleep(seconds)
+def wait_for(told, begun, array):
+    (begun / str(os.getpid())).touch()
+    while not told.exists():
+        time.sleep(0.01)
     return float(array.sum())
 
 
@@ -204,12 +206,14 @@ def test_readers_outlive_the_worker_that_made_the_data(client):
     eventually(lambda: not any(held_by(pid) for pid in pids(client).values()))
 
 
-def test_a_reader_that_is_killed_while_it_reads_leaves_nothing(client):
-    data = make(31)
+def test_a_reader_that_is_killed_while_it_reads_leaves_nothing(client, tmp_path):
+    data, told, begun = make(31), tmp_path / "told", tmp_path / "begun"
+    begun.mkdir()
     with client.pool(tag="a") as pool:
-        futures = [pool.submit(nap, data, 0.3) for _ in range(6)]
-        time.sleep(0.2)
-        os.kill(next(iter(pids(client).values())), signal.SIGKILL)
+        futures = [pool.submit(wait_for, told, begun, data) for _ in range(6)]
+        eventually(lambda: len(list(begun.iterdir())) == SHARING)
+        os.kill(int(next(begun.iterdir()).name), signal.SIGKILL)
+        told.touch()
         assert {future.result() for future in futures} == {data.sum()}
     del futures
     eventually(lambda: len(workers(client)) == SHARING)
@@ -221,7 +225,7 @@ def test_after_kill_9_of_client_and_scheduler_nothing_holds_the_data(tmp_path):
     script = tmp_path / "workflow.py"
     script.write_text(
         textwrap.dedent("""
-        import os, time
+        import os, signal
         import numpy as np
         from scalable import ScalableSession
         def look(array):
@@ -233,7 +237,7 @@ def test_after_kill_9_of_client_and_scheduler_nothing_holds_the_data(tmp_path):
             for address in client.scheduler_info()["workers"]:
                 client.submit(look, future, workers=[address], pure=False).result()
             print(*client.run(os.getpid).values(), flush=True)
-            time.sleep(600)
+            signal.pause()
         """)
     )
     before = set(os.listdir("/dev/shm"))

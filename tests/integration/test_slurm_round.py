@@ -36,11 +36,13 @@ def test_a_session_runs_calls_in_jobs_replaces_a_lost_one_and_leaves_none(
         assert post not in {job for _, job in results}
         assert len(on_slurm.jobs()) == 2
         on_slurm.command("scancel", post)
-        _, again = client.submit(job_of, 1, tag="post", pure=False).result(timeout=60)
-        assert again != post
+        eventually(
+            lambda: client.submit(job_of, 1, tag="post", pure=False).result(timeout=60)[1] != post
+        )
         session.scale("model", 0)
         eventually(lambda: len(on_slurm.jobs()) == 1)
     assert on_slurm.jobs() == []
     rows = (session.run_path / "tasks.jsonl").read_text().splitlines()
     ended = [row["tag"] for row in map(json.loads, rows) if row["state"] == "succeeded"]
-    assert sorted(ended) == ["model"] * 8 + ["post"] * 2
+    assert ended.count("model") == 8
+    assert ended.count("post") >= 2

@@ -4,6 +4,7 @@ import json
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -27,7 +28,14 @@ def fail(x):
 
 
 def wait(x):
-    time.sleep(x)
+    threading.Event().wait(x)
+
+
+def shown(*arguments):
+    """Return what a verb prints for programs, in this process."""
+    done = program(*arguments, "--format", "json", here=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
 
 
 @pytest.fixture
@@ -57,24 +65,24 @@ def test_a_cluster_is_shown_with_the_numbers_of_its_scheduler(cluster, eventuall
     assert {k: v["counts"] for k, v in ((t["name"], t) for t in told["tasks"])} == {
         name: vars(counts) for name, counts in ((t.name, t.counts) for t in overview.tasks)
     }
-    assert told["pools"]["a"]["status"] == read("status", "watched")["pools"]["a"]
+    assert told["pools"]["a"]["status"] == shown("status", "watched")["pools"]["a"]
     assert told["workers"] == len(workers_of("watched")) == 3
     assert told["clients"] == 1
     assert len(told["decisions"]) == len(events.decisions) == 2
     assert sum(row["count"] for row in told["failures"]) == 2
-    text = program("top", "watched", "--once").stdout
+    text = program("top", "watched", "--once", here=True).stdout
     assert "1 running, 2 waiting, 20 done, 2 failed; 3 workers, 1 client" in text
     assert "[bold]no\ufffd[31m value" in text
     assert "\x1b" not in text
-    [row] = json.loads(program("top", "--once", "--format", "json").stdout)["clusters"]
+    [row] = json.loads(program("top", "--once", "--format", "json", here=True).stdout)["clusters"]
     assert (row["name"], row["embedded"], row["state"]) == ("watched", False, "running")
     assert overview.cluster["run"].endswith(row["run"])
-    assert "watched  detached" in program("top", "--once").stdout
+    assert "watched  detached" in program("top", "--once", here=True).stdout
     del waits
 
 
 SESSION = """\
-import sys, time
+import sys, threading, time
 from scalable import ScalableSession
 
 def fit(x):
@@ -82,7 +90,7 @@ def fit(x):
     return x
 
 def wait(x):
-    time.sleep(x)
+    threading.Event().wait(x)
 
 if __name__ == "__main__":
     session = ScalableSession.from_yaml("scalable.yaml", "threads")
@@ -116,7 +124,7 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
     socket = Path(json.loads((record / "scheduler.json").read_text())["socket"])
     assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
     eventually(lambda: look(row["run"])[0].calls.running == 1)
-    told = read("top", row["run"], "--once")
+    told = shown("top", row["run"], "--once")
     assert told["calls"] == {
         "running": 1,
         "waiting": 2,
@@ -125,14 +133,14 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
         "cancelled": 0,
         "found": 0,
     }
-    assert read("top", row["name"], "--once")["calls"] == told["calls"]
-    explained = program("explain", row["run"], "b").stdout
+    assert shown("top", row["name"], "--once")["calls"] == told["calls"]
+    explained = program("explain", row["run"], "b", here=True).stdout
     assert "slot" in explained
     assert f"add workers: `scalable scale {row['name']} b=2`" in explained
-    unknown = program("explain", row["name"], "wiat")
+    unknown = program("explain", row["name"], "wiat", here=True)
     assert (unknown.returncode, unknown.stdout) == (5, "")
     assert "did you mean 'wait'?" in unknown.stderr
-    assert read("explain")["cluster"] == row["name"]
+    assert shown("explain")["cluster"] == row["name"]
     program("scale", row["name"], "b=2")
     eventually(lambda: look(row["run"])[0].calls.running == 2)
     drained = {worker.name for worker in workers_of(row["name"], "a")}
@@ -144,14 +152,14 @@ def test_a_session_is_seen_and_scaled_from_another_shell_until_its_process_dies(
 
     session.kill()
     session.wait()
-    assert read("top", "--once")["clusters"] == []
-    gone = program("top", row["name"], "--once")
+    assert shown("top", "--once")["clusters"] == []
+    gone = program("top", row["name"], "--once", here=True)
     assert gone.returncode != 0
     assert "no cluster" in gone.stderr
 
 
 def test_the_socket_of_a_session_goes_with_it(session):
-    [row] = read("top", "--once")["clusters"]
+    [row] = shown("top", "--once")["clusters"]
     known = json.loads((find(row["name"]).path / "scheduler.json").read_text())
     session.communicate("\n")
     assert session.returncode == 0

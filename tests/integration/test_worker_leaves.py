@@ -3,12 +3,12 @@
 import json
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 
 import pytest
 from distributed import Client
 
+from detached import change_constants
 from scalable.worker.config import WorkerConfig
 
 SCHEDULER = """
@@ -38,13 +38,14 @@ def scheduler():
 def wait_in_a_thread_that_is_no_daemon():
     import threading
 
-    threading.Thread(target=time.sleep, args=(600,)).start()
-    time.sleep(600)
+    threading.Thread(target=threading.Event().wait).start()
+    threading.Event().wait()
 
 
 def test_a_busy_worker_ends_soon_after_its_scheduler_and_removes_its_files(
-    scheduler, tmp_path, eventually
+    scheduler, tmp_path, eventually, monkeypatch
 ):
+    change_constants(tmp_path, monkeypatch, worker__program={"LAST_ANSWER_TIMEOUT_S": 1.0})
     files = tmp_path / "embedded"
     files.mkdir()
     config = WorkerConfig(scheduler.address, "w", clear_away=str(files))

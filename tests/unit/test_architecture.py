@@ -1,6 +1,7 @@
 """What import-linter's contracts cannot say."""
 
 import ast
+import functools
 import itertools
 import re
 from pathlib import Path
@@ -36,6 +37,35 @@ RUNS_CODE_OF_USERS = {
     "worker/outcomes.py",
 }
 SOURCE = Path(__file__).parents[2] / "src" / "scalable"
+
+
+@functools.cache
+def found_in_source():
+    """Return what the tests below look for, of each module: kind -> name of the file -> lines.
+
+    The trees of all modules together would make each collection of garbage slow.
+    """
+    found = {"broad except": {}, "print": {}, "provider": {}, "question": {}}
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            for kind in kinds_of(node):
+                name = str(path.relative_to(SOURCE))
+                found[kind].setdefault(name, []).append(getattr(node, "lineno", 1))
+    return found
+
+
+def kinds_of(node):
+    """Yield what a node of a syntax tree is, of what the tests look for."""
+    if isinstance(node, ast.ExceptHandler) and (
+        node.type is None or getattr(node.type, "id", "") == "Exception"
+    ):
+        yield "broad except"
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print":
+        yield "print"
+    if names_a_provider(node):
+        yield "provider"
+    if asks(node):
+        yield "question"
 
 
 def test_providers_are_strangers_to_each_other():
@@ -88,24 +118,11 @@ def test_broad_excepts_stand_only_where_they_may():
     # A listener that raises keeps no event from the others, as in Dask's own calls of plug-ins.
     allowed.add("scheduler/ledger.py")
     allowed.add("storage.py")  # the library of a store raises whatever it likes
-    found = set()
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ExceptHandler) and (
-                node.type is None or getattr(node.type, "id", "") == "Exception"
-            ):
-                found.add(str(path.relative_to(SOURCE)))
-    assert found <= allowed
+    assert found_in_source()["broad except"].keys() <= allowed
 
 
 def test_only_the_output_of_the_command_line_prints():
-    found = {
-        str(path.relative_to(SOURCE))
-        for path in SOURCE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
-    }
-    assert found <= {"cli/output.py"}
+    assert found_in_source()["print"].keys() <= {"cli/output.py"}
 
 
 #: Where a provider may be named outside its folder, and why.
@@ -131,15 +148,12 @@ def names_a_provider(node):
 
 
 def test_no_provider_is_named_outside_its_folder():
-    found = {}
-    for path in SOURCE.rglob("*.py"):
-        room, *rest = path.relative_to(SOURCE).parts
-        if room == "providers" and rest[0] in PROVIDERS:
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if names_a_provider(node):
-                found.setdefault(str(path.relative_to(SOURCE)), node.lineno)
-    assert not {file: line for file, line in found.items() if file not in PROVIDERS_NAMED}
+    found = {
+        file: lines
+        for file, lines in found_in_source()["provider"].items()
+        if not file.startswith(tuple(f"providers/{name}/" for name in PROVIDERS))
+    }
+    assert not {file: lines for file, lines in found.items() if file not in PROVIDERS_NAMED}
 
 
 @pytest.mark.parametrize(
@@ -169,18 +183,82 @@ def is_boolean_property(node):
     return bool(decorators & {"property", "cached_property"}) and returned == "bool"
 
 
-def question_words():
-    """Return where the first line of a docstring opens with a question word."""
+def asks(node):
+    """Tell whether a docstring opens with a question word."""
     questions = ("What", "Whether", "How", "Where", "Which", "Who", "Whose", "When", "Why")
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    for path in sorted(SOURCE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if not isinstance(node, documented):
-                continue
-            first, *_ = (ast.get_docstring(node) or "").split(maxsplit=1) or [""]
-            if first.rstrip(",:") in questions and not is_boolean_property(node):
-                yield f"{path.relative_to(SOURCE)}:{getattr(node, 'lineno', 1)}"
+    if not isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    first, *_ = (ast.get_docstring(node) or "").split(maxsplit=1) or [""]
+    return first.rstrip(",:") in questions and not is_boolean_property(node)
 
 
 def test_docstrings_state_and_do_not_ask():
-    assert list(question_words()) == []
+    assert found_in_source()["question"] == {}
+
+
+# The tests themselves -----------------------------------------------------------------------------
+
+TESTS = Path(__file__).parents[1]
+TIERS = ("unit", "property", "cli", "docs", "providers", "integration")
+#: Longest sleep of a test, and of what it runs, in seconds: what lasts until it is told waits for a
+#: file or an event.
+LONGEST_SLEEP_S = 0.2
+NUMBER = r"(\d[\d_]*(?:\.\d+)?|\.\d+)"
+SLEEP = re.compile(rf"\bsleep(?:\(|, *(?:args=)?\(?){NUMBER}[,)]|\bsleep +{NUMBER}")
+
+
+def without_slow_tests(text):
+    """Return the lines of a file of tests, those of tests with the mark ``slow`` as empty ones."""
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Assign) and ast.unparse(node).startswith("pytestmark = "):
+            lines = [] if "mark.slow" in ast.unparse(node.value) else lines
+        for mark in getattr(node, "decorator_list", ()):
+            if ast.unparse(mark).startswith("pytest.mark.slow"):
+                first, last = node.lineno - 1, node.end_lineno
+                lines[first:last] = [""] * (last - first)
+    return lines
+
+
+def long_sleeps(text):
+    """Return the numbers of the lines on which something sleeps for long, also in strings."""
+    if not SLEEP.search(text):
+        return []
+    return [
+        number
+        for number, line in enumerate(without_slow_tests(text), 1)
+        for found in SLEEP.finditer(line)
+        if float(found[1] or found[2]) > LONGEST_SLEEP_S
+    ]
+
+
+def test_no_test_sleeps_for_long():
+    found = [
+        f"{path.relative_to(TESTS)}:{number}"
+        for tier in TIERS
+        for path in sorted((TESTS / tier).rglob("*.py"))
+        for number in long_sleeps(path.read_text())
+    ]
+    assert not found, f"more than {LONGEST_SLEEP_S} s: {', '.join(found)}"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("time.NAP(0.3)", True),
+        ("await asyncio.NAP(1_000)", True),
+        ("'import time; time.NAP(600)'", True),
+        ("'[ -z $X ] || NAP 1; exit'", True),
+        ("asyncio.to_thread(time.NAP, 60)", True),
+        ("Thread(target=time.NAP, args=(100,))", True),
+        ("time.NAP(0.2)", False),
+        ("time.NAP(pause_s)", False),
+        ("time.NAP(3 * PAUSE_S)", False),
+        ("'while :; do NAP .05; done'", False),
+        ("@pytest.mark.slow\ndef test_it():\n    time.NAP(9)", False),
+        ("pytestmark = pytest.mark.slow\ntime.NAP(9)", False),
+        ("@pytest.mark.slow\ndef test_it():\n    pass\ntime.NAP(9)", True),
+    ],
+)
+def test_the_search_finds_long_sleeps(text, found):
+    assert bool(long_sleeps(text.replace("NAP", "sleep"))) is found

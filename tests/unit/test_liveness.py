@@ -20,8 +20,8 @@ from scalable.liveness import (
     rebooted,
 )
 
-SLEEP = "import time; time.sleep(600)"
-DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True);"
+SLEEP = "import signal; signal.pause()"
+DEAF = "import signal; signal.signal(15, signal.SIG_IGN); print(1, flush=True);"
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from scalable.errors import ClusterError
 from scalable.protocol.credentials import security_of
 from scalable.protocol.dask_seams.cluster import check_overrides, loop_runs, start_loop
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.listening import listens
 from scalable.protocol.pools import only_tag, wanted_counts
 from scalable.records import AccessFile, find_access
 from scalable.scaling.decisions import ScaleDecision
@@ -33,6 +34,8 @@ logger = logging.getLogger("scalable.client")
 CONNECT_TIMEOUT_S = 15.0
 DELETE_TIMEOUT_S = 60.0
 POLL_S = 0.1
+#: Seconds without an answer after which it is seen whether the scheduler listens any more.
+SILENT_S = 0.5
 #: Options of ``adapt`` that a scheduler in another process can be sent.
 ADAPT_OPTIONS = frozenset({"interval", "wait_count", "target_duration"})
 #: Seconds for which an answer of the scheduler about its workers is kept.
@@ -344,10 +347,18 @@ class AttachedCluster(ShownCluster, Cluster):
         await self._close()
 
     async def _answers(self) -> bool:
+        asked = asyncio.ensure_future(self.scheduler_comm.identity(n_workers=0))
+        deadline = time.monotonic() + CONNECT_TIMEOUT_S
         try:
-            await asyncio.wait_for(self.scheduler_comm.identity(n_workers=0), CONNECT_TIMEOUT_S)
-        except (OSError, TimeoutError):
+            while not (await asyncio.wait([asked], timeout=SILENT_S))[0]:
+                gone = not await listens(self._address, SILENT_S)
+                if gone or time.monotonic() > deadline:
+                    return False
+            asked.result()
+        except OSError:
             return False
+        finally:
+            asked.cancel()
         return True
 
     async def _close(self) -> None:

@@ -12,7 +12,6 @@ import logging
 import signal
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from distributed import Security
@@ -20,6 +19,7 @@ from distributed.core import rpc
 
 from scalable.harmless import log_to_stderr
 from scalable.protocol.credentials import security_of
+from scalable.protocol.listening import listens
 from scalable.records.directory import pem_fields
 from scalable.records.packing import CREDENTIALS, key_of
 
@@ -54,7 +54,7 @@ async def wait_for_end(address: str, security: Security | None) -> str:
                 return "another scheduler has taken its place"
             first, heard, listened = found, now, now
         elif first is not None:
-            if await _listens(address):
+            if await listens(address, PERIOD_S):
                 listened = now
             if now - listened > CLOSED_S or now - heard > SILENT_S:
                 return f"it has not answered for {now - heard:.0f} s"
@@ -72,21 +72,6 @@ async def _identity(address: str, security: Security | None) -> str | None:
     finally:
         await scheduler.close_rpc()
     return str(answer["id"])
-
-
-async def _listens(address: str) -> bool:
-    """Return False if connections are refused; lost ones may be the network's doing."""
-    host, _, port = address.rpartition("://")[2].rpartition(":")
-    try:
-        _, writer = await asyncio.wait_for(asyncio.open_connection(host, int(port)), PERIOD_S)
-    except ConnectionRefusedError:
-        return False
-    except (OSError, TimeoutError):
-        return True
-    writer.close()
-    with suppress(OSError):
-        await writer.wait_closed()
-    return True
 
 
 async def keep(address: str, security: Security | None) -> str:

@@ -244,12 +244,12 @@ class ScalableSession(Shown):
         if settings.telemetry_enabled():
             manifest_yaml = request.resolved.to_yaml()
             self._record = SessionRecord.open(self.spec, plan, manifest_yaml=manifest_yaml)
-        run = None if self._record is None else self._record.run
-        logger.debug("starting %r here; run record: %s", self.target, run and run.path)
-        self._deployment = self._scaled = Deployment(request.provider, self.spec, run)
-        closed_at_exit(self._close)
-        self._show_to_run()
-        try:
+        try:  # from here on an interrupt has to be recorded
+            run = None if self._record is None else self._record.run
+            logger.debug("starting %r here; run record: %s", self.target, run and run.path)
+            self._deployment = self._scaled = Deployment(request.provider, self.spec, run)
+            closed_at_exit(self._close)
+            self._show_to_run()
             self._deployment.start(plan)
             self._client = self._connect()
         except BaseException as error:

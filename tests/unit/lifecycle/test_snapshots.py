@@ -6,22 +6,32 @@ import threading
 import time
 from types import SimpleNamespace
 
+import pytest
 from tornado.ioloop import IOLoop
 
 from scalable.lifecycle import snapshots
-from scalable.lifecycle.snapshots import PAUSE_S, SHARE, Snapshots
+from scalable.lifecycle.snapshots import SHARE, Snapshots
 from scalable.records import ClusterDirectory
+
+PAUSE_S = 0.02
+
+
+@pytest.fixture(autouse=True)
+def short_pause(monkeypatch):
+    monkeypatch.setattr(snapshots, "PAUSE_S", PAUSE_S)
 
 
 class Place:
-    """Stands for a cluster's directory, and for its controller."""
+    """Stands for a cluster's directory, whose disk may hang, and for its controller."""
 
-    def __init__(self, write_s=0.0):
+    def __init__(self, hangs=False):
         self.workers = 0
         self.built = 0
         self.written = []
         self.threads = set()
-        self.write_s = write_s
+        self.disk = threading.Event()
+        if not hangs:
+            self.disk.set()
         self.scheduler = SimpleNamespace(loop=IOLoop.current())
 
     def status(self):
@@ -30,7 +40,7 @@ class Place:
 
     def write_status(self, status):
         self.threads.add(threading.current_thread())
-        time.sleep(self.write_s)
+        assert self.disk.wait(10)
         self.written.append(status["workers"])
 
 
@@ -57,10 +67,10 @@ async def test_many_changes_make_few_snapshots_the_last_of_which_is_whole():
     place = Place()
     writer = Snapshots(place, place)
     began = time.monotonic()
-    for place.workers in range(1, 401):
+    for place.workers in range(1, 101):
         writer.changed()
         await asyncio.sleep(0.001)
-    await until(lambda: place.written and place.written[-1] == 400)
+    await until(lambda: place.written and place.written[-1] == 100)
     assert place.built <= 2 + (time.monotonic() - began) / PAUSE_S
     writer.close()
 
@@ -88,16 +98,15 @@ async def test_a_status_that_takes_long_is_made_seldom():
 
 @in_loop
 async def test_the_event_loop_goes_on_while_a_slow_disk_writes():
-    place = Place(write_s=0.5)
+    place = Place(hangs=True)
     writer = Snapshots(place, place)
     writer.changed()
     await until(lambda: place.threads)
-    began = time.monotonic()
     place.workers = 1
     writer.changed()
-    await asyncio.sleep(0)
-    assert time.monotonic() - began < 0.3
+    await asyncio.sleep(3 * PAUSE_S)
     assert place.written == []
+    place.disk.set()
     await until(lambda: place.written == [0, 1])  # one after the other
     assert threading.current_thread() not in place.threads
     writer.close()
@@ -105,14 +114,17 @@ async def test_the_event_loop_goes_on_while_a_slow_disk_writes():
 
 @in_loop
 async def test_an_unchanged_snapshot_is_written_again_only_when_it_is_old(monkeypatch):
-    monkeypatch.setattr(snapshots, "INTERVAL_S", 0.5)
+    clock = SimpleNamespace(now=1000.0, perf_counter=time.perf_counter)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(snapshots, "time", clock)
     place = Place()
     writer = Snapshots(place, place)
-    began = time.monotonic()
-    while time.monotonic() - began < 1.2:
+    for times, passed_s in enumerate((0, snapshots.INTERVAL_S - 0.1, 0.1), 1):
+        clock.now += passed_s
         writer.changed()
-        await asyncio.sleep(0.02)
-    assert 2 <= len(place.written) <= 3
+        await until(lambda times=times: place.built == times)
+        await until(lambda: not writer._running)
+        assert len(place.written) == (1 if times < 3 else 2)
     writer.close()
 
 
@@ -127,12 +139,13 @@ async def test_a_change_in_another_thread_is_written():
 
 @in_loop
 async def test_after_closing_nothing_is_written():
-    place = Place(write_s=0.3)
+    place = Place(hangs=True)
     writer = Snapshots(place, place)
     writer.changed()
     await until(lambda: place.threads)
     place.workers = 1
     writer.changed()
+    threading.Timer(0.05, place.disk.set).start()
     writer.close()
     assert place.written == [0]  # the one that had begun is whole
     writer.changed()

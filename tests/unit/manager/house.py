@@ -4,6 +4,9 @@ import asyncio
 import time
 from collections import Counter
 
+import pytest
+
+from scalable.manager import reconciler
 from scalable.manager.launcher import Observation, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
@@ -162,4 +165,6 @@ def in_house(scenario, **options):
                 place.reads.set()
             await house.reconciler.close()
 
-    asyncio.run(asyncio.wait_for(run(), 90))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reconciler, "INTERVAL_S", 0.05)
+        asyncio.run(asyncio.wait_for(run(), 90))

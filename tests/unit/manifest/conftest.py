@@ -2,7 +2,6 @@ import functools
 import re
 import textwrap
 
-import jsonschema
 import pytest
 
 from scalable.errors import ManifestError
@@ -37,6 +36,8 @@ BEYOND_A_SCHEMA = re.compile(
 
 @functools.cache
 def _validator(models):
+    import jsonschema  # takes a second: not where tests are only collected
+
     schema = json_schema(dict(models))
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
@@ -55,9 +56,9 @@ def assert_schema_agrees(name, models, error):
     root, _ = read_document(name)
     if root is None:
         return
-    complaint = jsonschema.exceptions.best_match(
-        _validator(tuple(models.items())).iter_errors(plain(root))
-    )
+    from jsonschema.exceptions import best_match
+
+    complaint = best_match(_validator(tuple(models.items())).iter_errors(plain(root)))
     if error is None:
         assert complaint is None, f"loads, but: {complaint.message} at {complaint.json_path}"
         return

@@ -2,7 +2,6 @@
 
 import json
 
-import jsonschema
 import pytest
 
 from scalable.manifest import json_schema
@@ -17,11 +16,15 @@ BASE = {
 
 @pytest.fixture
 def valid(models):
+    import jsonschema  # takes a second: not where tests are only collected
+
     validator = jsonschema.Draft202012Validator(json_schema(models))
     return validator.is_valid
 
 
 def test_it_is_a_schema_of_plain_json(models):
+    import jsonschema
+
     schema = json_schema(models)
     assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
     jsonschema.Draft202012Validator.check_schema(schema)

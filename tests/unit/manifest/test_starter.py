@@ -2,7 +2,6 @@
 
 import ast
 
-import jsonschema
 import pytest
 import yaml
 
@@ -57,6 +56,8 @@ def test_its_account_comes_from_the_environment(load):
 
 
 def test_it_validates_against_the_schema(models):
+    import jsonschema  # takes a second: not where tests are only collected
+
     jsonschema.validate(yaml.safe_load(starter_manifest("demo")), json_schema(models))
 
 

@@ -37,15 +37,21 @@ def test_an_answer_that_nobody_reads_is_dropped(monkeypatch):
         return "x" * size
 
     async def received():
-        monkeypatch.setattr(private_socket, "TAKEN_S", 0.2)
+        monkeypatch.setattr(private_socket, "TAKEN_S", 0.1)
         served = PrivateSocket({Handler.STATUS.value: large})
+        serve, served_one = served._serve, asyncio.Event()
+
+        async def serve_one(*streams):
+            await serve(*streams)
+            served_one.set()
+
+        served._serve = serve_one
         reader, writer = await asyncio.open_unix_connection(await served.start(), limit=100)
         writer.write(b'{"handler": "%s", "arguments": {}}\n' % Handler.STATUS.value.encode())
         try:
             async with asyncio.timeout(60):
-                while not answered:
-                    await asyncio.sleep(0.01)
-                await asyncio.sleep(1)  # what is read later than TAKEN_S is not there any more
+                await served_one.wait()  # after TAKEN_S; what was not read is not there any more
+                assert answered
                 with suppress(ConnectionError):
                     return len(await reader.read())
                 return 0

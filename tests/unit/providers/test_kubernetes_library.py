@@ -2,10 +2,13 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 
-pytest.importorskip("kubernetes_asyncio")
+pytestmark = pytest.mark.skipif(
+    find_spec("kubernetes_asyncio") is None, reason="the library is not installed"
+)
 
 
 def python(code):

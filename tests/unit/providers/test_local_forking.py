@@ -125,9 +125,9 @@ def test_a_command_line_is_shown_word_by_word():
 
 def test_a_second_thread_is_noticed():
     program = (
-        "import threading, time; from scalable.worker.fork_server import more_than_one_thread\n"
+        "import threading; from scalable.worker.fork_server import more_than_one_thread\n"
         "print(more_than_one_thread())\n"
-        "threading.Thread(target=time.sleep, args=(5,), daemon=True).start()\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
         "print(more_than_one_thread())"
     )
     shown = subprocess.run(

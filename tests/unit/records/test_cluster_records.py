@@ -2,8 +2,6 @@
 
 import json
 import multiprocessing
-import subprocess
-import sys
 import time
 import uuid
 
@@ -122,8 +120,7 @@ def test_states(stage, status, sight, now, state):
     assert state_of(record(stage=stage), status, sight, now)[0] == state
 
 
-def test_an_embedded_cluster_lives_as_long_as_its_process():
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+def test_an_embedded_cluster_lives_as_long_as_its_process(child):
     directory = ClusterDirectory.create(
         record(embedded=True, stage="made", creator=identify(child.pid))
     )

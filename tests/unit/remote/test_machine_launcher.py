@@ -145,7 +145,7 @@ def test_a_launch_that_is_cancelled_leaves_nothing_after_its_stop():
     async def scenario(cloud, launcher):
         async def slow(requests, begin=cloud.run):
             await begin(requests)
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
         cloud.run = slow
         launching = asyncio.ensure_future(launcher.launch(entries("a")))

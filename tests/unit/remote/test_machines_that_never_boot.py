@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from memory_cloud import MemoryCloud
+from scalable.manager import decisions
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.remote import machine_launcher
@@ -17,6 +18,7 @@ from unit.manager.house import FakeLink
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
+    monkeypatch.setattr(decisions, "MAX_BACKOFF_S", 0.1)
     monkeypatch.setattr(machine_launcher, "BUSY_POLL_S", 0.01)
     monkeypatch.setattr(machine_launcher, "REST_POLL_S", 0.02)
 

@@ -3,12 +3,18 @@
 import asyncio
 from types import SimpleNamespace
 
+import pytest
 from distributed.comm.core import CommClosedError
 
 from scalable.protocol.dask_seams import connections
 from scalable.protocol.dask_seams.connections import TellingScheduler
 from scalable.protocol.dask_seams.worker import forget_workers
 from scalable.protocol.operations import LEFT
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch):
+    monkeypatch.setattr(connections, "COLLECT_S", 0.02)
 
 
 class Stream:

@@ -77,18 +77,18 @@ def shown(app):
 
 async def until(pilot, holds):
     """Wait until something holds; a minute at most."""
-    for _ in range(600):
+    for _ in range(1200):
         if holds():
             return
-        await pilot.pause(0.1)
+        await pilot.pause(0.05)
     pytest.fail(f"it does not come to hold:\n{shown(pilot.app)}")
 
 
-def run(source, story, name="climate", every_s=5.0):
+def run(source, story, name="climate"):
     """Run a story with the application; the story gets the pilot."""
 
     async def go():
-        app = TopApp(source, name, every_s=every_s)
+        app = TopApp(source, name, every_s=0.3)
         async with app.run_test(size=(80, 24)) as pilot:
             wanted = "run" if name is None else "End:"
             await until(pilot, lambda: wanted in shown(app))
@@ -232,7 +232,7 @@ def test_a_scheduler_that_goes_is_named_and_its_return_is_noticed():
         await until(pilot, lambda: not app.screen.query_one("#failures", Grid).table.rows)
         assert 0 in source.asked[before:]  # all events of the other scheduler were asked for
 
-    run(source, story, every_s=0.3)
+    run(source, story)
 
 
 def test_no_name_is_executed_or_breaks_the_screen():

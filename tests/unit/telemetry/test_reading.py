@@ -114,14 +114,14 @@ class TestInterrupted:
 
     def test_killed_process(self, tmp_path):
         code = (
-            "import os, sys, time\n"
+            "import os, signal, sys\n"
             "from scalable.telemetry import RunDirectory\n"
             "run = RunDirectory.create('p', 't', manifest_yaml='', manifest_lock='', plan={},"
             " runs_dir=sys.argv[1])\n"
             "run.append('tasks', {'task_id': 'a'})\n"
             "os.write(run._descriptors['tasks'], b'{\"task_id\": \"b')\n"
             "print(run.path, flush=True)\n"
-            "time.sleep(120)\n"
+            "signal.pause()\n"
         )
         process = subprocess.Popen(
             [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True

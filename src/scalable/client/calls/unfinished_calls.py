@@ -6,6 +6,7 @@ Python runs the functions registered with ``atexit``, which close sessions and c
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401 - its part of the exit has to come later
 import logging
 import os
 import sys
