@@ -124,7 +124,10 @@ def test_down_clears_away_after_a_killed_scheduler_at_once(place, tmp_path, quic
 @pytest.mark.parametrize(
     "damages",
     [
-        {"services.json": '{"sch', "tls/key.pem": "junk", "managers/local/manager.json": "[]"},
+        pytest.param(
+            {"services.json": '{"sch', "tls/key.pem": "junk", "managers/local/manager.json": "[]"},
+            marks=pytest.mark.slow,
+        ),
         {"scheduler.json": "", "status.json": '{"written_at": "x"}'},
     ],
     ids=["secondary", "primary"],
