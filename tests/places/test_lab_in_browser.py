@@ -8,9 +8,9 @@ import sys
 from contextlib import suppress
 
 import pytest
+from jupyter_lab import SIDEBAR, JupyterLab, needed
 
 from detached import nothing_is_left, processes_of
-from jupyter_lab import SIDEBAR, JupyterLab, needed
 from scalable.lab import show
 from scalable.lifecycle.discovery import status
 from scalable.lifecycle.ending import end

@@ -13,11 +13,11 @@ import urllib.error
 import urllib.request
 
 import pytest
+from jupyter_lab import INSTALLED, JupyterLab, needed
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 import scalable
-from jupyter_lab import INSTALLED, JupyterLab, needed
 from scalable.lab import show
 from scalable.lab.pages import _trusting
 from scalable.lifecycle.creation import DetachOptions
