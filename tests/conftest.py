@@ -42,6 +42,7 @@ hypothesis.settings.load_profile("quick")
 # Side by side -------------------------------------------------------------------------------------
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """Return the number of processes: most tests wait more than they compute."""
     return min(2 * len(os.sched_getaffinity(0)), 16)
@@ -53,7 +54,13 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     if config.option.order == "random":
-        config.option.order = str(random.randrange(10**6))  # also for the processes beside this one
+        config.option.order = str(random.randrange(10**6))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """Tell the processes beside this one its order."""
+    node.workerinput["order"] = node.config.option.order
 
 
 def pytest_report_header(config):
@@ -63,7 +70,7 @@ def pytest_report_header(config):
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Put first what takes long, or all would wait for it at the end; or shuffle the files."""
-    seed = config.option.order
+    seed = getattr(config, "workerinput", {}).get("order", config.option.order)
     if seed is not None:
         paths = sorted({item.path for item in items})
         random.Random(seed).shuffle(paths)
@@ -78,6 +85,12 @@ def pytest_collection_modifyitems(config, items):
             return rank, -sizes[item.path], str(item.path)
 
         items.sort(key=order)
+
+
+def pytest_collection_finish():
+    """Leave modules and thousands of tests out of each later collection of garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

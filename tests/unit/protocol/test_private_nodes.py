@@ -4,10 +4,9 @@ import subprocess
 import sys
 
 START = """\
-import asyncio, gc, logging, os, sys
+import asyncio, gc, os, sys
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
-logging.getLogger("distributed.scheduler").setLevel(logging.WARNING)
 
 async def started():
     return PoolScheduler(port=0, dashboard=False, host="127.0.0.1")
@@ -22,7 +21,7 @@ def run(code, tmp_path):
     """Run a program whose nodes have their directories in an empty one."""
     done = subprocess.run(
         [sys.executable, "-c", START + code],
-        env={"TMPDIR": str(tmp_path), "PATH": "/usr/bin:/bin"},
+        env={"TMPDIR": str(tmp_path), "DASK_LOGGING__DISTRIBUTED": "warning"},
         capture_output=True,
         text=True,
         timeout=60,

@@ -36,15 +36,6 @@ print(bytes(view[1:4]).hex())
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def old_objects_stay():
-    """Collect garbage among the objects of these tests alone: descriptors are counted often."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 def opened(segment, start=0, length=None):
     return open_part(os.getpid(), segment.part(start, len(DATA) if length is None else length))
 

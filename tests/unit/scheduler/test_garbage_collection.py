@@ -27,13 +27,15 @@ def clock(monkeypatch):
 @pytest.fixture
 def before():
     """Thresholds as they were; collections begin by hand only."""
-    thresholds, callbacks = gc.get_threshold(), list(gc.callbacks)
+    thresholds, callbacks, frozen = gc.get_threshold(), list(gc.callbacks), gc.get_freeze_count()
     gc.disable()
     SeldomCollections().begin()
     yield thresholds
     gc.set_threshold(*thresholds)
     gc.callbacks[:] = callbacks
     gc.unfreeze()
+    if frozen:
+        gc.freeze()
     gc.enable()
 
 
