@@ -28,7 +28,7 @@ def readers(eventually):
     def reading():
         return [thread for thread in threading.enumerate() if thread.name == "scalable reader"]
 
-    assert reading() == []
+    eventually(lambda: not reading(), "the end of what a file before has read")
     yield reading
     eventually(lambda: not reading(), "the end of all reading")
 
