@@ -60,7 +60,7 @@ def test_a_thousand_wrong_tokens_are_refused_and_told_in_one_line(link, caplog, 
         answers = set()
         for number in range(1000):
             if number % 2:
-                path, cookie = f"/scalable/overview.json?token={token[:-1]}{number}", None
+                path, cookie = f"/scalable/overview.json?token={token[:-1]}-{number}", None
             else:
                 path, cookie = "/scalable/overview.json", f"{cookie_name(token)}=wrong{number}"
             answers.add(status(opened, path, cookie))

@@ -185,6 +185,7 @@ def test_a_part_is_refused_where_nothing_is_shared(monkeypatch):
     run(main)
 
 
+@pytest.mark.own_process  # in which nothing else takes the number of the descriptor
 def test_a_process_that_ends_before_its_segment_is_opened_stops_nothing():
     async def main():
         async with pair() as ends:
