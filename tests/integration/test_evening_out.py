@@ -52,9 +52,9 @@ def test_idle_workers_of_one_pool_take_its_calls_beside_a_pool_with_longer_queue
     others = [client.submit(long, i, place, tag="b", pure=False) for i in range(20)]
     calls = [client.submit(held, i, place, tag="a", pure=False) for i in range(6)]
     try:
-        eventually(lambda: client.processing() and len(list(place.glob("begun-*"))) == 1)
-        queues = {len(keys) for keys in client.processing().values()}
-        assert queues == {6, 10}  # all calls of pool a are on its only worker
+        # All calls of pool a are on its only worker.
+        eventually(lambda: {len(keys) for keys in client.processing().values()} == {6, 10})
+        eventually(lambda: len(list(place.glob("begun-*"))) == 1)
         session.cluster.scale("a", 3)
         eventually(lambda: len(list(place.glob("begun-*"))) == 3, "a call on each worker")
     finally:
