@@ -67,7 +67,9 @@ def test_numbers_are_those_of_the_record(session):
             assert list(pool.map(fit, range(50))) == list(range(50))
         client.gather(futures)
         assert after_broken.exception() is not None
-        now, events = when(session, lambda now: not now.calls.waiting, since=0)
+        now, events = when(
+            session, lambda now: not (now.calls.waiting or now.calls.running), since=0
+        )
     rows = {(task.name, task.tag): task.counts for task in now.tasks}
     assert (rows["fit", "small"].done, rows["fail", "big"].failed) == (40, 3)
     assert (rows["fit", "big"].done, rows["fit", "big"].failed) == (50, 1)
