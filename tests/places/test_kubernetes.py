@@ -215,7 +215,7 @@ def test_a_killed_pod_is_replaced_and_its_call_runs_again(
     eventually(lambda: session.client.processing() and any(session.client.processing().values()))
     kubernetes_bed.kill(lost)
     assert call.result(timeout=90) == 42
-    assert lost not in session.cluster.site.launcher._names.values()
+    eventually(lambda: lost not in session.cluster.site.launcher._names.values())
 
 
 def test_an_evicted_pod_is_replaced_although_the_watch_was_lost(

@@ -281,17 +281,17 @@ def test_a_killed_worker_is_replaced_and_its_call_runs_again(
     eventually(lambda: session.client.processing() and any(session.client.processing().values()))
     kubernetes_bed.kill(lost, NAMESPACE)
     assert call.result(timeout=90) != lost
-    assert unit not in session.cluster.site.launcher._names
+    eventually(lambda: unit not in session.cluster.site.launcher._names)
     assert group not in names(found(kubernetes_bed, "daskworkergroups"))
 
 
-def test_an_evicted_worker_is_replaced_not_revived(session, pods, work, kubernetes_bed):
+def test_an_evicted_worker_is_replaced_not_revived(session, pods, work, kubernetes_bed, eventually):
     ((unit, lost),) = of(pods, "statistics").items()
     kubernetes_bed.evict(lost, NAMESPACE)
     call = session.client.submit(work.where, tag="statistics", pure=False)
     assert call.result(timeout=90) != lost
     assert "evicted" in session.cluster.pools["statistics"].last_loss
-    assert unit not in session.cluster.site.launcher._names
+    eventually(lambda: unit not in session.cluster.site.launcher._names)
 
 
 def test_a_second_start_of_a_worker_is_refused(session, pods, kubernetes_bed, eventually):
