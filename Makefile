@@ -37,12 +37,12 @@ test: $(VENV)/.test slurm
 
 # Slurm in full, Kubernetes, clouds, containers, browsers, JupyterLab.
 test-places: $(VENV)/.places places
-	@echo "make test-places: about 20 minutes on 2 cores"
+	@echo "make test-places: about 8 minutes on 2 cores"
 	@{ $(FILES); } >$(VENV)/.files-before
 	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) tests/places
 	@$(unchanged)
 
-# Long cases, and many more examples of each property: hours.
+# Long cases, and many more examples of each property.
 test-slow: $(VENV)/.places places
 	$(PYTEST) -m slow tests
 	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE) --hypothesis-profile=thorough tests/property tests/unit
