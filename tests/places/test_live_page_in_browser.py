@@ -145,8 +145,8 @@ def test_a_failed_call_has_a_page_with_its_own_address(page, link, browser):
     assert "raise ValueError" in again.inner_text("#call-part")
     assert not again.is_visible("#pools-part")
     again.click("text=Back to the overview")
-    assert again.is_visible("#pools-part")
-    assert not again.is_visible("#call-part")
+    again.wait_for_selector("#pools-part", state="visible", timeout=60_000)
+    again.wait_for_selector("#call-part", state="hidden", timeout=60_000)
     again.close()
     assert page.errors == []
 
@@ -215,7 +215,7 @@ def test_an_address_that_names_no_call_shows_the_overview(address, page, link):
     page.goto(link)
     page.goto(page.url.partition("#")[0] + address)
     page.wait_for_selector("#pools tbody tr", timeout=60_000)
-    assert not page.is_visible("#call-part")
+    page.wait_for_selector("#call-part", state="hidden", timeout=60_000)
     assert page.errors == []
 
 

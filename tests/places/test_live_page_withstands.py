@@ -232,8 +232,8 @@ def test_a_scheduler_that_goes_is_told_and_its_successor_at_the_same_address_is_
         with served(second, port):
             page.wait_for_selector("#tasks:has-text('after')", timeout=60_000)
             page.wait_for_selector("#decisions:has-text('new')", timeout=60_000)
+            page.wait_for_selector("#connection", state="hidden", timeout=60_000)
             assert page.locator("#decisions tbody tr").count() == 1
-            assert not page.is_visible("#connection")
 
 
 @contextmanager
