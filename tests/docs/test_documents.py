@@ -9,7 +9,8 @@ import sys
 
 import pytest
 
-from pages import ROOT, runs_as_it_stands
+from pages import ROOT, blocks, runs_as_it_stands
+from scalable.containers.versions import PACKAGES
 
 PAGES = (
     "README.md",
@@ -23,6 +24,7 @@ PAGES = (
     "docs/code.md",
     "docs/records.md",
     "docs/failing.md",
+    "docs/images.md",
 )
 
 
@@ -40,6 +42,15 @@ def test_no_page_names_a_file_that_is_not_there():
         text = (ROOT / page).read_text()
         for link in re.findall(r"\]\(([^)#:]+)\)", text):
             assert ((ROOT / page).parent / link).exists(), f"{page}: {link}"
+
+
+def test_the_dockerfiles_are_short_and_the_releases_complete():
+    found = blocks("docs/images.md")
+    files = [block for language, _, block in found if language == "dockerfile"]
+    assert len(files) == 3
+    assert all(len(block.splitlines()) <= 10 for block in files)
+    (script,) = [block for _, title, block in found if title == "releases.py"]
+    assert all(f'"{name}"' in script for name in PACKAGES)
 
 
 def test_the_reference_is_what_the_models_say():

@@ -287,7 +287,7 @@ def test_an_image_without_python_or_this_package_is_named(kubernetes_bed, tmp_pa
     manifest = MANIFEST.replace("site/scalable:1", "empty/image:1")
     error = start(tmp_path, manifest, kubernetes_bed.kubeconfig("bob"), monkeypatch)
     assert "image 'empty/image:1' has no program python3" in error.message
-    assert "`scalable image build` makes one" in error.hint
+    assert "docs/images.md shows how to make one" in error.hint
     kubernetes_bed.content("bare/*", packages=False)
     manifest = MANIFEST.replace("site/scalable:1", "bare/image:1")
     error = start(tmp_path, manifest, kubernetes_bed.kubeconfig("bob"), monkeypatch)
@@ -306,7 +306,7 @@ def test_a_pool_whose_image_has_no_package_says_so(kubernetes_bed, place, tmp_pa
         eventually(lambda: pools.pools["statistics"].reason)
         reason = pools.pools["statistics"].reason
     assert "the Python of image 'bare/image:2' does not have the package scalable" in reason
-    assert "`scalable image build` makes one" in reason
+    assert "docs/images.md shows how to make one" in reason
 
 
 def test_a_live_check_names_what_is_missing(kubernetes_bed, tmp_path, monkeypatch):

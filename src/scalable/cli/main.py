@@ -44,7 +44,6 @@ VERBS = (
     "resume",
     "gc",
     "manager",
-    "image",
     "init",
     "doctor",
     "schema",

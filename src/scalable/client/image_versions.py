@@ -41,8 +41,8 @@ def compare_versions(facts: Mapping[str, Any]) -> None:
         raise ClusterError(
             f"image {there.image} has {STRICT} {image}, and this process has {STRICT} {here}: "
             "other releases encode messages differently",
-            hint=f"use an image with {STRICT} {here} (`scalable image build` makes one), install "
-            f"{STRICT} {image} here, or set allow_version_mismatch: true in the target",
+            hint=f"use an image with {STRICT} {here} (docs/images.md shows how to make one), "
+            f"install {STRICT} {image} here, or set allow_version_mismatch: true in the target",
         )
     if not differing:
         return

@@ -16,17 +16,6 @@ RUNTIMES: tuple[Runtime, ...] = ("apptainer", "podman", "docker")
 HOST = "host"
 
 
-def named_runtime(name: str) -> Runtime:
-    """Return the runtime of a name.
-
-    Raises
-    ------
-    ValueError
-        When no runtime has this name.
-    """
-    return RUNTIMES[RUNTIMES.index(name)]
-
-
 def choose_runtime(
     asked: str,
     component_runtime: str | None = None,

@@ -10,7 +10,7 @@ NEEDED = ("scalable", "distributed")
 #: Advice for an image that breaks the contract.
 ADVICE = (
     "an image for workers has a program python3 with scalable and distributed in the releases of "
-    "this machine; `scalable image build` makes one"
+    "this machine; docs/images.md shows how to make one"
 )
 
 #: Words of runtimes and shells about a Python that is not there.

@@ -57,8 +57,8 @@ class Traits:
     longest_tag
         Maximum number of characters in the name of a component. The default is that of a label in
         Kubernetes and Google Cloud.
-    image_extras
-        Extras of this package that programs in the provider's images need.
+    extras
+        Extras of this package that the provider needs.
     programs
         Programs of other packages that the provider calls on the user's machine.
     """
@@ -72,5 +72,5 @@ class Traits:
     services_option: tuple[str, str] | None = None
     job_variable: str | None = None
     longest_tag: int = 63
-    image_extras: tuple[str, ...] = ()
+    extras: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()

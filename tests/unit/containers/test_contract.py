@@ -69,7 +69,7 @@ def test_a_trial_start_says_what_an_image_lacks(request_for, monkeypatch):
     monkeypatch.setattr(module, "probe_versions", lambda _: found)
     with pytest.raises(ProviderError, match="does not have the package scalable") as caught:
         prove(request_for("podman"))
-    assert "`scalable image build` makes one" in caught.value.hint
+    assert "docs/images.md shows how to make one" in caught.value.hint
     (diagnostic,) = image_findings({"model": request_for("podman"), "bare": None})
     assert diagnostic.dotted_path == "components.model.image"
     assert diagnostic.message == caught.value.message

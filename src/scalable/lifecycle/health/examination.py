@@ -36,7 +36,7 @@ def examine(spec: DeploymentSpec | None = None) -> Iterator[Row]:
     """
     chosen = None if spec is None else spec.provider_name
     yield from version_rows()
-    yield from extra_rows(() if chosen is None else provider_traits(chosen).image_extras)
+    yield from extra_rows(() if chosen is None else provider_traits(chosen).extras)
     try:
         state = settings.state_dir()
     except ClusterError as error:

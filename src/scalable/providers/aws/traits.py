@@ -8,5 +8,5 @@ TRAITS = Traits(
     # the image, for which it is charged already, in another 60 s.
     starting=Starting(startup_s=90.0, billed_s=60.0, billed_least_s=60.0),
     # The manager of a cluster may run there too, and instances read their files with the library.
-    image_extras=("aws",),
+    extras=("aws",),
 )

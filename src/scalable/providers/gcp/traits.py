@@ -7,5 +7,5 @@ TRAITS = Traits(
     # A machine is billed from its first second, for a minute at least.
     starting=Starting(startup_s=75.0, billed_least_s=60.0),
     # The manager of a cluster may run on a machine too.
-    image_extras=("gcp",),
+    extras=("gcp",),
 )

@@ -316,7 +316,7 @@ def image_of(frame: Frame, component: ComponentSpec | None) -> str:
         noun = "the scheduler" if component is None else f"component {component.name!r}"
         raise ProviderError(
             f"{noun} has no image",
-            hint="give image: in the target; `scalable image build` makes one",
+            hint="give image: in the target; docs/images.md shows how to make one",
         )
     return str(image).removeprefix("docker://")
 

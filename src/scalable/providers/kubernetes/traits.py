@@ -6,5 +6,5 @@ TRAITS = Traits(
     remote=True,
     starting=Starting(startup_s=30.0),
     # The manager of a cluster may run in a pod too.
-    image_extras=("kubernetes",),
+    extras=("kubernetes",),
 )
