@@ -2,68 +2,152 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+import os
+import platform
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, requires, version
+from pathlib import Path
+from typing import NamedTuple
 
 import click
 
-from scalable.cli.options import output_options, target_option
+from scalable import __version__, settings
+from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.errors import ScalableError
 
-if TYPE_CHECKING:
-    from scalable.lifecycle.health.rows import Row, Verdict
+PACKAGE = "scalable"
+
+
+class Row(NamedTuple):
+    """Result of one check: ``verdict`` is ok, warn or fail; ``mend`` is a way to fix it."""
+
+    what: str
+    verdict: str
+    fact: str
+    mend: str = ""
 
 
 @click.command()
-@target_option("Check this target of the manifest too; its place is asked, and nothing is started.")
 @output_options
-def command(target: str | None, *, output: Output) -> int:
+def command(output: Output) -> int:
     """Check this machine: each row is ok, or tells how to mend it.
 
-    The exit code is 1 if a row fails.
+    It checks what the providers in the manifest need, if there is a manifest. The exit code is 1 if
+    a row fails.
     """
-    from scalable.lifecycle.health.examination import examine
-
-    rows = list(examine() if target is None else _with_target(target))
-    failed = any(row.verdict == "fail" for row in rows)
-    data = {"version": VERSION, "ok": not failed, "rows": [row.to_dict() for row in rows]}
-    output.show(Result(_render(rows), data, faulty=failed))
-    return int(failed)
-
-
-def _with_target(target: str) -> Iterator[Row]:
-    from scalable import settings
-    from scalable.errors import ProviderError
-    from scalable.lifecycle.health.examination import examine
-    from scalable.lifecycle.health.rows import Row
-    from scalable.session.request import Request
-
-    request = Request.read(settings.manifest_path(), target)
-    yield from examine(request.spec)
-    report = request.validate()
-    try:
-        live = request.check()
-    except NotImplementedError:
-        live = None  # the provider's place cannot be asked
-    except ProviderError as error:
-        yield Row(f"target {target}", "fail", error.message, error.hint or "")
-        live = None
-    found = [*report.errors, *report.warnings]
-    found += [] if live is None else [*live.errors, *live.warnings]
-    for finding in dict.fromkeys(found):
-        verdict: Verdict = "warn" if finding.severity == "warning" else "fail"
-        yield Row(f"target {target}", verdict, finding.message, finding.hint or "")
-    if not found:
-        yield Row(f"target {target}", "ok", "the manifest is valid for it")
-
-
-def _render(rows: Sequence[Row]) -> str:
     from scalable.report.table import on_one_line
 
+    rows = [row._replace(mend="") if row.verdict == "ok" else row for row in examine()]
     width = max(len(row.what) for row in rows)
     lines = []
     for row in rows:
         lines.append(on_one_line(f"{row.verdict:<4}  {row.what:<{width}}  {row.fact}"))
-        if row.mend and row.verdict != "ok":
+        if row.mend:
             lines.append(on_one_line(f"      {'':<{width}}  -> {row.mend}"))
-    return "\n".join(lines) + "\n"
+    failed = any(row.verdict == "fail" for row in rows)
+    data = {"version": VERSION, "ok": not failed, "rows": [row._asdict() for row in rows]}
+    output.show(Result("\n".join(lines) + "\n", data, faulty=failed))
+    return int(failed)
+
+
+def examine() -> Iterator[Row]:
+    """Yield the rows about this machine; nothing is started or changed."""
+    from scalable.manifest import read_targets
+    from scalable.providers.registry import provider_traits
+
+    manifest, traits = settings.manifest_path(), {}
+    try:
+        targets = read_targets(manifest) if manifest.exists() else {}
+        traits = {name: provider_traits(name) for name in sorted(set(targets.values())) if name}
+    except ScalableError as error:
+        yield Row("manifest", "fail", error.message, error.hint or "")
+    yield from package_rows({extra for each in traits.values() for extra in each.extras})
+    try:
+        yield directory_row("state directory", settings.state_dir(), private=True)
+    except ScalableError as error:
+        yield Row("state directory", "fail", error.message, error.hint or "")
+    yield directory_row("runs directory", settings.runs_dir().absolute(), private=False)
+    for name, each in traits.items():
+        yield from (program_row(name, program) for program in each.programs)
+    yield port_row()
+
+
+def package_rows(needed: set[str]) -> Iterator[Row]:
+    """Yield the versions, and a row for each extra; the manifest needs some of the extras."""
+    from packaging.requirements import Requirement
+
+    yield Row("python", "ok", f"version {platform.python_version()}")
+    if _installed(PACKAGE) is None:
+        mend = f"python -m pip install {PACKAGE}"
+        yield Row(PACKAGE, "warn", "it is not installed, so its requirements are not known", mend)
+        return
+    yield Row(PACKAGE, "ok", f"version {__version__}")
+    absent: dict[str, set[str]] = {}
+    for requirement in map(Requirement, requires(PACKAGE) or ()):
+        found = _installed(requirement.name)
+        for extra in str(requirement.marker or "").split('extra == "')[1:]:
+            absent.setdefault(extra.partition('"')[0], set())
+            if found is None:
+                absent[extra.partition('"')[0]].add(requirement.name)
+        if requirement.name in ("dask", "distributed") and requirement.marker is None:
+            shown = "not installed" if found is None else f"version {found}"
+            fact = f"{shown} (supported: {requirement.specifier})"
+            supported = found and requirement.specifier.contains(found, prereleases=True)
+            mend = f"python -m pip install '{requirement}'"
+            yield Row(requirement.name, "ok" if supported else "fail", fact, mend)
+    for name, missing in sorted(absent.items()):
+        if name == "all":
+            continue
+        fact = f"not installed: {', '.join(sorted(missing))}" if missing else "installed"
+        mend = f"python -m pip install '{PACKAGE}[{name}]'"
+        yield Row(f"extra {name}", "warn" if missing and name in needed else "ok", fact, mend)
+
+
+def _installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def directory_row(what: str, path: Path, *, private: bool) -> Row:
+    """Return the row about a directory that must be writable, and private if it has secrets."""
+    there = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        return Row(what, "fail", f"{there} cannot be written to: {error.strerror}")
+    if there != path:
+        return Row(what, "ok", f"{path} does not exist yet; it is made when it is needed")
+    mode, owner, user = path.stat().st_mode & 0o7777, path.stat().st_uid, os.geteuid()
+    if owner != user:
+        fact = f"{path} belongs to user {owner}, not to user {user}"
+        return Row(what, "fail", fact, f"chown {user} {path}")
+    if private and mode & 0o077:
+        return Row(what, "fail", f"{path} has mode {mode:04o}, not 0700", f"chmod 700 {path}")
+    return Row(what, "ok", f"{path} (mode {mode:04o})")
+
+
+def program_row(provider: str, program: str) -> Row:
+    """Return the row about a program that a provider in the manifest calls."""
+    found = shutil.which(program)
+    fact = found or f"it is not on the PATH; targets of {provider} need it"
+    mend = "run on a machine that has it, or add its directory to PATH"
+    return Row(f"{provider}: {program}", "ok" if found else "warn", fact, mend)
+
+
+def port_row(host: str = "127.0.0.1") -> Row:
+    """Return the row about free ports: one is opened and closed again."""
+    try:
+        with socket.socket() as one:
+            one.bind((host, 0))
+            port = one.getsockname()[1]
+    except OSError as error:
+        mend = "end programs that hold ports: ss -ltnp"
+        return Row("free ports", "fail", f"no port of {host} can be opened: {error.strerror}", mend)
+    return Row("free ports", "ok", f"a port of {host} can be opened, for example {port}")
