@@ -71,12 +71,6 @@ def test_without_prices_the_way_to_give_them_is_shown(invoke):
     assert "no price is known for workers of model, post in region mars-north-1" in far.err
 
 
-def test_a_provider_without_prices_cannot_be_asked(invoke):
-    result = invoke("prices", "--target", "own", "--refresh")
-    assert result.code == 4
-    assert "provider 'slurm' has no prices to ask for" in result.err
-
-
 def test_a_plan_counts_the_scheduler_and_says_what_was_rounded(invoke):
     out = " ".join(invoke("plan", "--target", "fargate").out.split())
     hourly = 3 * (2 * 0.04048 + 6 * 0.004445) + (0.04048 + 2 * 0.004445)

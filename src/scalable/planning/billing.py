@@ -229,5 +229,5 @@ def old_prices(prices: Prices, today: dt.date) -> Iterator[str]:
         age = (today - dt.date.fromisoformat(oldest)).days
         yield (
             f"The oldest price is of {oldest}, {age} days ago (more than {OLD_DAYS}): "
-            "`scalable prices --refresh` asks the provider for the present ones."
+            "write the present ones as `prices` of the target, or install a newer release."
         )

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from scalable.planning.machines import by_price, packed
-from scalable.providers.price_files import kept
 from scalable.providers.tables import prices_of, shapes_of
 from scalable.remote.cloud import MachineRequest
 from scalable.remote.machines import (
@@ -55,7 +54,7 @@ class Quote:
 
 
 def prices_in_force(package: str, region: str, spec: DeploymentSpec) -> list[Price]:
-    """Return the prices of a region: the manifest's, else kept ones, else those of the table.
+    """Return the prices of a region: the manifest's, else those of the table.
 
     Parameters
     ----------
@@ -66,17 +65,7 @@ def prices_in_force(package: str, region: str, spec: DeploymentSpec) -> list[Pri
     spec
         Request, whose ``prices`` may name shapes.
     """
-    provider = package.rpartition(".")[2]
     found = {price.shape: price for price in prices_of(package) if price.region == region}
-    for price in kept(provider, region):
-        # A provider's interface may not tell spot prices: those of the table go on.
-        known = found.get(price.shape)
-        if price.spot_per_hour is None and known is not None and known.spot_per_hour is not None:
-            scale = price.per_hour / known.per_hour
-            low, high = known.spot_per_hour
-            found[price.shape] = replace(price, spot_per_hour=(low * scale, high * scale))
-        else:
-            found[price.shape] = price
     for shape, hourly in spec.prices.items():
         if shape in spec.components:
             continue
@@ -344,7 +333,7 @@ def warnings_about(
                 path,
                 f"no price is known for workers of {', '.join(unpriced)} {where}: plans do not "
                 "count them",
-                hint="run `scalable prices --refresh`, or write `prices` in the target",
+                hint="write `prices` in the target",
                 severity="warning",
             )
         )

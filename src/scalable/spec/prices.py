@@ -12,8 +12,8 @@ OLD_DAYS = 180
 
 #: Amounts that a price is for: a whole machine, a core, or 2**30 bytes of memory.
 UNITS = ("instance", "vcpu", "gb")
-#: Places where prices are found: the manifest, an answer of the provider, the table of the package.
-ORIGINS = ("manifest", "refreshed", "table")
+#: Places where prices are found: the manifest, and the table of the package.
+ORIGINS = ("manifest", "table")
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from scalable.providers import quotes
 from scalable.providers.aws.instances import Instances
 from scalable.providers.aws.provider import AWSBatchProvider
 from scalable.providers.aws.quote import quote as aws_quote
@@ -14,7 +15,6 @@ from scalable.providers.gcp.provider import GCPProvider
 from scalable.providers.gcp.quote import offers_for
 from scalable.providers.gcp.quote import quote as gcp_quote
 from scalable.providers.gcp.shapes import candidates
-from scalable.providers.price_files import keep
 from scalable.providers.quotes import share_counted
 from scalable.remote.cloud import MachineRequest
 from scalable.spec import ComponentSpec, DeploymentSpec, Price, WorkerRange
@@ -70,21 +70,14 @@ def test_prices_of_the_manifest_decide_what_is_counted_and_what_is_started(provi
 
 
 @pytest.mark.parametrize("provider", ["aws", "gcp"])
-def test_refreshed_prices_decide_both(provider):
-    cheap, region = next(iter(PRICES[provider])), REGIONS[provider]
-    keep(provider, region, [Price(cheap, region, 0.02, date="2026-10-01", origin="refreshed")])
-    rate, tried = counted_and_tried(spec_of(provider, MODEL))
-    assert rate.price.shape == tried[0] == cheap
-
-
-@pytest.mark.parametrize("provider", ["aws", "gcp"])
-def test_spot_prices_decide_both_where_spot_is_used(provider):
+def test_spot_prices_decide_both_where_spot_is_used(provider, monkeypatch):
     region, cheap = REGIONS[provider], next(iter(PRICES[provider]))
     option = "spot" if provider == "aws" else "preemptible"
     on_demand = counted_and_tried(spec_of(provider, MODEL))[0].price
     # Cheapest at spot prices, and far from it on demand.
     tempting = Price(cheap, region, 1.0, spot_per_hour=(0.001, 0.002), date="2026-10-01")
-    keep(provider, region, [tempting])
+    table = quotes.prices_of
+    monkeypatch.setattr(quotes, "prices_of", lambda package: (*table(package), tempting))
     for share in (True, 0.95):
         spec = spec_of(provider, MODEL, **{option: share})
         for spot in (True,) if share == 1 else (True, False):

@@ -1,11 +1,8 @@
 """Prices of targets on AWS and Google Cloud, and where they come from."""
 
-import json
-import stat
 
 import pytest
 
-from scalable.errors import ProviderError
 from scalable.providers.aws.provider import AWSBatchProvider
 from scalable.providers.aws.quote import price_warnings as aws_warnings
 from scalable.providers.aws.quote import quote as aws_quote
@@ -14,8 +11,7 @@ from scalable.providers.gcp.config import region_of as gcp_region
 from scalable.providers.gcp.provider import GCPProvider
 from scalable.providers.gcp.quote import price_warnings as gcp_warnings
 from scalable.providers.gcp.quote import quote as gcp_quote
-from scalable.providers.price_files import keep, kept, path_of
-from scalable.spec import ComponentSpec, DeploymentSpec, Price, ScalePlan, WorkerRange
+from scalable.spec import ComponentSpec, DeploymentSpec, ScalePlan, WorkerRange
 
 PARTS = {
     "model": ComponentSpec("model", cpus=2, memory="6G"),
@@ -117,43 +113,6 @@ def test_prices_of_the_manifest_may_name_types_of_machines():
     assert model.price.source == "prices of target 't'"
     warned = gcp_warnings(own)
     assert [d.path for d in warned] == [("targets", "t", "prices", "nothing")]
-
-
-def test_kept_prices_come_before_the_table_and_after_the_manifest():
-    asked = Price("e2-standard-2", "us-central1", 0.002, None, date="2026-11-01", source="asked")
-    keep("gcp", "us-central1", [asked])
-    model = gcp_quote(spec("gcp")).rates["model"].price
-    assert (model.per_hour, model.date, model.source) == (0.002, "2026-11-01", "asked")
-    # The provider did not tell spot prices: the discount of the table is applied.
-    assert model.spot_per_hour[1] < 0.002
-    own = gcp_quote(spec("gcp", prices={"e2-standard-2": 0.001})).rates["model"].price
-    assert own.per_hour == 0.001
-
-
-def test_kept_prices_are_for_their_user_alone():
-    path = keep("aws", "us-east-1", [Price("x", "us-east-1", 1.0, (0.1, 0.2), date="2026-01-01")])
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert kept("aws", "us-east-1")[0].spot_per_hour == (0.1, 0.2)
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 9, "prices": []}', "nan"])
-def test_damaged_kept_prices_are_ignored(text):
-    path = keep("aws", "us-east-1", [])
-    path.write_text(text)
-    assert kept("aws", "us-east-1") == []
-
-
-def test_a_kept_price_that_is_no_number_is_ignored():
-    row = Price("x", "us-east-1", 1.0, date="2026-01-01").to_dict() | {"per_hour": float("nan")}
-    keep("aws", "us-east-1", []).write_text(json.dumps({"version": 1, "prices": [row]}))
-    assert kept("aws", "us-east-1") == []
-
-
-def test_a_region_is_no_path():
-    with pytest.raises(ProviderError, match="not the name of a region"):
-        path_of("aws", "../../etc")
-    assert kept("aws", "../../etc") == []
 
 
 def test_the_region_comes_from_the_target_the_environment_or_the_profile(own_state, monkeypatch):

@@ -11,7 +11,6 @@ import click
 
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
-from scalable.errors import ProviderError
 
 if TYPE_CHECKING:
     from scalable.planning import Prices
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 _HEADER = ("for", "machine", "workers", "an hour", "spot", "prices of", "date")
 _FROM = {
     "manifest": "",
-    "refreshed": "the provider's answer to --refresh, as published at ",
     "table": "the prices in this package, as published at ",
 }
 
@@ -29,45 +27,19 @@ _FROM = {
 @click.command()
 @manifest_argument
 @target_option("The target whose prices are shown; by default SCALABLE_TARGET or the only one.")
-@click.option("--refresh", is_flag=True, help="Ask the provider for its prices, and keep them.")
 @output_options
-def command(manifest: Path | None, target: str | None, *, refresh: bool, output: Output) -> int:
-    """Show the prices that plans use, and where they come from.
-
-    With --refresh the provider of the target is asked with the credentials of this machine; its
-    answer is kept in the state directory and used from then on.
-    """
+def command(manifest: Path | None, target: str | None, *, output: Output) -> int:
+    """Show the prices that plans use, and where they come from."""
     from scalable.forecasting import quoted_prices
     from scalable.session.request import Request
 
     request = Request.read(manifest, target)
     request.require_valid()
-    if refresh:
-        output.note(_refresh(request))
     for warning in request.validate().warnings:
         output.note(warning.render())
     prices = quoted_prices(request.provider, request.spec, detached=True)
     output.show(_result(request, prices, dt.datetime.now(dt.UTC).date()))
     return 0
-
-
-def _refresh(request: Request) -> str:
-    """Ask the provider, keep its prices, and return a sentence about them.
-
-    Raises
-    ------
-    ProviderError
-        When the provider has no prices that could be asked for, or does not answer.
-    """
-    refreshed = getattr(request.provider, "refresh_prices", None)
-    if refreshed is None:
-        raise ProviderError(
-            f"provider {request.spec.provider_name!r} has no prices to ask for",
-            hint="write `prices` or `price_per_core_hour` in the target",
-        )
-    answer = refreshed(request.spec)
-    note = f"; {answer.note}" if answer.note else ""
-    return f"{answer.count} prices of {answer.region} are kept in {answer.path}{note}"
 
 
 def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from scalable.providers.aws.cloud import AWSCloud
     from scalable.providers.aws.inside import FargateTask, Instance
     from scalable.providers.base import CostEstimate, DeploymentSpec, ScalePlan
-    from scalable.providers.price_files import Refreshed
 
 
 class AWSProvider(CloudProvider):
@@ -68,12 +67,6 @@ class AWSProvider(CloudProvider):
         from scalable.providers.aws.quote import estimate_cost
 
         return estimate_cost(spec, plan)
-
-    def refresh_prices(self, spec: DeploymentSpec) -> Refreshed:
-        """Ask the provider for the present prices of the target's region, and keep them."""
-        from scalable.providers.aws.refresh import refresh_prices
-
-        return refresh_prices(spec)
 
     # Places ---------------------------------------------------------------------------------------
 

@@ -14,7 +14,6 @@ from scalable.remote.cloud_provider import CloudProvider
 if TYPE_CHECKING:
     from scalable.providers.gcp.cloud import GoogleCloud
     from scalable.providers.gcp.inside import GoogleMachine
-    from scalable.providers.price_files import Refreshed
     from scalable.spec import CostEstimate, DeploymentSpec, ScalePlan
 
 #: Seconds by which machines outlive the `time_to_live` of their cluster at most.
@@ -43,12 +42,6 @@ class GCPProvider(CloudProvider):
         from scalable.providers.gcp.quote import estimate_cost
 
         return estimate_cost(spec, plan)
-
-    def refresh_prices(self, spec: DeploymentSpec) -> Refreshed:
-        """Ask the provider for the present prices of the target's region, and keep them."""
-        from scalable.providers.gcp.refresh import refresh_prices
-
-        return refresh_prices(spec)
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
         """Compare the request with the live project; nothing is started.
