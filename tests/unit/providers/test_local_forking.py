@@ -11,7 +11,6 @@ import pytest
 
 from scalable.protocol.exit_codes import OUT_OF_MEMORY
 from scalable.protocol.forking import COMMAND_LINE_BYTES, WorkerStart, fits, worker_command
-from scalable.providers.local.discovery import MANAGERS, WORKERS
 from scalable.providers.local.forking import StartRequest, can_fork, different, obstacle
 from scalable.providers.local.render import end_of
 from scalable.worker.fork_server import more_than_one_thread
@@ -198,11 +197,6 @@ def test_a_forked_worker_reads_no_metadata_and_loads_no_module_of_its_own():
 
 def test_exit_codes_are_explained():
     assert end_of(OUT_OF_MEMORY, 10**6) == "it ran out of memory (limit 1M)"
-
-
-def test_programs_are_found_under_their_former_names_too():
-    assert "scalable.cluster.worker_process" in WORKERS
-    assert "scalable.lifecycle.manager_process" in MANAGERS
 
 
 def test_python_seeds_its_random_numbers_anew_after_a_fork():

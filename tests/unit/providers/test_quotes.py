@@ -1,6 +1,5 @@
 """Prices of targets on AWS and Google Cloud, and where they come from."""
 
-
 import pytest
 
 from scalable.providers.aws.provider import AWSBatchProvider

@@ -20,9 +20,8 @@ from scalable.providers.local.processes import (
 )
 from scalable.providers.local.scratch import find_scratch
 
-#: Modules of the worker and manager programs: present name, then old name.
-WORKERS = ("scalable.worker.program", "scalable.cluster.worker_process")
-MANAGERS = ("scalable.programs.manager", "scalable.lifecycle.manager_process")
+#: Modules of the worker and manager programs.
+WORKER, MANAGER = "scalable.worker.program", "scalable.programs.manager"
 #: Largest number of searches for processes. One search is not enough: a manager may start another
 #: worker while the manager is being ended.
 ROUNDS = 5
@@ -67,9 +66,9 @@ def delete(cluster_id: str) -> list[str]:
             break
         ended += [_describe(program) for program in found]
         # Managers first: they replace workers that end.
-        _end_programs([program for program in found if program.module in MANAGERS])
-        _end_workers([program for program in found if program.module in WORKERS])
-        _end_programs([p for p in found if p.module not in MANAGERS + WORKERS])
+        _end_programs([program for program in found if program.module == MANAGER])
+        _end_workers([program for program in found if program.module == WORKER])
+        _end_programs([p for p in found if p.module not in (MANAGER, WORKER)])
     else:
         left = ", ".join(_describe(program) for program in programs(directory))
         if left:

@@ -1,1 +1,0 @@
-"""Former names of programs, for jobs that were queued with them; nothing else."""

@@ -1,6 +1,0 @@
-"""Former name of ``scalable.worker.program``, for jobs that were queued with it."""
-
-from runpy import run_module
-
-if __name__ == "__main__":
-    run_module("scalable.worker.program", run_name="__main__", alter_sys=True)
