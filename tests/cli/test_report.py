@@ -83,9 +83,13 @@ def test_two_runs_are_compared(runs, invoke):
     first, second = (run.run_id for run in runs)
     result = invoke("report", "--compare", first, second)
     assert result.code == 0
-    assert result.out.startswith(f"First:  {first}\nSecond: {second}\n")
-    assert "  project: first / second\n" in result.out
+    assert result.out.startswith(f"First:  {first}\nSecond: {second}\n\n")
+    rows = [line.split() for line in result.out.splitlines()[4:]]
+    assert ["calls", "0", "0", "-"] in rows
     value = json.loads(invoke("report", "--compare", first, second, "--format", "json").out)
-    assert value["comparison"]["differences"] == {"project": {"first": "first", "second": "second"}}
+    compared = value["comparison"]
+    assert compared["run"] == {"first": first, "second": second}
+    assert compared["calls"] == {"first": 0, "second": 0}
+    assert "version of scalable" not in compared
     assert invoke("report", "--compare", first, second, "--latest").code == 2
     assert invoke("report", "--compare", first, "run-x").code == 6

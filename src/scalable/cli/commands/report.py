@@ -8,7 +8,7 @@ import click
 
 from scalable import settings
 from scalable.cli.options import output_options_with
-from scalable.cli.output import Output, Result
+from scalable.cli.output import VERSION, Output, Result
 
 HTML = "html"
 _SUFFIXES = frozenset({".html", ".htm"})
@@ -89,6 +89,7 @@ def _compare(where: Path, names: tuple[str, str], output: Output) -> int:
     from scalable.telemetry import find_run, read_run
 
     first, second = (read_run(find_run(where, name)) for name in names)
-    compared = compare_runs(first, second)
-    output.show(Result(render_two_runs(compared), compared.to_dict()))
+    rows = compare_runs(first, second)
+    plain = {name: dict(zip(("first", "second"), pair, strict=True)) for name, pair in rows.items()}
+    output.show(Result(render_two_runs(rows), {"version": VERSION, "comparison": plain}))
     return 0
