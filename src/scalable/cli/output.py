@@ -46,8 +46,6 @@ class Result:
         Name -> text of files that are written next to a JSON file.
     faulty
         Whether the result reports faults; such a result is shown in quiet form too.
-    forms
-        Suffix -> text of a file of that kind, such as ``.svg``.
     files
         Name -> text of files that are written to a directory, in place of a file.
     """
@@ -57,7 +55,6 @@ class Result:
     document: Mapping[str, Any] | None = None
     companions: Mapping[str, str] = field(default_factory=dict)
     faulty: bool = False
-    forms: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -258,7 +255,7 @@ class FileOutput(Output):
 
     def show(self, result: Result) -> None:
         """Write the file and its companions."""
-        files = {self._path: result.forms.get(self._path.suffix.lower(), result.text)}
+        files = {self._path: result.text}
         if self._as_json:
             document = result.data if result.document is None else result.document
             files = {self._path: to_json(document)}

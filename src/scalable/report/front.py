@@ -1,4 +1,4 @@
-"""Drawings of the front of a plan, as text and as SVG.
+"""Drawing of the front of a plan, as text.
 
 The front is the list of the worker counts that a plan chose from, from the cheapest to the fastest.
 """
@@ -7,21 +7,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from html import escape
 
-from scalable.report.table import on_one_line, shorten, table
+from scalable.report.table import table
 from scalable.spec import FrontPoint, Plan
 from scalable.units import format_amount, format_duration
 
 _COLUMNS, _ROWS = 60, 12
-_WIDTH, _HEIGHT, _MARGIN = 640, 400, 70
 #: An axis is logarithmic if its largest value is at least this multiple of its smallest value.
 _WIDE = 20.0
 _LISTED = 12
-#: Maximum number of characters that worker counts take in the title of a picture.
-_TITLE = 60
-#: Maximum number of characters of a text in a picture.
-_LONGEST = 300
 
 
 def draw_front(plan: Plan) -> str:
@@ -71,66 +65,6 @@ def front_rows(plan: Plan) -> list[tuple[str, ...]]:
     return [_row(point, unit, chosen) for point in _listed(plan)]
 
 
-def draw_front_svg(plan: Plan) -> str:
-    """Return a self-contained SVG picture of a plan's front.
-
-    Parameters
-    ----------
-    plan
-        Plan with a front (at least one point).
-    """
-    points, unit, chosen = plan.front, _unit(plan), _chosen(plan)
-    across, up = _scales(points)
-
-    def place(point: FrontPoint) -> tuple[float, float]:
-        return (
-            _MARGIN + across(point.time_s) * (_WIDTH - 2 * _MARGIN),
-            _HEIGHT - _MARGIN - up(point.cost) * (_HEIGHT - 2 * _MARGIN),
-        )
-
-    def text(x: float, y: float, words: str, anchor: str = "middle") -> str:
-        return f'<text x="{x:.0f}" y="{y:.0f}" text-anchor="{anchor}">{_escaped(words)}</text>'
-
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(place, points))
-    marks = []
-    for point in points:
-        x, y = place(point)
-        fill = "#c0392b" if point is chosen else "#2c6fbb"
-        radius = 7 if point is chosen else 4
-        told = f"{_counts(point.workers_by_tag)}: {format_duration(point.time_s)}, "
-        told += f"{format_amount(point.cost, unit)} {unit}{_wrong(point, unit)}"
-        marks.append(
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius}" fill="{fill}">'
-            f"<title>{_escaped(told)}</title></circle>"
-        )
-    base, right = _HEIGHT - _MARGIN, _WIDTH - _MARGIN
-    times, costs = [p.time_s for p in points], [p.cost for p in points]
-    title = f"{plan.objective}, policy {plan.policy}: {_brief(plan.scale_plan.workers_by_tag)}"
-    parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
-            f'width="{_WIDTH}" height="{_HEIGHT}" font-family="sans-serif" font-size="12">'
-        ),
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
-        text(_WIDTH / 2, _MARGIN / 2, title),
-        f'<path d="M{_MARGIN},{_MARGIN} V{base} H{right}" fill="none" stroke="#444"/>',
-        f'<polyline points="{line}" fill="none" stroke="#2c6fbb" stroke-opacity="0.5"/>',
-        *marks,
-        text(_MARGIN, base + 20, format_duration(min(times))),
-        text(right, base + 20, format_duration(max(times))),
-        text(_WIDTH / 2, base + 40, "predicted time"),
-        text(_MARGIN - 8, base, format_amount(min(costs), unit), "end"),
-        text(_MARGIN - 8, _MARGIN, format_amount(max(costs), unit), "end"),
-        text(_MARGIN, _MARGIN - 12, unit, "start"),
-        "</svg>",
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def _escaped(words: str) -> str:
-    return escape(shorten(on_one_line(words), _LONGEST))
-
-
 def _scales(points: Sequence[FrontPoint]) -> tuple[_Scale, _Scale]:
     return _Scale([p.time_s for p in points]), _Scale([p.cost for p in points])
 
@@ -176,22 +110,6 @@ def _row(point: FrontPoint, unit: str, chosen: FrontPoint | None) -> tuple[str, 
         format_amount(point.cost, unit),
         "-" if point.cost_q80 is None else format_amount(point.cost_q80, unit),
     )
-
-
-def _wrong(point: FrontPoint, unit: str) -> str:
-    """Return the 80 % quantiles of time and cost as text, if they are known."""
-    if point.time_q80_s is None or point.cost_q80 is None:
-        return ""
-    time, cost = format_duration(point.time_q80_s), format_amount(point.cost_q80, unit)
-    return f"; in four of five cases at most {time}, {cost} {unit}"
-
-
-def _brief(workers: Mapping[str, int]) -> str:
-    """Return the worker counts as text, or only their sum if the text is too long for a title."""
-    counts = _counts(workers)
-    if len(counts) <= _TITLE:
-        return counts
-    return f"{sum(workers.values())} workers in {len(workers)} pools"
 
 
 def _counts(workers: Mapping[str, int]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from scalable.markup.templates import in_notebook, render, trusted
-from scalable.report.front import draw_front_svg, front_rows
+from scalable.markup.templates import in_notebook, render
+from scalable.report.front import front_rows
 from scalable.showing.tables import Column, Table, row
 from scalable.spec import Plan
 from scalable.units import format_duration
@@ -55,8 +55,6 @@ def plan_html(plan: Plan, *, time: str, cost: str) -> str:
         more_pools=max(0, len(pools.rows) - _ROWS),
         tasks=tasks.first(_ROWS),
         more_tasks=max(0, len(tasks.rows) - _ROWS),
-        # Its texts are escaped there.
-        front=trusted(draw_front_svg(plan)) if plan.front else "",
         choices=_choices(plan),
         reasons=plan.reasons[:_REASONS],
     )

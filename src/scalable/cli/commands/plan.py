@@ -39,7 +39,7 @@ LOCK_FILE = "manifest.lock"
 @click.option(
     "--front",
     is_flag=True,
-    help="Draw all choices of time and cost; --output x.svg writes a picture.",
+    help="Draw all choices of time and cost.",
 )
 @click.option(
     "--compare",
@@ -151,7 +151,7 @@ def plan_result(
     plan: Plan, scripts: Mapping[str, str] | None = None, *, front: bool = False
 ) -> Result:
     """Return a plan, the scripts of its workers by tag, and its choices, as a result."""
-    from scalable.report.front import draw_front, draw_front_svg
+    from scalable.report.front import draw_front
     from scalable.report.plans import render_plan
 
     document = plan.to_dict()
@@ -163,5 +163,4 @@ def plan_result(
         {"version": VERSION, "plan": document, **more},
         document=document,
         companions={LOCK_FILE: f"{plan.manifest_lock}\n"},
-        forms={".svg": draw_front_svg(plan)} if plan.front else {},
     )
