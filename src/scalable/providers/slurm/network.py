@@ -14,10 +14,7 @@ PORTS_TRIED = 200
 def address_of(interface: str) -> str:
     """Return the IPv4 address of a network interface.
 
-    Raises
-    ------
-    ProviderError
-        When there is no such interface; the hint lists the interfaces.
+    Raises ProviderError, with a hint that lists the interfaces, if there is no such interface.
     """
     addresses: dict[str, str] = {}
     for name, found in psutil.net_if_addrs().items():
@@ -34,13 +31,7 @@ def address_of(interface: str) -> str:
 
 
 def free_port(host: str, first: int) -> int:
-    """Return the first free port, starting at ``first``.
-
-    Raises
-    ------
-    ProviderError
-        When none of the 200 ports from ``first`` on is free.
-    """
+    """Return the first free port from ``first`` on. Raise ProviderError if none of 200 is free."""
     for port in range(first, min(first + PORTS_TRIED, 65536)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
