@@ -1,4 +1,4 @@
-"""The pools of a remote place, and the configuration that the workers of a pool share."""
+"""Pools of a remote backend, and the configuration that the workers of a pool share."""
 
 from __future__ import annotations
 
@@ -35,16 +35,7 @@ def worker_config(
 ) -> WorkerConfig:
     """Return the configuration that the workers of a component share.
 
-    Parameters
-    ----------
-    component
-        Resource profile.
-    scheduler, security
-        Address and credentials of the scheduler.
-    manager
-        Id of the manager.
-    once
-        Whether the place may start the program again, which a worker then refuses.
+    With ``once`` a worker refuses to run again if the backend restarts its program.
     """
     return WorkerConfig(
         scheduler=scheduler,
