@@ -37,12 +37,9 @@ print(json.dumps({"python": platform.python_version(), "packages": found}))
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and return its exit code and output.
+    """Run a command and return its exit code and output.
 
-    Raises
-    ------
-    ProviderError
-        When the command cannot be started, or has not ended after ``timeout_s`` seconds.
+    Raises ProviderError if the command cannot start, or has not exited after ``timeout_s`` seconds.
     """
     try:
         return subprocess.run(
@@ -63,25 +60,15 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.Complete
 
 
 def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
-    """Make sure that an image is on this machine, so that workers need not fetch it.
+    """Fetch an image to this machine, so that workers need not fetch it.
 
-    Parameters
-    ----------
-    request
-        Container.
-    run
-        Function that runs a command within a number of seconds.
-
-    Raises
-    ------
-    ProviderError
-        When a file does not exist, or a reference is not on this machine and cannot be fetched;
-        the message quotes the runtime.
+    Raises ProviderError, with the runtime's message, if a file is missing or a reference cannot be
+    fetched.
     """
     runtime, reference = request.runtime, request.reference
     if runtime == "apptainer":
         if request.image_file is None:
-            # Converts the image into the cache that all workers use.
+            # Convert the image into the cache that all workers use.
             _require(request, run(["apptainer", "exec", "--cleanenv", reference, "true"], PULL_S))
         elif not Path(request.image_file).exists():
             raise ProviderError(
@@ -99,19 +86,9 @@ def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
 
 
 def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
-    """Return the faults of mounts.
+    """Return a sentence for each error in the mounts (container paths, by host path).
 
-    Parameters
-    ----------
-    mounts
-        Path on the host -> path in the container.
-    exist
-        Whether the paths on the host have to exist on this machine.
-
-    Returns
-    -------
-    list of str
-        One sentence for each fault; empty if this machine can mount everything.
+    With ``exist`` the host paths have to exist on this machine.
     """
     faults = []
     for outside, inside in mounts.items():
@@ -126,15 +103,10 @@ def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
 
 
 def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> Versions:
-    """Start the container once and return the versions that its Python has installed.
+    """Start the container once and return the versions of its Python and packages.
 
-    A fault that would end every worker shows here: a runtime without permission, a refused mount,
-    an image without Python.
-
-    Raises
-    ------
-    ProviderError
-        When the container cannot be started, or its Python does not answer.
+    The trial shows errors that would stop every worker: no permission, a refused mount, no Python.
+    Then it raises ProviderError.
     """
     answer = run(render_command(request, [request.python, "-c", _REPORT, *PACKAGES]), PROBE_S)
     try:
