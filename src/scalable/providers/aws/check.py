@@ -1,4 +1,4 @@
-"""Comparison of a request with the live account."""
+"""Check of a request against the live account."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ _NONE = "CLUSTER"
 
 
 def check(spec: DeploymentSpec) -> ValidationReport:
-    """Compare the request with the account; nothing is started or made.
+    """Compare the request with the account, without creating anything.
 
-    Raises
-    ------
-    ProviderError
-        When AWS does not answer, or the credentials are wrong.
+    Raises ProviderError if AWS does not answer or the credentials are wrong.
     """
     clouds: list[AWSCloud] = []
 
