@@ -277,7 +277,7 @@ class Controller(SchedulerPlugin):
     def _tick(self) -> None:
         now, running = time.monotonic(), self.counts.running()
         spent = self.spending.look(self.counts.pools(running))
-        fails = spent is not None and self._close_with is None  # it cannot end by itself
+        fails = spent is not None and self._close_with is None  # it cannot stop itself
         self._waiting.look(self.counts.pools(running), fail=fails)
         self._sharing.share(now, running)
         self.departures.drain(self._unmanaged.look(now))
