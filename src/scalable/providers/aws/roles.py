@@ -32,19 +32,19 @@ class Roles:
         return Scope(await self._api.identity(), self._api.region, cluster_id)
 
     async def execution(self, cluster_id: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the role with which Fargate starts tasks; create it if missing."""
+        """Return the ARN of the role with which Fargate starts tasks, and create it if missing."""
         scope = await self.scope(cluster_id)
         policy = policies.execution_policy(scope)
         return await self._role(scope, EXECUTION, _ECS, policy, marks)
 
     async def manager_task(self, cluster_id: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the role of a manager's task; create it if missing."""
+        """Return the ARN of the role of a manager's task, and create it if missing."""
         scope = await self.scope(cluster_id)
         policy = policies.manager_policy(scope, self._passed)
         return await self._role(scope, TASK, _ECS, policy, marks)
 
     async def instance(self, cluster_id: str, role: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the instance profile for machines of a role; create it if missing."""
+        """Return the ARN of the instance profile of a role's machines, created if missing."""
         scope = await self.scope(cluster_id)
         kind = policies.instance_kind(role)
         policy = policies.instance_policy(scope, role, self._passed)
