@@ -1,4 +1,4 @@
-"""The table of Google Cloud's prices in this package, by region."""
+"""Table of Google Cloud prices in this package, by region."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def regions() -> list[str]:
 
 
 def prices(region: str) -> list[Price]:
-    """Return the prices of a region; empty where the table does not have it."""
+    """Return the prices of a region, or an empty list if the table does not have it."""
     return [price for price in prices_of(_PACKAGE) if price.region == region]
 
 
