@@ -106,7 +106,7 @@ class Launcher(Protocol):
 
     Methods that contact the backend are coroutines. The reconciler runs them in the background,
     several at once (but only one ``launch`` for each pool at a time), so that a slow backend delays
-    only its own units. The other methods return at once. They report the last known state, and never
+    only its own units. The other methods return at once: they report the last known state and never
     block, wait, reap processes or remove containers.
 
     A launcher may also have:
