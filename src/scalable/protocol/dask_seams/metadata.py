@@ -1,4 +1,4 @@
-"""Seam (dependence on Dask internals) of the facts that a scheduler keeps for its workers."""
+"""Seam of the facts that a scheduler keeps for its workers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,9 @@ _SCHEDULER = "distributed.scheduler:Scheduler"
     accepts(f"{_SCHEDULER}.set_metadata", 1, "keys", "value"),
 )
 async def fact_of_scheduler(scheduler: Any, key: str) -> Any:
-    """Return a fact that somebody has set on a scheduler; None without one.
+    """Return a fact set by ``set_fact`` or ``Client.set_metadata``, or None.
 
-    Relies on Dask's handler ``get_metadata``, which any scheduler has.
-
-    Parameters
-    ----------
-    scheduler
-        Dask's ``rpc`` object of the scheduler.
-    key
-        Name of the fact, as given to ``Client.set_metadata``.
+    ``scheduler`` is Dask's ``rpc`` object. Any Dask scheduler has the handler.
     """
     return await scheduler.get_metadata(keys=[key], default=None)
 
