@@ -1,4 +1,4 @@
-"""The clusters of the sidebar, and what its buttons do to them."""
+"""The clusters of the sidebar, and the actions of its buttons."""
 
 from __future__ import annotations
 
@@ -24,28 +24,20 @@ logger = logging.getLogger("scalable.lab")
 class Sidebar:
     """Our clusters in the sidebar.
 
-    Parameters
-    ----------
-    base_url
-        Path of Jupyter's server, with a slash at both ends.
-    watch
-        The clusters.
+    ``base_url`` is the path of Jupyter's server, with a slash at both ends.
     """
 
     def __init__(self, base_url: str, watch: Watch) -> None:
         self.base_url = base_url
         self._watch = watch
-        #: Id -> time at which the cluster was disconnected.
+        #: Time at which a cluster was disconnected, by its id.
         self._hidden: dict[str, float] = {}
         self._addresses: set[str] = set()
 
     async def clusters(self, *, now: bool = False) -> dict[str, Seen]:
-        """Return id -> cluster, without the disconnected ones.
+        """Return the clusters by id, without the disconnected ones.
 
-        Parameters
-        ----------
-        now
-            Whether near clusters are read again in any case.
+        With ``now``, local clusters are always read again.
         """
         seen = await self._watch.clusters(0.0 if now else None)
         self._addresses |= {str(each.status.address) for each in seen.values()}
@@ -65,7 +57,7 @@ class Sidebar:
         ]
 
     async def find(self, cluster_id: str) -> Seen | None:
-        """Return a cluster, also a disconnected one; None if it is none of ours or does not run."""
+        """Return a running cluster, even a disconnected one; None if it is not one of ours."""
         seen = (await self._watch.clusters()).get(cluster_id)
         return seen or (await self._watch.clusters(0.0)).get(cluster_id)
 
@@ -78,10 +70,8 @@ class Sidebar:
     async def scale(self, seen: Seen, total: Any) -> None:
         """Set the number of workers of a cluster; see :func:`scalable.lab.rows.shares`.
 
-        Raises
-        ------
-        ClusterError
-            When the number is none, exceeds ``max_workers``, or the scheduler does not answer.
+        Raises ClusterError if the number is invalid or exceeds ``max_workers``, or the scheduler
+        does not answer.
         """
         name, pools = seen.status.name, seen.status.pools
         counts = rows.shares(name, total, pools)
@@ -95,12 +85,10 @@ class Sidebar:
         await asyncio.to_thread(control.scale, seen.status.id, counts)
 
     async def adapt(self, seen: Seen, adapt: Any) -> None:
-        """Let the only pool of a cluster follow its load.
+        """Make the only pool of a cluster adaptive.
 
-        Raises
-        ------
-        ClusterError
-            When there are several pools, the bounds are no range, or the scheduler does not answer.
+        Raises ClusterError if there are several pools, the bounds are not a range, or the scheduler
+        does not answer.
         """
         tag, minimum, maximum = rows.bounds(seen.status.name, adapt, seen.status.pools)
 
@@ -110,12 +98,9 @@ class Sidebar:
         await asyncio.to_thread(control.ask, seen.directory, order)
 
     async def leave(self, seen: Seen) -> bool:
-        """End a cluster that this process has started; disconnect from any other.
+        """Stop a cluster that this process started, or disconnect from any other.
 
-        Returns
-        -------
-        bool
-            Whether the cluster was ended.
+        Returns whether the cluster was stopped.
         """
         if self.started_here(seen):
             logger.debug("cluster %s is ended by the sidebar", seen.status.name)

@@ -22,10 +22,10 @@ _BAR_STYLES = {"█": "green", "x": "bold red", "-": "magenta", "▒": "cyan", "
 class Grid(DataTable[Text]):
     """A table that shows a :class:`~scalable.showing.tables.Table`.
 
-    Cells are shown as they are: no text is read as markup.
+    Cells are shown literally, not read as markup.
     """
 
-    # Rows are chosen here, not cells: the keys for the ends of a row lead to the ends of the table.
+    # Rows are selected, not cells: the keys for the ends of a row lead to the ends of the table.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("home", "scroll_top", "Top", show=False),
         Binding("end", "scroll_bottom", "Bottom", show=False),
@@ -44,15 +44,9 @@ class Grid(DataTable[Text]):
         return self.table.rows[place] if 0 <= place < len(self.table.rows) else None
 
     def fill(self, table: Table, *, sorted_by: str = "", down: bool = False) -> None:
-        """Show a table.
+        """Show a table whose rows are in their order already.
 
-        Parameters
-        ----------
-        table
-            The table, whose rows are in their order already.
-        sorted_by, down
-            Title of the column that the rows are sorted by, which is marked, and whether its
-            largest value is first.
+        The column titled ``sorted_by`` is marked. ``down`` means that its largest value is first.
         """
         before = self.chosen
         width = max(20, self.size.width - 2)
