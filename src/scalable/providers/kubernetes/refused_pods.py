@@ -1,4 +1,4 @@
-"""Pods that Kubernetes does not make for a Job, for example because a quota is used up."""
+"""Pods that Kubernetes does not create for a Job, for example because a quota is used up."""
 
 from __future__ import annotations
 
@@ -14,16 +14,10 @@ _PREFIX = "Error creating: "
 
 
 async def why_no_pod(api: Api, namespace: str, uid: str) -> str | None:
-    """Return why the controller of a Job could not make its pod; None if it does not say so.
+    """Return why a Job's controller could not create its pod, or None if there is no report.
 
-    The controller says so in an Event alone. Users who may not list events get no reason.
-
-    Parameters
-    ----------
-    api
-        Connection to the API server.
-    namespace, uid
-        Namespace and ``uid`` of the Job.
+    The only source is an Event, so users who may not list events get no reason. ``uid`` is that of
+    the Job.
     """
     wanted = {"involvedObject.uid": uid, "reason": _REASON}
     selector = ",".join(f"{key}={value}" for key, value in wanted.items())
@@ -42,7 +36,7 @@ async def why_no_pod(api: Api, namespace: str, uid: str) -> str | None:
 
 
 def refusal_in_words(message: str) -> str:
-    """Return the message of an Event about a pod that could not be made, in plain words."""
+    """Return the message of an Event about a refused pod, in plain words."""
     words = message.removeprefix(_PREFIX).strip()
     if "exceeded quota" in words:
         return f"the quota is used up: {words}"
