@@ -9,19 +9,10 @@ from scalable.records import find
 
 
 def explain(name: str, about: str | None = None) -> Explanations:
-    """Return why pools and calls of a cluster wait, or why a call has failed.
+    """Return why pools and tasks of a cluster wait, or why a task has failed.
 
-    Parameters
-    ----------
-    name
-        Name or id of the cluster, or name of its run.
-    about
-        Tag, key of a call or its beginning, or name of a task; None for all that waits.
-
-    Raises
-    ------
-    ClusterError
-        When no cluster matches, or its scheduler does not answer.
+    ``name`` may also be the cluster's id or run. ``about`` is a tag, a task's key or its prefix, or
+    a task name. None: everything that waits. Raises ClusterError if there is no match or no answer.
     """
     directory = find(name)
     cluster = directory.record().name
@@ -30,14 +21,10 @@ def explain(name: str, about: str | None = None) -> Explanations:
 
 
 def only_cluster() -> str:
-    """Return the name of the only cluster that runs.
+    """Return the name of the only running cluster.
 
-    Raises
-    ------
-    UnknownClusterError
-        When no cluster runs.
-    ClusterError
-        When several run; the hint lists them.
+    Raises UnknownClusterError if there is none, and ClusterError, with a hint that lists them, if
+    there are several.
     """
     from scalable.lifecycle.discovery import ANSWERING, list_clusters
 

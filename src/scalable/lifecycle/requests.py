@@ -16,12 +16,9 @@ from scalable.spec import DeploymentSpec, ManagerSpec
 
 
 def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> ResolvedManifest:
-    """Return the manifest with the command's options ``--processes`` and ``--budget`` applied.
+    """Return the manifest with the options ``--processes`` and ``--budget`` applied.
 
-    Raises
-    ------
-    PlanError
-        When the target does not have the option.
+    Raises PlanError if the target does not have the option.
     """
     resolved = resolved.with_budget(options.budget)
     if not options.processes:
@@ -35,21 +32,10 @@ def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> Res
 
 
 def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str, ManagerRequest]:
-    """Return manager id -> request, for the managers of a cluster.
+    """Map the managers of a cluster to their requests.
 
-    Without managers in the manifest there is one, on the target of the scheduler.
-
-    Parameters
-    ----------
-    manifest
-        The manifest with all targets.
-    resolved
-        The manifest resolved for the target where the scheduler runs.
-
-    Raises
-    ------
-    ManifestError
-        When a target cannot be detached, or the address of a scheduler is none.
+    Without managers in the manifest there is one, on the scheduler's target. Raises ManifestError
+    if a target cannot be detached, or the scheduler's address is invalid.
     """
     home = resolved.spec.target_name
     requests: dict[str, ManagerRequest] = {}
@@ -68,12 +54,9 @@ def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str
 
 
 def checked_address(written: str | None) -> str | None:
-    """Return the URL of the scheduler for a manager's workers; None if none was written.
+    """Return the URL of the scheduler for a manager's workers, or None if it is not written.
 
-    Raises
-    ------
-    ManifestError
-        When it is not an address.
+    Raises ManifestError for an invalid address.
     """
     if written is None:
         return None
@@ -96,7 +79,7 @@ def require_pools(spec: DeploymentSpec) -> None:
 
 
 def refuse_threads(spec: DeploymentSpec) -> None:
-    """Raise ManifestError if workers are threads, which would end with this process."""
+    """Raise ManifestError if workers are threads, which would stop with this process."""
     if spec.options.get("processes") is False:
         raise ManifestError(
             f"target {spec.target_name!r} runs workers as threads, which cannot be detached",
@@ -105,9 +88,9 @@ def refuse_threads(spec: DeploymentSpec) -> None:
 
 
 def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
-    """Return ``sys.path`` for workers: the present one, and the manifest's directory.
+    """Return ``sys.path`` for workers: the current one, and the manifest's directory.
 
-    ``scalable up`` runs no script: without the manifest's directory, workers would not find the
+    ``scalable up`` runs no script. Without the manifest's directory, workers would not find the
     modules of the workflow.
     """
     entries = list(modules.search_path())
