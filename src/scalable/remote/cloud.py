@@ -1,7 +1,7 @@
 """Interface of a cloud: machines that cost money, and private files that only they can read.
 
 No cloud object owns others, and no cloud stops a cluster. So all resources carry its marks, the
-scheduler's files are created first and deleted last, and a machine ends with its program.
+scheduler's files are created first and deleted last, and a machine stops with its program.
 """
 
 from __future__ import annotations

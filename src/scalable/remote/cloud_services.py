@@ -57,7 +57,7 @@ Connect = Callable[[Mapping[str, str], DeploymentSpec | None], Cloud]
 class CloudServices:
     """Starts the schedulers and managers of detached clusters (:class:`.ClusterServices`).
 
-    ``spec`` is None if nothing is started. ``connect(place, spec)`` makes a connection, and
+    ``spec`` is None if nothing is started. ``connect(place, spec)`` opens a connection, and
     ``inner_place`` translates a site for the cloud's own machines.
     """
 

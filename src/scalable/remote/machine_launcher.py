@@ -275,7 +275,7 @@ class MachineLauncher:
     def look_soon(self) -> None:
         self._soon.set()
 
-    # Ending ---------------------------------------------------------------------------------------
+    # Stopping -------------------------------------------------------------------------------------
 
     def all_ends(self) -> None:
         """Make :meth:`stop` do nothing in the cloud: all machines will be stopped together."""

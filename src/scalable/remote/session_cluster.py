@@ -281,7 +281,7 @@ class SessionCluster(AttachedCluster):
             if self.tunnel is not None:
                 self.tunnel.abandon(reason)
 
-    # End ------------------------------------------------------------------------------------------
+    # Stop -----------------------------------------------------------------------------------------
 
     async def _close(self) -> None:
         if self.status in (Status.closing, Status.closed):

@@ -42,7 +42,7 @@ logger = logging.getLogger("scalable.providers.aws")
 #: Seconds for which a new role may be unknown to ECS.
 ROLE_TIMEOUT_S = 30.0
 ROLE_POLL_S = 2.0
-#: Seconds for which a size and place without capacity is not tried again.
+#: Seconds for which a size without capacity is not requested in the same subnets.
 EXHAUSTED_S = 20.0
 #: Seconds for which ECS reports a task that has stopped.
 REMEMBERED_S = 3600.0
@@ -64,7 +64,7 @@ class Tasks:
         self._ended: dict[str, Machine] = {}
         self._listed_ended = False
         self._public: dict[str, str] = {}
-        #: Times until which a size has no capacity in a place.
+        #: Times until which a size without capacity is not requested.
         self._exhausted: dict[tuple[str, Place], float] = {}
 
     # The ECS cluster ------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ logger = logging.getLogger("scalable.providers.aws")
 #: Seconds for which a new instance profile may be unknown to EC2.
 PROFILE_TIMEOUT_S = 40.0
 PROFILE_POLL_S = 3.0
-#: Number of attempts to read a program's exit code after its instance has ended.
+#: Number of attempts to read a program's exit code after its instance has stopped.
 END_ATTEMPTS = 3
 
 
@@ -296,7 +296,7 @@ def _new(request: MachineRequest, made: Mapping[str, Any]) -> Machine:
 
 
 def _is_unknown_profile(errors: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a new instance profile is not known yet."""
+    """Return whether the errors mean that a new profile is not available yet."""
     return any("instanceprofile" in _plain(error.get("ErrorMessage")) for error in errors)
 
 

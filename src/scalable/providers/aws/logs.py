@@ -13,7 +13,7 @@ LONGEST = 400_000
 
 
 class Logs:
-    """The log group of one region, which keeps output for ``kept_days`` if it is created here."""
+    """The log group of one region, created with a retention of ``kept_days``."""
 
     def __init__(self, api: Api, kept_days: int) -> None:
         self._api = api

@@ -111,7 +111,7 @@ def has(tagged: Mapping[str, str], marks: Mapping[str, str]) -> bool:
 
 
 def digest(*parts: Any) -> str:
-    """Return 12 characters that identify a content."""
+    """Return 12 hexadecimal characters that identify values."""
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 

@@ -142,7 +142,7 @@ def run_task(
 
 
 def detail(attachments: Sequence[Mapping[str, Any]], name: str) -> str | None:
-    """Return a detail of a task's network interface."""
+    """Return a detail of a task's attachments, such as its address, or None."""
     for attachment in attachments:
         for each in attachment.get("details", ()):
             if each.get("name") == name:

@@ -128,7 +128,7 @@ class Roles:
         except AWSError as error:
             if error.error_code == _NONE:
                 return True
-            # A manager in the cloud may not read all policies; its creator has made the roles.
+            # A manager in the cloud may not read all policies. Its creator has created the roles.
             if question == "get_role_policy" and error.forbidden:
                 return False
             raise

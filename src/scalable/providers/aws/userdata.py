@@ -91,7 +91,7 @@ class Container:
 
 
 def script(container: Container) -> str:
-    """Return the script."""
+    """Return the script for a container, before its encoding as user data."""
     registry = container.image.partition("/")[0]
     private = ".dkr.ecr." in registry
     login = _LOGIN.format(region=_registry_region(registry), registry=registry) if private else ""

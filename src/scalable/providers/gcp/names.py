@@ -17,7 +17,7 @@ _KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 def resource_name(*parts: str) -> str:
     """Return a valid and unique name of a resource for these parts.
 
-    A name that had to be changed or cut ends with a checksum.
+    A name that had to be changed or cut has a checksum as its suffix.
     """
     written = "-".join((PREFIX, *parts))
     if _NAME.fullmatch(written):

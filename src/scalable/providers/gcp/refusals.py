@@ -90,7 +90,7 @@ def failure_from(error: GoogleError) -> Failure:
 
 
 class Tried:
-    """The attempts for one machine and their failures, which rule out further attempts."""
+    """The attempts for one machine and their failures, which rule out other attempts."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[Attempt, Failure]] = []

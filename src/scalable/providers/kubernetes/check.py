@@ -119,7 +119,7 @@ class _Look:
         return found
 
     async def permissions(self) -> list[Diagnostic]:
-        """Check all needed permissions; warn if only detached clusters need a missing one."""
+        """Check all permissions. One that only detached clusters need results in a warning."""
         rules, options = self._form.rules, self._spec.options
         now, later = session_rules(rules, options), detached_rules(rules, options)
         asked = _verbs(merged(now, later))
@@ -262,7 +262,7 @@ _Verb = tuple[str, str, str]
 
 
 def _verbs(rules: Iterable[Rule]) -> list[_Verb]:
-    """Return (group, resource, verb) of each permission."""
+    """Return (group, resource, API verb) of each permission."""
     return [(rule.group, rule.resource, verb) for rule in rules for verb in rule.verbs]
 
 

@@ -52,7 +52,7 @@ class Form(Protocol):
     manager_rules: tuple[Rule, ...]
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
-        """Return the root object, which Kubernetes ends after ``deadline_s`` seconds."""
+        """Return the root object, which Kubernetes stops after ``deadline_s`` seconds."""
         ...
 
     def scheduler(self, frame: render.Frame) -> list[render.Object]:

@@ -30,7 +30,7 @@ Pod = Mapping[str, Any]
 
 
 class PodLauncher:
-    """Launcher of pods, or of objects that create one pod; one watch reports all pods.
+    """Launcher of pods, or of objects that create one pod, with one watch for all pods.
 
     Only this launcher's pods have ``labels``. ``render(tag, unit)`` returns the object of a unit.
     """
@@ -119,7 +119,7 @@ class PodLauncher:
     async def adopt(self) -> dict[UnitName, str]:
         """Take over this manager's objects: the watch's pods, or all worker groups.
 
-        A group whose pod has ended is included, since only its deletion ends it.
+        A group whose pod has ended is included, since it stays until it is deleted.
         """
         adopted: dict[UnitName, str] = {}
         if not self._form.ends_with_pod:
@@ -186,7 +186,7 @@ class PodLauncher:
                 remaining = {name for name in remaining if await self._exists(name)}
 
     def _deletion(self, name: str) -> dict[str, Any]:
-        """Return the fields of ``DeleteOptions``; a pod that does not run needs no grace period."""
+        """Return ``DeleteOptions`` fields. A pod that does not run gets a minimal grace period."""
         options = dict(self._form.deletion)
         if "gracePeriodSeconds" in options:
             runs = self._observation(name).state is UnitState.RUNNING

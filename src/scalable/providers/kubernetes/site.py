@@ -122,7 +122,6 @@ class KubernetesSite:
         return ProgramState("failed", f"its pod has ended: {seen.reason}{output}")
 
     async def limit_life(self, seconds: float | None) -> None:
-        """Set the deadline of the root object."""
         await self._place.limit_life(seconds)
 
     def _changed(self, pod: Mapping[str, Any], gone: bool) -> None:

@@ -14,7 +14,7 @@ from scalable.providers.kubernetes.api import TRANSIENT, Api, KubernetesError, R
 logger = logging.getLogger("scalable.providers.kubernetes")
 
 GONE = 410
-#: Seconds after which the API server ends a watch, which is then resumed.
+#: Seconds after which the API server closes a watch, which is then resumed.
 WATCH_S = 300
 #: Seconds without a byte after which a watch counts as lost. Bookmarks arrive about every minute.
 SILENT_S = WATCH_S + 30
@@ -103,7 +103,7 @@ class PodWatch:
                 await asyncio.sleep(self._api.pause(min(failures, 5)))
 
     async def _follow(self) -> None:
-        """Process one watch until the server ends it."""
+        """Process one watch until the server closes it."""
         import aiohttp
 
         query = {
