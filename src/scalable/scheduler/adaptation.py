@@ -157,7 +157,6 @@ class Adaptation:
         return self._views
 
     def work(self) -> dict[str, WaitingWork]:
-        """Map each tag with a desired count to the known work of its pool."""
         known = {}
         for tag in self._cluster.pools().keys() & self._cluster.demand.totals.keys():
             load = likeliest_load(self._measured().view(tag, 0, None), self.model)
@@ -167,7 +166,6 @@ class Adaptation:
         return known
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Map each tag with a decision to its count within the common maximum."""
         decided = {t: p for t, p in self.pools.items() if p.decision is not None and t in pools}
         wished = {tag: pool.wished for tag, pool in decided.items()}
         if self.maximum is None:
@@ -245,14 +243,12 @@ class PoolAdaptive:
         return self.decision.reason
 
     def start(self, loop: Any) -> None:
-        """Decide once now and then periodically, in the scheduler's event loop."""
         self._loop = loop
         self.periodic_callback = PeriodicCallback(self.adapt, self._interval * 1000)
         loop.add_callback(self.adapt)
         loop.add_callback(self.periodic_callback.start)
 
     def stop(self) -> None:
-        """Stop deciding, and keep the pool's count."""
         if self.periodic_callback is not None:
             self._loop.add_callback(self.periodic_callback.stop)
             self.periodic_callback = None
@@ -280,7 +276,6 @@ class PoolAdaptive:
         return {"status": "up" if target > self._present else "down", "n": target}
 
     def decide(self, views: PoolViews, model: TaskModel) -> None:
-        """Store the policy's decision about the pool's present state."""
         began = time.perf_counter()
         view = views.view(self.tag, self.minimum, self.maximum)
         self.busy = view.busy

@@ -139,7 +139,6 @@ class BundleRelay(SchedulerPlugin, Listener):
         return waiting
 
     def begun(self, key: str, client: str) -> None:
-        """Notify a client that a worker is about to start one of its bundles."""
         send_to_client(self._scheduler, client, {"op": BEGUN, "key": key})
 
     def interrupt(self, key: str, number: int | None, client: str) -> None:
@@ -175,7 +174,6 @@ class BundleRelay(SchedulerPlugin, Listener):
         return upload_places(self._scheduler, tag, nbytes)
 
     def _look(self) -> None:
-        """Send changed slot counts, and check again after ``LOOK_S`` while clients follow them."""
         self._looking = bool(self._followers)
         if self._looking:
             self._send_slots()

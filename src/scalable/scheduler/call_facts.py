@@ -81,7 +81,6 @@ class CallReader:
     def facts(
         self, task: TaskState, statuses: Mapping[str, PoolStatus], *, pool: bool = True
     ) -> CallFacts:
-        """Return the facts about a task, including its pool's with ``pool``."""
         tag = asked_tag(task, statuses)
         bundle = (task.annotations or {}).get(BUNDLE_ANNOTATION)
         calls = 0 if bundle is None else int(bundle["calls"])
@@ -124,7 +123,6 @@ class CallReader:
         return CallFacts(**told, state="assigned", since_s=self._ready_s(task), parent=parent)
 
     def _before(self, task: TaskState, others: Iterable[TaskState]) -> dict[str, Any]:
-        """Return how many of the other queued tasks are ahead of a task, and keys of the first."""
         mine = task.priority
         if mine is None:
             return {}
@@ -195,7 +193,6 @@ class CallReader:
         return None if profiles is None else profiles.profile(key)
 
     def next_try(self, key: Any) -> NextTry | None:
-        """Return the retry that a failed task waits for, or None."""
         retrying = getattr(self._scheduler, "retrying", None)
         return retrying.next_try(key) if isinstance(retrying, Retrying) else None
 

@@ -84,7 +84,6 @@ class CodeStore:
         return table.to_message()
 
     def sources(self, digests: Iterable[str]) -> dict[str, bytes]:
-        """Map the known ones among the digests to sources."""
         return sources_of(digests, self._sources)
 
     def use(self, code: str) -> None:
@@ -96,7 +95,6 @@ class CodeStore:
     # Files --------------------------------------------------------------------------------------
 
     def carry(self) -> None:
-        """Make clients upload archives of their files from now on."""
         if self.carries:
             return
         self.carries = True

@@ -152,7 +152,6 @@ class Controller(SchedulerPlugin):
             await asyncio.sleep(TELL_S)  # Dask drops messages that are not sent by then
 
     async def close(self) -> None:
-        """Stop periodic checks, adaptive scaling and draining, when the scheduler closes."""
         self._check.stop()
         self._sampling.stop()
         if self._follower is not None:
@@ -213,7 +212,6 @@ class Controller(SchedulerPlugin):
         return None
 
     def keep_counts(self, *tags: str, why: str) -> None:
-        """Make pools no longer adaptive, keeping their counts."""
         if self._follower is not None:
             self._follower.end(*tags, why=why)
 
@@ -243,7 +241,6 @@ class Controller(SchedulerPlugin):
         return {**self._status.snapshot(self.ending), "adaptive": self.adaptive_bounds()}
 
     def adaptive_bounds(self) -> dict[str, tuple[int, int | None]]:
-        """Map the tags of adaptive pools to minimum and maximum."""
         pools = {} if self._follower is None else self._follower.pools
         return {tag: (pool.minimum, pool.maximum) for tag, pool in pools.items()}
 
@@ -265,11 +262,9 @@ class Controller(SchedulerPlugin):
         return [manager.attachment for manager in self.managers]
 
     def _work(self) -> Mapping[str, WaitingWork]:
-        """Map tags to the known work of their pools. Empty without adaptive scaling."""
         return {} if self._follow_with is None else self.adaptation.work()
 
     def leaves(self, worker: WorkerState) -> bool:
-        """Return whether a worker is being drained."""
         return self.departures.state(worker) is not None
 
     # Periodic check -------------------------------------------------------------------------------
@@ -298,7 +293,6 @@ class Controller(SchedulerPlugin):
         self.departures.log_event(topic, msg)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Record a connected worker, and compare its package versions with the scheduler's."""
         ws = scheduler.workers[worker]
         logger.debug("worker %s connected from %s", ws.name, worker)
         ws.versions = self._versions.shared(ws.versions)

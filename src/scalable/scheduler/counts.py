@@ -57,7 +57,6 @@ class PoolCounts:
         return running
 
     def pools(self, running: Running | None = None) -> dict[str, PoolStatus]:
-        """Return the status of every pool, summed over the managers."""
         running = self.running() if running is None else running
         pools = self._managers.pools()
         return {tag: self._present(tag, pool, running) for tag, pool in pools.items()}
@@ -94,6 +93,5 @@ class PoolCounts:
         }
 
     def claims(self) -> dict[str, str]:
-        """Map names of workers to the id of their manager, if they sent one."""
         told = workers_by_what_they_told(self._scheduler, MANAGER_KEY)
         return {str(worker.name): manager for worker, manager in told if manager}

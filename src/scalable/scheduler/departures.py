@@ -60,7 +60,6 @@ class Departures:
         self._retirements.close()
 
     def state(self, worker: WorkerState) -> str | None:
-        """Return the :attr:`Drain.state` of a worker, or None if it is not drained."""
         drain = self._drains.get(worker.address)
         return None if drain is None else drain.state
 
@@ -218,7 +217,6 @@ class Departures:
             drain.state = "done"
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Store the tasks of a lost worker, and the workers that did not crash."""
         if topic == LEAVING_TOPIC:
             self._dismiss(str(msg))
         for address in restarted_by_nannies(topic, msg):

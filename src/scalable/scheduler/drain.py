@@ -130,7 +130,6 @@ class Drain:
         logger.debug("worker %s is drained and has left", self._worker.name)
 
     async def _leave_in_time(self, left_s: float) -> None:
-        """Move results while tasks run, and remove the worker before its deadline."""
         end = time.monotonic() + left_s
         leave_at = end - min(LEAVE_BEFORE_S, LEAVE_PART * left_s)
         force_at = end - min(FORCE_BEFORE_S, FORCE_PART * left_s)
@@ -156,7 +155,6 @@ class Drain:
         return self._present and not self._abandoned
 
     async def _retire(self, until: float, *, remove: bool) -> None:
-        """Make Dask move the worker's results, and wait at most until a monotonic time."""
         moving = asyncio.ensure_future(
             self._scheduler.retire_workers(workers=[self._worker.address], remove=remove)
         )
@@ -218,7 +216,6 @@ class Drain:
         return list(running) if valid is None else [w for w in valid if w in running]
 
     async def _idle(self) -> bool:
-        """Return whether the worker accepts no more tasks and has finished every task."""
         assigned = [t.key for t in self._worker.processing if t.key not in self._given_up]
         if self._stealing.asks(self._worker):
             return False

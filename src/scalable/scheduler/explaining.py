@@ -132,7 +132,6 @@ class Explainer:
     async def _asked(
         self, task: TaskState, facts: CallFacts, statuses: Mapping[str, PoolStatus]
     ) -> CallFacts:
-        """Return the facts about an assigned task, refined by its worker's answer."""
         on = await self._states([task])
         if task.state != "processing":  # it has finished since
             return self._calls.facts(task, statuses)
@@ -258,7 +257,6 @@ class Explainer:
                     yield task
 
     def _needing(self, statuses: Mapping[str, PoolStatus], tag: str | None) -> list[CallFacts]:
-        """Return the facts about the tasks blocked by other tasks, by task name."""
         counts = counts_of_waiting(self._scheduler)
         found: dict[str, TaskState] = {}
         for task in islice(self._scheduler.tasks.values(), LOOKED_CALLS) if counts else ():

@@ -72,7 +72,6 @@ class FileStore:
         self._archives[digest] = self._archives.pop(digest)
 
     def _drop_unfinished(self) -> None:
-        """Drop the archives whose clients stopped before sending all parts."""
         by = time.monotonic() - ARRIVAL_TIMEOUT_S
         for digest, archive in list(self._archives.items()):
             if not archive.complete.is_set() and archive.heard_at < by:

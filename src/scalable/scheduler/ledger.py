@@ -66,7 +66,6 @@ class Call:
         self.again: tuple[Reason, str | None] | None = None
 
     def begin_again(self, reason: Reason, worker: str | None = None) -> None:
-        """Record that the task has to run again, and why."""
         self.tries += 1
         self.again = reason, worker
 
@@ -76,7 +75,6 @@ class Call:
 
     @property
     def name(self) -> str:
-        """Name of the task in the manifest, or of its function."""
         return str(self._name or self.task.prefix.name)
 
     @property
@@ -86,7 +84,6 @@ class Call:
 
     @property
     def slots(self) -> tuple[tuple[str, int], ...]:
-        """Pairs of a tag and the number of slots that the task takes."""
         if self._slots is None:
             asked = self.task.resource_restrictions
             self._slots = (
@@ -137,12 +134,10 @@ class EndedCall:
 
     @property
     def nbytes(self) -> int | None:
-        """Size of the result in bytes, or None for a failed task."""
         return self._details.get("nbytes")
 
     @property
     def traceback(self) -> str | None:
-        """Traceback of the failed task as a string, or None."""
         return self._details.get("traceback_text")
 
     @property
@@ -169,7 +164,6 @@ class EndedCall:
         return [FailedCall(name, message, self.traceback, told, count=count)]
 
     def failure(self) -> tuple[str, str]:
-        """Return the class name and the message of the exception."""
         return failure_in(self._details)
 
 
@@ -257,7 +251,6 @@ class Ledger(SchedulerPlugin):
             self._subscribe()
 
     def _subscribe(self) -> None:
-        """Collect the listeners' methods for each event, without methods that do nothing."""
         for event in EVENTS:
             unused = getattr(Listener, event)
             self._told[event] = [
@@ -284,7 +277,6 @@ class Ledger(SchedulerPlugin):
         _tell(self._told["submitted"], submitted)
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
-        """Send the event, if any, for a task's change from one state to another."""
         if finish == "released" and start in ENDED:
             self._released(key, start)
             return
@@ -359,7 +351,6 @@ class Ledger(SchedulerPlugin):
         self.restart(scheduler)
 
     def restart(self, scheduler: Scheduler) -> None:
-        """Drop all tasks, as the scheduler did, and send ``restarted``."""
         self._calls.clear()
         _tell(self._told["restarted"], scheduler)
 

@@ -61,12 +61,10 @@ class LostBundles(Listener):
             self._note([end.call], Reason.WORKER_LOST, end.worker)
 
     def forgotten(self, call: Call) -> None:
-        """Drop the given-up tasks of a forgotten bundle."""
         if call.bundle is not None and self._given_up:
             self._given_up = {given for given in self._given_up if given[0] != call.key}
 
     def worker_added(self, worker: WorkerState) -> None:
-        """Track a worker until its last task has finished."""
         self._workers[worker.address] = worker
 
     def worker_removed(self, address: str) -> None:
@@ -86,7 +84,6 @@ class LostBundles(Listener):
         self._note(computed, Reason.RESULT_LOST, str(worker.name))
 
     def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
-        """Drop all bundles, as a scheduler does at a restart."""
         self._lost.clear()
         self._given_up.clear()
 

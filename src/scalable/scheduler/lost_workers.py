@@ -84,7 +84,6 @@ class LostWorkers(Listener):
         self._too_large.pop(call.key, None)
 
     def event(self, event: Event) -> None:
-        """Take the reason for a loss from a manager's event."""
         reason = event.get("reason") or ""
         if event.get("event") == "removed" and reason.startswith(_LOST):
             self._know(str(event["worker"]), reason.removeprefix(_LOST))

@@ -36,7 +36,6 @@ class Manager:
     leaving: bool = False
 
     def state(self, now: float) -> str:
-        """Return ``attached``, ``leaving`` or ``lost``."""
         if now - self.last_seen > LEASE_S:
             return "lost"
         return "leaving" if self.leaving else "attached"
@@ -100,7 +99,6 @@ class Managers:
         return None
 
     def offer(self, manager: str, tag: str, pool: Mapping[str, Any]) -> None:
-        """Add a pool to those that an attached manager provides."""
         offered: dict[str, Mapping[str, Any]] = self._managers[manager].attachment.pools  # type: ignore[assignment]
         offered[tag] = pool
 
@@ -148,7 +146,6 @@ class Managers:
         return merged
 
     def tiers(self, running: Mapping[str, Mapping[str, int]], now: float) -> list[Tier]:
-        """Return the input of the policy that divides worker counts: one entry per manager."""
         return [
             Tier(
                 manager=name,
@@ -182,5 +179,4 @@ class Managers:
         return {name for name, manager in self._managers.items() if manager.state(now) == "lost"}
 
     def silent(self, grace_s: float, now: float) -> set[str]:
-        """Return the ids of managers without a heartbeat for more than ``grace_s`` seconds."""
         return {n for n, m in self._managers.items() if now - m.last_seen > grace_s}

@@ -16,7 +16,6 @@ class NestedCalls(Listener):
         self._children: dict[Any, dict[Any, None]] = {}
 
     def made(self, parent: Any, keys: Iterable[Any]) -> None:
-        """Record that a task has submitted the tasks with these keys."""
         for key in keys:
             if key != parent and key not in self._parents:
                 self._parents[key] = parent

@@ -20,7 +20,6 @@ class Pace:
         self._began = time.monotonic()
 
     async def give_way(self) -> None:
-        """Yield to the event loop, if this turn has lasted long enough."""
         if time.monotonic() - self._began >= self._turn_s:
             await asyncio.sleep(0)
             self._began = time.monotonic()

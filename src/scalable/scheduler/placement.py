@@ -81,7 +81,6 @@ class TagPlacement:
         return min(candidates, key=partial(self._scheduler.worker_objective, task))
 
     def few(self, task: TaskState) -> Sequence[WorkerState]:
-        """Return running workers for a task that :meth:`takes`, other ones each time."""
         ((tag, slots),) = task.resource_restrictions.items()  # type: ignore[union-attr]
         return self._few(self._workers(tag, slots))
 
@@ -104,7 +103,6 @@ class TagPlacement:
         return [able[(self._next + i) % len(able)] for i in range(COMPARED)]
 
     def _holders(self, task: TaskState, tag: str, slots: float) -> list[WorkerState]:
-        """Return up to ``HOLDERS`` workers that hold input of a task and can run it."""
         scheduler, found = self._scheduler, dict[WorkerState, None]()
         for needed in task.dependencies:
             for ws in needed.who_has or ():

@@ -71,7 +71,6 @@ class PoolReader:
         self._since: dict[str, float | None] = {}
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Record the workers that are starting, to measure for how long they have been."""
         now = time.monotonic()
         for tag, pool in pools.items():
             waits = self._starts.setdefault(tag, Starts()).expect(pool.launching, now)
@@ -147,7 +146,6 @@ class PoolReader:
     def _load(
         self, workers: list[WorkerState], tag: str
     ) -> tuple[int, tuple[RunningCall, ...], int]:
-        """Return taken slots, the tasks that run longest, and the number of waiting tasks."""
         busy = waiting = 0
         oldest: list[tuple[float, TaskState, WorkerState]] = []
         for ws in workers:

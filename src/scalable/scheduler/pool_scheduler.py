@@ -176,7 +176,6 @@ class PoolScheduler(
         return {**super().identity(n_workers), **ours}
 
     async def close(self, *args: Any, **kwargs: Any) -> None:
-        """Close the scheduler, and remove the checkpoints that only its tasks could use."""
         await super().close(*args, **kwargs)
         await self.checkpoints.remove()
 
@@ -189,7 +188,6 @@ class PoolScheduler(
         self.code.use(code)
 
     def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
-        """Record the task that has submitted these tasks."""
         self.nested.made(parent, keys)
 
     def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
@@ -197,7 +195,6 @@ class PoolScheduler(
         return self.retrying.erred(task, worker, details)
 
     def decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
-        """Return the worker for a ready task, or None if no worker can take it."""
         if self.retrying.holds(ts):
             return None
         if self.placement is not None and self.placement.takes(ts):

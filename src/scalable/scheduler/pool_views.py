@@ -45,7 +45,6 @@ class Starts:
             self._took_s.append(now - self._asked_at.pop(0))
 
     def typical_s(self, default: float) -> float:
-        """Return the median of the latest start durations, or the default without any."""
         return median(self._took_s) if self._took_s else default
 
 
@@ -65,7 +64,6 @@ class PoolViews:
                 self._starts[tag].connected(time.monotonic())
 
     def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
-        """Return the present state of one pool, as a scaling policy needs it."""
         now = time.monotonic()
         pools = self._cluster.pools()
         # Workers that the division holds back are not starting.
@@ -125,5 +123,4 @@ class PoolViews:
 
 
 def _price(attachment: Attachment, tag: str) -> float:
-    """Return the hourly price of a manager's worker, or 0 if unknown."""
     return attachment.prices.get(tag, {}).get("per_hour", 0.0)

@@ -37,7 +37,6 @@ class Profiles(Listener):
         scheduler.set_metadata(keys=[PROFILES], value=True)
 
     def ready(self, call: Call) -> None:
-        """Record when a task became ready, and drop its profile from an earlier run."""
         self._ready_at[call.key] = time.time()
         self._rows.pop(call.key, None)
 
@@ -73,6 +72,5 @@ class Profiles(Listener):
         return None if row is None else dict(zip(PROFILE, row, strict=True))
 
     def earlier(self, key: Any) -> dict[str, Any] | None:
-        """Return the profile of a recently forgotten task, or None."""
         row = self._forgotten.get(key)
         return None if row is None else dict(zip(PROFILE, row, strict=True))

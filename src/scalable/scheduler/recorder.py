@@ -114,12 +114,10 @@ class Recorder(Listener):
         self.stop()
 
     def stop(self) -> None:
-        """Write the remaining rows, and stop writing."""
         self._flushing.stop()
         self.flush()
 
     def flush(self) -> None:
-        """Write the collected rows of tasks and of cache outcomes."""
         if self._lines:
             lines, self._lines = self._lines, []
             self._run.extend("tasks", lines)
@@ -141,7 +139,6 @@ class Recorder(Listener):
     # Tasks --------------------------------------------------------------------------------------
 
     def submitted(self, calls: list[Call]) -> None:
-        """Record new tasks as submitted."""
         now = time.time()
         for call in calls:
             if call.is_known or call.key in self._pending or call.task.state in ("memory", "erred"):
@@ -205,7 +202,6 @@ class Recorder(Listener):
             self._lost[call.key] = entry  # its worker's loss, the next event, reports if it ran
 
     def _rerun(self, entry: _Pending) -> None:
-        """Record why a task has started again."""
         assert entry.again is not None
         (reason, worker), entry.again = entry.again, None
         self.reruns[str(reason)] += entry.repeats
@@ -314,7 +310,6 @@ class Recorder(Listener):
                     )
 
     def _failure_rows(self, end: EndedCall) -> None:
-        """Write a row for each failed task that is reported when a Dask task finishes."""
         rows = failure_rows(end)
         if rows:
             self._run.extend("failures", rows)
@@ -322,7 +317,6 @@ class Recorder(Listener):
     # Workers ------------------------------------------------------------------------------------
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Write the row of an event that a manager sent about a worker or pool."""
         row = dict(event)
         stream = row.pop("stream")
         if stream == "workers" and row["event"] != "billed":
@@ -356,7 +350,6 @@ class Recorder(Listener):
             del self._managed[name]
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Record which tasks must run again because a worker was lost."""
         for key in lost.running:
             entry = self._lost.pop(key, None)
             if entry is not None and Ledger.of(self.scheduler).call(key).again is not None:

@@ -20,7 +20,6 @@ class HeardOutcomes:
     task_id: str | None = None
 
     def rows(self, timestamp: float) -> list[Mapping[str, Any]]:
-        """Return the rows of ``remembered.jsonl``."""
         place = {"task_name": self.name, "tag": self.tag, "task_id": self.task_id}
         return [
             {**place, "timestamp": timestamp, **outcome.to_message()} for outcome in self.outcomes

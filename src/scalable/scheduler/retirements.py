@@ -48,7 +48,6 @@ class Retirements:
             answer.set_result(True)
 
     def close(self) -> None:
-        """Retire no more workers, because the scheduler closes."""
         for batch in self._batches:
             batch.cancel()
 

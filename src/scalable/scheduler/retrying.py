@@ -147,7 +147,6 @@ class Retrying(Listener):
         return True
 
     def next_try(self, key: Any) -> NextTry | None:
-        """Return the retry that a task waits for, or None."""
         held = self._held.get(key)
         if held is None:
             return None
@@ -158,7 +157,6 @@ class Retrying(Listener):
         return bool(self._scheduler.resources.get(tag))
 
     def _move(self, task: TaskState, tag: str) -> None:
-        """Route a task without a worker to another pool."""
         call = Ledger.of(self._scheduler).call(task.key)
         if call.tag == tag:
             return
@@ -168,7 +166,6 @@ class Retrying(Listener):
         call.routed_anew()
 
     def _try(self, key: Any, held: _Held) -> None:
-        """Release a held task for its retry."""
         if self._held.get(key) is not held:
             return
         del self._held[key]

@@ -97,7 +97,6 @@ class Spending:
             self._record(self._meter.report(manager, units, self._clock()))
 
     def left(self, manager: str) -> None:
-        """Settle the machines of a manager that has left."""
         self._record(self._meter.leave(manager, self._clock()))
 
     def end(self) -> None:
@@ -150,7 +149,6 @@ class Spending:
         return None
 
     def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Set the ceiling of the pools, and warn when the spending reaches a new stage."""
         before = self._demand.ceiling
         spent = self._spent()
         charged = self._meter.units()

@@ -90,7 +90,6 @@ class StreamRelay:
 
     @property
     def streams(self) -> int:
-        """Number of streams that are open or kept."""
         return len(self._streams)
 
     def start(self) -> None:
@@ -125,7 +124,6 @@ class StreamRelay:
             self._loop.close()
 
     async def _finish(self) -> None:
-        """Notify the near ends that their streams are closed."""
         if self._runs:
             await asyncio.wait(self._runs, timeout=CLOSE_TIMEOUT_S)
         for kept in self._streams.values():

@@ -27,7 +27,6 @@ def head_of(task_id: str, name: str, tag: str | None) -> str:
 
 @lru_cache(KEPT_HEADS)
 def _middle_of_head(name: str, tag: str | None) -> str:
-    """Return the encoded part of a task's row that contains its name and tag."""
     return f',"task_name":{encoded(name)},"tag":{encoded(tag)},'
 
 

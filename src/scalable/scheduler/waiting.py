@@ -111,7 +111,6 @@ class WaitingCalls:
         return others
 
     def _name_silent_workers(self) -> None:
-        """Warn once about each worker that has sent no heartbeat for some time."""
         workers = self.scheduler.workers.values()
         most_s = SILENT_S + 2 * heartbeat_pause_s(len(workers))
         before = time.time() - most_s

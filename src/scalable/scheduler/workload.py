@@ -70,7 +70,6 @@ class Workload(Listener):
         self._count(call)
 
     def ended(self, end: EndedCall) -> None:
-        """Stop counting a task. The task model learns from it if it succeeded."""
         counted = self._leave(end.call.key)
         if end.succeeded and end.ran and counted is not None:
             self._learn(counted.kind, end)
@@ -118,7 +117,6 @@ class Workload(Listener):
         return bool(self._blocked)
 
     def running_on(self, worker: WorkerState) -> Iterator[tuple[_Counted, float]]:
-        """Yield the tasks that run on a worker, each with its running time in seconds."""
         for task, elapsed in running_tasks(worker):
             if (call := self._ready.get(task.key)) is not None:
                 yield call, elapsed

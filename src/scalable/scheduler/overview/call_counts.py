@@ -62,7 +62,6 @@ class NameRow:
 
     @property
     def unfinished(self) -> int:
-        """Number of unfinished tasks."""
         return self.phases[_WAITING] + self.phases[_READY]
 
     @property
@@ -93,7 +92,6 @@ class NameRow:
         self.squares += log * log * count
 
     def wait(self, end: EndedCall, count: int = 1) -> None:
-        """Add the queue time of a finished task, or of the tasks of a bundle."""
         ready_at, began = end.call.ready_at, end.measured.began
         if ready_at is not None and began is not None:
             self.queued += count
@@ -123,7 +121,6 @@ class NameCounts(Listener):
         return iter(self._rows.values())
 
     def row_of(self, key: Any) -> NameRow | None:
-        """Return the row in which a task is counted, or None."""
         counted = self._calls.get(key)
         return None if counted is None else counted[0]
 
@@ -161,12 +158,10 @@ class NameCounts(Listener):
                 self._put(call, _WAITING)
 
     def waiting(self, call: Call) -> None:
-        """Count a task as blocked."""
         if not call.is_known:
             self._put(call, _WAITING)
 
     def ready(self, call: Call) -> None:
-        """Count a task as queued or running."""
         if not call.is_known:
             self._put(call, _READY)
 
@@ -176,7 +171,6 @@ class NameCounts(Listener):
             self._put(call, _WAITING)
 
     def ended(self, end: EndedCall) -> None:
-        """Count a task as done or failed, and its running time."""
         call = end.call
         self._begun.discard(call.key)
         began, ended, bundle = end.measured.began, end.measured.ended, end.measured.bundle
@@ -217,7 +211,6 @@ class NameCounts(Listener):
         row.phases[_FAILED] += len(given_up.failures)
 
     def forgotten(self, call: Call) -> None:
-        """Count a task as cancelled, unless it has finished."""
         counted = self._calls.pop(call.key, None)
         if counted is None:
             return
@@ -256,7 +249,6 @@ class NameCounts(Listener):
         return row
 
     def _take(self, key: Any) -> NameRow | None:
-        """Stop counting a task, and return its row."""
         counted = self._calls.pop(key, None)
         if counted is None:
             return None

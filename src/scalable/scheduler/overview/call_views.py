@@ -100,7 +100,6 @@ class CallViews:
         return task
 
     def _measured(self, task: TaskState | None, key: str) -> dict[str, Any]:
-        """Return times, memory, worker and state of a finished task."""
         profiles = getattr(self._scheduler, "profiles", None)
         if not isinstance(profiles, Profiles):
             return {}
@@ -122,7 +121,6 @@ class CallViews:
         return {"state": str(told.state), "sentence": told.sentence, "advice": told.advice}
 
     def _known(self, task: TaskState, notes: list[str]) -> dict[str, Any]:
-        """Return the scheduler's facts about a task other than its times."""
         call = Ledger.of(self._scheduler).call(task.key)
         told: dict[str, Any] = {"name": call.name, "tag": call.tag}
         told["calls"] = int((call.bundle or {}).get("calls", 0))
@@ -146,7 +144,6 @@ class CallViews:
         return told
 
     def _failure(self, key: str, position: int | None) -> dict[str, Any] | None:
-        """Return the failure of a task if it is among the recent ones, or None."""
         for row in self._recent.latest("failures", KEPT["failures"]):
             details: Mapping[str, Any] = row.get("details") or {}
             if details.get("task_id") != key or details.get("position") != position:

@@ -142,7 +142,6 @@ class Overviews:
         }
 
     def sample(self) -> None:
-        """Add the present state of the pools to the recent events."""
         overview = self.present()
         pools = {
             tag: [p.status.wanted, p.status.running, p.used_slots, p.slots, p.waiting]
@@ -207,7 +206,6 @@ class Overviews:
         return load
 
     def _backlog(self, pools: Mapping[str, Any]) -> Counter[NameRow]:
-        """Return the numbers of tasks that are queued in clients."""
         relay = getattr(self._scheduler, "relay", None)
         waiting: Counter[NameRow] = Counter()
         if relay is None:
@@ -291,7 +289,6 @@ class Overviews:
 
 
 def _running_calls(calls: list[tuple[float, TaskState]]) -> Iterator[RunningCall]:
-    """Yield the tasks that have run for the longest time."""
     for elapsed, task in heapq.nlargest(SHOWN_RUNNING, calls, key=lambda call: call[0]):
         call, worker = Call(task), task.processing_on
         place = "" if worker is None else str(worker.name)

@@ -45,7 +45,6 @@ class Timeline(Listener):
     # Events of the ledger -------------------------------------------------------------------------
 
     def ended(self, end: EndedCall) -> None:
-        """Add the span of a task that ran, and the failures of a task."""
         timed = end.measured
         if (
             end.ran
@@ -98,7 +97,6 @@ class Timeline(Listener):
             self._failure({key: value for key, value in event.items() if key != "stream"})
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
-        """Add a change of a pool's desired count."""
         row = scaling_row(tag, before, after, reason, source)
         self.changes.setdefault(tag, Counter())[row["action"]] += 1
         self.decided[tag] = row
