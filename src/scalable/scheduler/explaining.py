@@ -118,7 +118,7 @@ class Explainer:
         failed = [task for task in tasks if task.state == "erred"]
         return None, next((task.key for task in unended or failed or tasks), name)
 
-    # One call -----------------------------------------------------------------------------------
+    # One task -----------------------------------------------------------------------------------
 
     async def _call(self, key: Any, statuses: Mapping[str, PoolStatus]) -> CallFacts:
         task = self._scheduler.tasks.get(key)
@@ -182,7 +182,7 @@ class Explainer:
             logger.debug("worker %s does not say what its calls do: %r", worker.name, error)
             return {}
 
-    # Many calls ---------------------------------------------------------------------------------
+    # Many tasks ---------------------------------------------------------------------------------
 
     async def _groups(
         self, statuses: Mapping[str, PoolStatus], tag: str | None, pace: Pace

@@ -138,7 +138,7 @@ class RunDirectory:
                 self._warn(error)
 
     def release(self) -> None:
-        """Stop writing without changing the run's status. Idempotent."""
+        """Stop writing without changing the run's status. Later calls have no effect."""
         with self._lock:
             self._closed = True
             self._close_streams()
@@ -146,7 +146,7 @@ class RunDirectory:
     def close(
         self, status: EndStatus, *, error: str | None = None, exit_code: int | None = None
     ) -> None:
-        """Write the final status and the summary, and stop writing. Idempotent."""
+        """Write the final status and the summary. Later calls have no effect."""
         with self._lock:
             if self._closed:
                 return
