@@ -38,20 +38,21 @@ class RunRecord:
     status: str
     #: One row per change of a task's state. Keys: task_id, task_name, tag, worker, state
     #: (submitted, running, succeeded, failed, cancelled, found), timestamp. ``found`` is a cache
-    #: hit on a worker. Rows of the last four states also have queued_s, duration_s, transfer_s,
-    #: cpu_s (seconds), peak_memory, nbytes (of the result) and input_bytes (of results that are
-    #: arguments, or 0). Any of these may be null. The last row of a bundle has ``calls``: count,
-    #: failed, total_s and quantiles_s (share to seconds) of the tasks that ran, and found, the
-    #: number of cache hits.
+    #: hit on a worker. ``rerun`` rows of restarted tasks have reason, lost (worker) and count. Rows
+    #: of the last four states also have queued_s, duration_s, transfer_s, cpu_s (seconds),
+    #: peak_memory, nbytes (of the result) and input_bytes (of results that are arguments, or 0).
+    #: Any of these may be null. ``after`` is the task for which a task waited last. The last row of
+    #: a bundle has ``calls``: count, failed, total_s and quantiles_s (share to seconds) of the
+    #: tasks that ran, and found, the number of cache hits.
     tasks: Sequence[Row] = ()
-    #: Keys: event (requested, started, removed, billed), worker, tag, timestamp, reason. Rows with
-    #: ``billed`` have the cost of a machine up to their time, of which the last one counts. Their
-    #: other keys: manager, used_s, cost, idle_cost (time without tasks), and budget for the
-    #: scheduler's machine.
+    #: Keys: event (requested, started, removed, billed), worker, tag, timestamp, reason, and host
+    #: and machine (kind) when a worker connected. Rows with ``billed`` have the cost of a machine
+    #: up to their time, of which the last one counts. Their other keys: manager, used_s, cost,
+    #: idle_cost (time without tasks), and budget for the scheduler's machine.
     workers: Sequence[Row] = ()
     #: Keys: timestamp, worker, tag, cpu_percent, memory, limit (bytes).
     resources: Sequence[Row] = ()
-    #: Keys: failure_class, message, timestamp, details (phase, task_id, worker, traceback).
+    #: Keys: failure_class, message, timestamp, count, details (phase, task_id, worker, traceback).
     failures: Sequence[Row] = ()
     #: Keys: timestamp, tag, action (scale-up, scale-down), from, to, reason, source.
     scaling: Sequence[Row] = ()
