@@ -63,17 +63,13 @@ class FarScheduler:
         return asked
 
     async def close(self) -> None:
-        """Close the connections to the scheduler."""
         closing = self._comm.close_rpc()
         if inspect.isawaitable(closing):
             await closing
 
 
 def page_application(source: Any, token: str) -> web.Application:
-    """Return an application that serves the dashboard to anyone with the token.
-
-    ``source`` has ``handlers`` for the page's requests, as a scheduler has.
-    """
+    """Return an application that serves the dashboard of ``source`` to holders of the token."""
     arguments = {"dask_server": source}
     application = web.Application([(rf"/{path}", page, arguments) for path, page, _ in routes])
     guard(application, token)

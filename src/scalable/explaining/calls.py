@@ -74,7 +74,7 @@ def _made(
 
 
 def _waits(call: CallFacts, reason: Reason, words: str, advice: str = "") -> Explanation:
-    """Return the explanation of a waiting task; ``words`` follow the verb."""
+    """Return the explanation of a waiting task, where ``words`` follow the verb."""
     return _made(call, State.WAITING, reason, f"{_verb(call, 'waits', 'wait')} {words}", advice)
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 
 class State(StrEnum):
-    """State of a task or of a pool; ``ready`` is a pool for which no task waits."""
+    """State of a task or of a pool. ``ready`` is a pool for which no task waits."""
 
     WAITING = "waiting"
     RUNNING = "running"

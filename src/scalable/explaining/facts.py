@@ -20,7 +20,7 @@ class RunningCall:
     since_s: float
     #: Expected seconds until it finishes; None if unknown for such tasks.
     left_s: float | None = None
-    #: Whether it waits for other tasks while it keeps its slots.
+    #: True if it waits for other tasks while it keeps its slots.
     holds: bool = False
 
 
@@ -67,7 +67,7 @@ class PoolFacts:
     managers: tuple[ManagerFacts, ...] = ()
     #: Number of managers of the cluster, whatever they offer.
     attached: int = 0
-    #: Whether the managers that the cluster starts with have not attached yet.
+    #: True if the managers that the cluster starts with have not attached yet.
     awaits_managers: bool = False
     #: None for a pool that is not adaptive.
     adaptive: AdaptiveFacts | None = None
@@ -78,7 +78,7 @@ class PoolFacts:
     ending: str | None = None
     #: Name of the cluster for commands in hints; "" for hints in Python.
     cluster_name: str = ""
-    #: Whether the cluster runs in its own processes, so that `scalable resume` restarts it.
+    #: True if the cluster runs in its own processes, so that `scalable resume` restarts it.
     detached: bool = False
     #: Number of desired workers of all pools together; ``max_workers`` limits it.
     wanted_in_all: int = 0
@@ -191,12 +191,12 @@ class CallFacts:
     #: Unfinished tasks that it has made; ``child`` is the key of one.
     children: int = 0
     child: str = ""
-    #: Whether its slots are lent to other tasks while it waits for its children.
+    #: True if its slots are lent to other tasks while it waits for its children.
     lends: bool = False
     #: Key of the task that has made it, if that one runs; otherwise "".
     parent: str = ""
     failure: Failure | None = None
-    #: Whether the scheduler has forgotten the task, and only its failure is known.
+    #: True if the scheduler has forgotten the task, and only its failure is known.
     gone: bool = False
     #: Tags and task names that are similar to the name of an unknown task.
     close: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ class Cause(NamedTuple):
 
 
 def without_workers(pool: PoolFacts) -> Cause | None:  # noqa: PLR0911 - a list of cases
-    """Return why a pool has no worker that takes tasks; None if it has one."""
+    """Return why a pool has no worker that takes tasks, or None if it has one."""
     status = pool.status
     if status is None and pool.awaits_managers:
         return Cause(Reason.MANAGER_STARTS, managers.NOT_YET)
@@ -141,7 +141,7 @@ def _start(pool: PoolFacts) -> str:
 
 
 def _at_most(pool: PoolFacts) -> str:
-    """Return the hint if ``max_workers`` allows no other worker; otherwise ""."""
+    """Return the hint if ``max_workers`` allows no other worker, otherwise ""."""
     if pool.max_workers is None or pool.wanted_in_all < pool.max_workers:
         return ""
     own = 0 if pool.status is None else pool.status.wanted

@@ -23,10 +23,7 @@ def missing() -> list[str]:
 
 
 def _link_jupyter_server_extension(app: Any) -> None:  # noqa: ARG001 - Jupyter's signature
-    """Install our handlers before Dask's extension uses its own.
-
-    Jupyter links all extensions before it loads the first one.
-    """
+    """Install our handlers, before Jupyter loads Dask's extension."""
     if not missing():
         from scalable.lab.handlers import install
 

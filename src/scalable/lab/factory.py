@@ -56,7 +56,6 @@ def _ready(
     name: str | None,
     dashboard_address: str | None,
 ) -> AccessFile:
-    """Start a cluster, and wait until it is ready."""
     from scalable.records import AccessFile, all_directories
 
     session = ScalableSession.from_yaml(manifest, target)

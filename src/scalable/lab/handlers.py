@@ -131,7 +131,7 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
     _page: Page | None = None
 
     async def _is_ours(self, cluster_id: str) -> bool:
-        """Find the pages of a cluster; return whether it is one of ours."""
+        """Find the pages of a cluster, and return whether it is one of ours."""
         sidebar: Sidebar = self.settings[SETTING]
         seen = await sidebar.find(cluster_id)
         if seen is None:
@@ -212,7 +212,6 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
         return urlencode([pair for pair in pairs if pair[0] != PARAMETER])
 
     def get_client_uri(self, protocol: str, host: str, port: int, proxied_path: str) -> str:
-        """Return the URL of a page on the scheduler's server."""
         whole = str(super().get_client_uri(protocol, host, port, proxied_path))
         if self._page is None:
             return whole
@@ -230,7 +229,6 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
         }
 
     def proxy_request_options(self) -> dict[str, Any]:
-        """Return options of the request: time limits, and the authority to trust."""
         options: dict[str, Any] = super().proxy_request_options()
         if self._page is None:
             return options

@@ -66,10 +66,7 @@ def page_of(seen: Seen) -> Page:
 
 
 def _trusting(seen: Seen) -> ssl.SSLContext:
-    """Return a context that accepts only certificates of the cluster's own authority.
-
-    They contain no host: the authority is that of one cluster, and so are its certificates.
-    """
+    """Return a context for the cluster's own authority, whose certificates contain no host."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=seen.directory.pem()["tls_ca_file"])

@@ -87,10 +87,7 @@ def shares(name: str, total: Any, pools: Mapping[str, PoolStatus]) -> dict[str, 
 
 
 def bounds(name: str, adapt: Any, pools: Mapping[str, PoolStatus]) -> tuple[str, int, int | None]:
-    """Return tag, minimum and maximum of the pool that is to be adaptive.
-
-    Raises ClusterError unless the cluster has exactly one pool and the bounds are a range.
-    """
+    """Return the only pool's tag and bounds. Raises ClusterError for several pools or no range."""
     if len(pools) != 1:
         raise ClusterError(
             f"cluster {name!r} has {len(pools)} pools, and the sidebar has bounds for one",

@@ -23,7 +23,7 @@ def show(name: str) -> None:
 
 
 def shown_at(directory: ClusterDirectory) -> float:
-    """Return the time of the last :func:`show` of a cluster, in epoch seconds; 0 for none."""
+    """Return the time of the last :func:`show` of a cluster, in epoch seconds, or 0 for none."""
     try:
         return (directory.path / SHOWN).stat().st_mtime
     except OSError:

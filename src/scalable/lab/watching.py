@@ -62,7 +62,7 @@ class Reading(Generic[_T]):
         self._running: Future[None] | None = None
 
     def begin(self, fresh_s: float) -> Future[None] | None:
-        """Call the function, unless its result is fresh; return the pending call, if any."""
+        """Call the function, unless its result is fresh, and return the pending call, if any."""
         if self._running is not None and not self._running.done():
             return self._running
         if time.monotonic() - self.read_at < fresh_s:
@@ -174,7 +174,7 @@ def _sizes_of(directory: ClusterDirectory) -> Sizes:
 
 
 async def _wait(*calls: Future[None] | None) -> None:
-    """Wait until calls have finished, or the patience is over; the calls continue."""
+    """Wait until calls have finished, or ``PATIENCE_S`` is over. The calls continue."""
     begun = [asyncio.wrap_future(call) for call in calls if call is not None]
     if begun:
         await asyncio.wait(begun, timeout=PATIENCE_S)

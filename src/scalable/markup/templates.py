@@ -18,10 +18,7 @@ _NAME, _TEXT = 90, 2_000
 
 
 def escaping_environment(clean: Callable[[str], str]) -> Environment:
-    """Return an environment whose templates escape every string.
-
-    ``clean`` replaces characters that cannot be printed.
-    """
+    """Return an environment whose templates clean and escape every string."""
 
     def finalized(value: Any) -> Any:
         return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -41,10 +38,7 @@ def trusted(text: str) -> Markup:
 
 
 def in_notebook(body: str, kind: str = "") -> str:
-    """Return escaped HTML as a part of a notebook: with its styles, without scripts.
-
-    ``kind`` is an additional CSS class of the part.
-    """
+    """Return escaped HTML as a part of a notebook: with its styles, without scripts."""
     return f'<div class="sn {kind}"><style>{notebook_style()}</style>{body}</div>'
 
 
@@ -60,10 +54,7 @@ def notebook_style() -> str:
 
 
 def above_notebooks(name: str, rules: str) -> str:
-    """Return style rules of a part that override those of the notebook.
-
-    ``name`` is the CSS class of the part, with which the selectors start.
-    """
+    """Return style rules of the CSS class ``name`` that override those of the notebook."""
     return rules.replace(f".{name} ", f".{name}" * 3 + " ").replace("\n", "")
 
 

@@ -17,17 +17,14 @@ _HIGHEST_PORT = 65535
 
 
 class ListenAddress(NamedTuple):
-    """Host and port on which a server listens; port 0 means any free port."""
+    """Host and port on which a server listens. Port 0 means any free port."""
 
     host: str
     port: int
 
 
 def listen_address(written: Any) -> ListenAddress:
-    """Parse an address to listen on: a port (``":8787"``) on loopback, or a host with a port.
-
-    Raises ValueError for any other string.
-    """
+    """Parse a port (on loopback) or HOST:PORT to listen on. Raises ValueError."""
     text = "" if isinstance(written, bool) else str(written).strip()
     host, colon, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit()) or int(port) > _HIGHEST_PORT:
@@ -47,10 +44,7 @@ def listen_address(written: Any) -> ListenAddress:
 
 
 def scheduler_url(written: str) -> str:
-    """Return the ``tls://`` URL of a scheduler written ``HOST:PORT`` or ``tls://HOST:PORT``.
-
-    Raises ValueError for any other string.
-    """
+    """Return the ``tls://`` URL of a scheduler's address. Raises ValueError for another form."""
     scheme, separator, rest = written.strip().rpartition("://")
     if separator and scheme != "tls":
         raise ValueError(f"{written!r} begins with {scheme}://: schedulers listen at tls://")

@@ -110,7 +110,7 @@ def unpack(data: bytes, files: CarriedFiles, place: Path) -> None:
 
 
 def _uncompressed(data: bytes, files: CarriedFiles) -> bytes:
-    """Return an archive's content; decompresses at most one byte more than described."""
+    """Return an archive's content. Decompresses at most one byte more than described."""
     stream = zlib.decompressobj()
     try:
         raw = stream.decompress(data, files.size + 1)

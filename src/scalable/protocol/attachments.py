@@ -27,7 +27,7 @@ class Attachment:
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     #: Fields of :class:`scalable.spec.Starting`; a missing field has its default.
     starting: Mapping[str, float] = field(default_factory=dict)
-    #: Whether its workers use the same file system as the clients' machine.
+    #: True if its workers use the same file system as the clients' machine.
     shares_files: bool = True
     #: What :func:`scalable.planning.unit_prices.unit_prices` returns by tag: ``per_hour``,
     #: ``minimum_s`` and ``granularity_s`` of one worker. Tags without a known price are missing.

@@ -49,7 +49,6 @@ class CodeTable:
 
     @property
     def id(self) -> str:
-        """Code id."""
         hashed = blake2b(repr((self.process, self.search_path)).encode(), digest_size=8)
         for name, module in sorted(self.modules.items()):
             hashed.update(repr((name, module.digest)).encode())

@@ -86,7 +86,7 @@ def note_call(error: BaseException, name: str, arguments: str | None, worker: st
     known = getattr(error, "__notes__", ())
     # One error object may be raised by many tasks of a worker.
     if len(known) < MOST_NOTES and note not in known:
-        with suppress(Exception):  # a class that takes no further attributes
+        with suppress(Exception):  # a class that accepts no attributes
             error.add_note(note)
 
 

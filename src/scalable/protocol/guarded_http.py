@@ -66,10 +66,7 @@ class _Admitted(web.RequestHandler):
 
 
 class WrongTokens:
-    """Counts requests with a wrong token, and logs at most one line per minute about them.
-
-    ``later`` calls a function after a time in seconds.
-    """
+    """Counts requests with a wrong token, and logs at most one line per minute using ``later``."""
 
     def __init__(self, later: Callable[[float, Callable[[], None]], Any]) -> None:
         self._later = later
@@ -97,10 +94,7 @@ class WrongTokens:
 
 
 def cookie_name(token: str) -> str:
-    """Return the cookie name of a token, which is the token's own.
-
-    Browsers send all cookies of a host to every port, and several clusters may be on one host.
-    """
+    """Return a token's own cookie name: browsers send a host's cookies to all of its ports."""
     return f"scalable_{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
@@ -121,10 +115,7 @@ def bears(request: HTTPServerRequest, token: str) -> bool:
 
 
 def guard(application: web.Application, token: str) -> None:
-    """Make a Tornado application refuse requests without the token.
-
-    Covers pages, JSON, files and WebSockets, because the application routes all of them.
-    """
+    """Make a Tornado application refuse requests, including WebSockets, without the token."""
     find = application.find_handler
     wrong = WrongTokens(lambda seconds, tell: IOLoop.current().call_later(seconds, tell))
 
@@ -181,7 +172,7 @@ class GuardedHttp:
 
     @property
     def live_page(self) -> str:
-        """Link to the dashboard with the token; empty if there is no dashboard."""
+        """Link to the dashboard with the token, empty if there is no dashboard."""
         server = self.services.get("dashboard")
         if self._listens is None or server is None:
             return ""
@@ -191,10 +182,7 @@ class GuardedHttp:
 
 @functools.cache
 def guarded(cls: type[Any]) -> type[Any]:
-    """Return a subclass of a Dask scheduler or worker whose HTTP server requires a token.
-
-    The server has the same port as Dask's own, but listens on loopback by default.
-    """
+    """Return a subclass whose HTTP server requires a token, by default on loopback."""
     if issubclass(cls, GuardedHttp):
         return cls
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}

@@ -120,7 +120,7 @@ class SchedulerCalls:
         events: Iterable[Event],
         charges: Mapping[str, Iterable[Any]] | None = None,
     ) -> HeartbeatAnswer:
-        """Send a manager's report; return the state of its workers and its orders.
+        """Send a manager's report, and return the state of its workers and its orders.
 
         The report contains the events since the last report. ``charges`` maps the name of each unit
         that its backend charges for to fields of a :class:`~scalable.scaling.metering.Charge`; None
@@ -146,14 +146,11 @@ class SchedulerCalls:
         await self._call(Handler.DRAIN, workers=dict(workers))
 
     async def resume(self, workers: Iterable[str]) -> list[str]:
-        """Stop draining workers; return those that accept work, as retiring ones do not."""
+        """Stop draining workers, and return those that accept work, as retiring ones do not."""
         return list(await self._call(Handler.RESUME, workers=list(workers)))
 
     async def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
-        """Give no work to the workers of these units, unless a worker of the unit is connected.
-
-        Returns the names of the connected workers, whose units are unchanged.
-        """
+        """Give these units no work, except units with connected workers, which are returned."""
         names = [list(unit) for unit in units]
         return list(await self._call(Handler.WITHHOLD_WORK, units=names))
 
@@ -176,7 +173,6 @@ class SchedulerCalls:
         return answer
 
     async def status(self) -> dict[str, Any]:
-        """Return the state of the cluster, its pools and its managers."""
         answer: dict[str, Any] = await self._call(Handler.STATUS)
         return answer
 
@@ -208,7 +204,6 @@ class SchedulerCalls:
     async def scale(
         self, counts: Mapping[str, int], *, source: str = "manual", reason: str = "scale"
     ) -> Change:
-        """Set the desired worker counts of some pools."""
         answer: Change = await self._call(
             Handler.SCALE, counts=dict(counts), source=source, reason=reason
         )
@@ -236,15 +231,12 @@ class SchedulerCalls:
         enabled: bool = True,
         **options: Any,
     ) -> None:
-        """Start or stop (``enabled=False``) adapting a pool.
-
-        ``options`` are keywords of :meth:`PoolCluster.adapt` whose values can be sent.
-        """
+        """Adapt a pool as :meth:`PoolCluster.adapt` does, or stop it (``enabled=False``)."""
         bounds = {"minimum": minimum, "maximum": maximum}
         await self._call(Handler.ADAPT, tag=tag, enabled=enabled, **bounds, **options)
 
     async def set_budget(self, amount: float, action: str | None = None) -> dict[str, Any]:
-        """Set the cluster's budget; return its costs, as in the status."""
+        """Set the cluster's budget, and return its costs, as in the status."""
         answer: dict[str, Any] = await self._call(Handler.SET_BUDGET, amount=amount, action=action)
         return answer
 
@@ -257,7 +249,7 @@ class SchedulerCalls:
         await self._call(Handler.CREATOR_LIVES)
 
     async def profile(self, key: Any) -> dict[str, Any] | None:
-        """Return the times and memory of a finished task; None for any other task."""
+        """Return the times and memory of a finished task, or None for any other task."""
         answer: dict[str, Any] | None = await self._call(Handler.PROFILE, key=key)
         return answer
 
@@ -291,7 +283,7 @@ class SchedulerCalls:
         return answer
 
     async def follow_slots(self, client: str) -> dict[str, int]:
-        """Return the number of slots by tag; later changes are sent to the client."""
+        """Return the number of slots by tag. Later changes are sent to the client."""
         answer: dict[str, int] = await self._call(Handler.FOLLOW_SLOTS, client=client)
         return answer
 
@@ -301,7 +293,7 @@ class SchedulerCalls:
         return answer
 
     async def live_page(self) -> str:
-        """Return the dashboard's link with its token; empty if there is no dashboard."""
+        """Return the dashboard's link with its token, empty if there is no dashboard."""
         answer: str = await self._call(Handler.LIVE_PAGE)
         return answer
 
@@ -310,7 +302,6 @@ class SchedulerCalls:
         return bool(await self._call(Handler.LACKS_FILES, digest=digest))
 
     async def take_files(self, digest: str, part: int, parts: int, data: bytes) -> None:
-        """Send the scheduler one part of an archive."""
         await self._call(Handler.TAKE_FILES, digest=digest, part=part, parts=parts, data=data)
 
     async def run_files(self, known: Mapping[str, int]) -> dict[str, Any]:
@@ -321,7 +312,7 @@ class SchedulerCalls:
     # For workers --------------------------------------------------------------------------------
 
     async def begin(self, worker: str) -> bool:
-        """Announce that a worker starts; False if one of this name has started before."""
+        """Announce that a worker starts. Returns False if its name has started before."""
         return bool(await self._call(Handler.BEGIN, worker=worker))
 
     async def notice(self, worker: str, left_s: float, reason: str) -> None:
@@ -329,10 +320,7 @@ class SchedulerCalls:
         await self._call(Handler.NOTICE, worker=worker, left_s=left_s, reason=reason)
 
     async def checkpoints(self) -> dict[str, str] | None:
-        """Return where tasks keep their checkpoints.
-
-        The answer is that of :meth:`scalable.scheduler.checkpoints.CheckpointPlace.prepared`.
-        """
+        """See :meth:`scalable.scheduler.checkpoints.CheckpointPlace.prepared`."""
         answer: dict[str, str] | None = await self._call(Handler.CHECKPOINTS)
         return answer
 
@@ -366,7 +354,7 @@ class SchedulerCalls:
         await self._call(Handler.GIVE_UP, worker=worker, key=key)
 
     async def failures(self, keys: Iterable[Any]) -> list[Mapping[str, Any]]:
-        """Return the facts about failed tasks; see :class:`.scheduler.failures.Failures`."""
+        """Return the facts about failed tasks. See :class:`.scheduler.failures.Failures`."""
         return list(await self._call(Handler.FAILURES, keys=list(keys)))
 
     async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[LossReason]:

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 class HeartbeatAnswer(TypedDict):
     """The answer to a manager's heartbeat."""
 
-    #: Whether this process is attached; False if another process has its id.
+    #: True if this process is attached; False if another process has its id.
     known: bool
     #: Fields of :class:`scalable.manager.decisions.WorkerView` by worker name.
     workers: dict[str, dict[str, Any]]
@@ -16,12 +16,12 @@ class HeartbeatAnswer(TypedDict):
     longest_s: float
     #: Tag -> (serial number of the order, number of workers to provide).
     orders: dict[str, tuple[int, int]]
-    #: Whether the cluster is stopping, so that the manager must stop all of its workers.
+    #: True if the cluster is stopping, so that the manager must stop all of its workers.
     end: bool
     #: Worker name -> its address when the scheduler stopped it or it announced its exit; its end
     #: was not a crash.
     dismissed: dict[str, str]
-    #: Whether the scheduler counts costs, so that reports must contain charges.
+    #: True if the scheduler counts costs, so that reports must contain charges.
     counts_costs: bool
 
 

@@ -103,10 +103,7 @@ class Importer(MetaPathFinder):
     # What is known ------------------------------------------------------------------------------
 
     def knows(self, code: str) -> bool:
-        """Return whether tasks with a code id can run: its table and any needed files are here.
-
-        The empty id is always known.
-        """
+        """Return whether tasks with a code id can run here. The empty id is always known."""
         table = self._tables.get(code)
         return not code or (table is not None and not self.lacks_files(table))
 
@@ -115,10 +112,7 @@ class Importer(MetaPathFinder):
         return not self.shares_files and table.files is not None and table.files not in self.trees
 
     def missing_sources(self, table: CodeTable) -> list[str]:
-        """Return the digests of the sources that this machine's files do not have.
-
-        The others are stored now, because the files may be edited before their first import.
-        """
+        """Return digests of missing sources. Stores the others now, as files may be edited."""
         wanted = {m.digest: self._path(table, m.path) for m in table.modules.values()}
         read = {d: read_source(path) or b"" for d, path in wanted.items() if d not in self._sources}
         found = {digest: source for digest, source in read.items() if digest_of(source) == digest}
@@ -156,10 +150,7 @@ class Importer(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a workflow's module, or Python's for others.
-
-        Raises ImportError if the only version found differs from the one that the task needs.
-        """
+        """Return a module's spec. Raises ImportError if only another version is found."""
         table = self._tables.get(self.current)
         known = None if table is None else table.modules.get(fullname)
         if known is not None:
@@ -192,9 +183,9 @@ class Importer(MetaPathFinder):
         return spec
 
     def use(self, code: str) -> None:
-        """Switch imports to a code id's versions, and unload modules that differ.
+        """Import a code id's versions from now on.
 
-        Running tasks keep their modules. An unknown id changes nothing.
+        Running tasks keep theirs; ignores unknown ids.
         """
         if code == self.current or not code:
             return
@@ -258,10 +249,7 @@ class Importer(MetaPathFinder):
 
 
 def with_place(error: ModuleNotFoundError, call: str) -> ModuleNotFoundError:
-    """Return a missing module's error with this process's name and a hint.
-
-    Only an error with Python's own message is changed.
-    """
+    """Return a ModuleNotFoundError with process and hint, if its message is Python's own."""
     importer = here()
     if importer is None or str(error) != f"No module named {error.name!r}":
         return error

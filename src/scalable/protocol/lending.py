@@ -113,7 +113,7 @@ def in_call() -> bool:
 
 
 def made_calls(owner: Lender | None) -> Any:
-    """Record that this thread's task has made tasks, and return its key; None outside a task.
+    """Record that this thread's task has made tasks, and return its key, or None outside a task.
 
     It may wait for them undetected. ``owner`` is the lender of the only worker whose tasks use the
     client, or None for other clients. Outside a task, such a client is used by a thread that a task
@@ -130,7 +130,7 @@ def made_calls(owner: Lender | None) -> Any:
 
 
 def _current_call() -> tuple[Lender, Any] | None:
-    """Return the lender and this thread's task; None outside a task or without a lender."""
+    """Return the lender and this thread's task, or None outside a task or without a lender."""
     here = current_call()
     if here is None:
         return None

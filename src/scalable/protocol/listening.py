@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 async def listens(address: str, timeout_s: float) -> bool:
-    """Return False only if connections are refused; lost ones may be the network's fault.
+    """Return False only if connections are refused. Lost ones may be due to the network.
 
     Dask itself retries a refused connection until its timeout.
     """

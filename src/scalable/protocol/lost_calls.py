@@ -53,10 +53,7 @@ class OutOfMemory(KilledWorker):
 
 
 class LostWorkers(KilledWorker):
-    """A task has failed because the workers that ran it were lost.
-
-    ``reasons`` has pairs of a worker's name and the reason for its loss.
-    """
+    """A task has failed because its workers were lost. ``reasons`` are (worker, reason) pairs."""
 
     def __init__(
         self,

@@ -30,17 +30,14 @@ _NOISE = re.compile(r"\((?:R|TM|tm|r)\)|\b(?:CPU|Processor)\b|@\s*[\d.]+\s*GHz|\
 
 @cache
 def machine_kind() -> str:
-    """Return a short string that is equal on equal machines.
-
-    It is the cloud's machine type if known, else the processor's model and architecture.
-    """
+    """Return the cloud's machine type, or processor and architecture: equal on equal machines."""
     return cleaned(os.environ.get(MACHINE_TYPE, "")) or cleaned(
         f"{_NOISE.sub(' ', _processor())} {platform.machine()}"
     )
 
 
 def cleaned(text: object) -> str:
-    """Return the kind of machine as recorded, from any object; empty if it is not a string."""
+    """Return the kind of machine as recorded, from any object, empty if it is not a string."""
     if not isinstance(text, str):
         return ""
     return " ".join(harmless(text).split())[:LONGEST].rstrip()

@@ -16,7 +16,7 @@ from scalable.units import parse_bytes
 
 @dataclass(frozen=True)
 class Shape:
-    """The cpus, memory and gpus of one worker of a tag, as in a component; None if unknown."""
+    """The cpus, memory and gpus of one worker of a tag, as in a component, or None if unknown."""
 
     cpus: float | None = None
     memory: str | None = None
@@ -29,7 +29,7 @@ class Shape:
 
 
 def difference(one: Shape, other: Shape) -> str | None:
-    """Describe the difference between two shapes; None if all known amounts agree."""
+    """Describe the difference between two shapes, or None if all known amounts agree."""
     words = []
     for item in fields(Shape):
         a, b = getattr(one, item.name), getattr(other, item.name)
@@ -48,7 +48,7 @@ def _amount(value: Any) -> Any:
 
 
 def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
-    """Return how many slots a task takes on a tag's worker; 0 if it needs other workers.
+    """Return how many slots a task takes on a tag's worker, or 0 if it needs other workers.
 
     Without a tag, a task without resources takes 1 slot.
     """

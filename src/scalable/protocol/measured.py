@@ -39,7 +39,7 @@ _ACTION = "deserialize"
 
 
 class Measured(NamedTuple):
-    """Measurements of one task; None for values that were not measured.
+    """Measurements of one task, or None for values that were not measured.
 
     ``began`` and ``ended`` are in seconds since 1970, durations in seconds, memory in bytes.
     ``remembered`` has the outcomes of cached tasks, several of them for a bundle.
@@ -68,7 +68,7 @@ def remembered_addition(outcomes: Iterable[RememberedOutcome]) -> Any:
 
 
 def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
-    """Return a finished task's measurements from Dask's entries; None if it never ran."""
+    """Return a finished task's measurements from Dask's entries, or None if it never ran."""
     began = ended = cpu_s = peak_memory = bundle = failure = None
     transfer_s = 0.0
     remembered: tuple[RememberedOutcome, ...] = ()

@@ -108,10 +108,9 @@ def _dump(value: Any, pickler: type[pickle.Pickler], buffers: list[Any] | None =
 
 
 def dump(value: Any, buffers: list[Any] | None = None) -> bytes:
-    """Pickle a value, with functions and classes that cannot be imported by value.
+    """Pickle a value, by value if it cannot be imported.
 
-    Large buffers, such as the data of arrays, are added to ``buffers`` if it is given, and are
-    copied into the bytes otherwise.
+    Large buffers go to ``buffers``, if any.
     """
     try:
         data = _dump(value, _PlainPickler, buffers)
@@ -126,10 +125,7 @@ def dump(value: Any, buffers: list[Any] | None = None) -> bytes:
 
 
 class Pickled:
-    """A large value in pickled form, whose buffers are not copied.
-
-    Raises any exception of the value's own code if the value cannot be pickled.
-    """
+    """A large value in pickled form, whose buffers are not copied. May raise the value's errors."""
 
     __slots__ = ("_buffers", "_data")
 
@@ -199,7 +195,7 @@ Found = dict[Any, Any]
 
 
 def dump_calls(calls: Sequence[Any]) -> tuple[bytes, list[Found]]:
-    """Pickle ``bundles.Calls``; return the bytes and each task's references in its arguments.
+    """Pickle ``bundles.Calls``, and return the bytes and each task's references in its arguments.
 
     The list is empty if no task has any. Arguments that a task might change are pickled separately
     for each task. So tasks do not share objects, and an argument that cannot be loaded fails only
@@ -240,10 +236,7 @@ def _dump_apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
 
 
 def load_calls(data: bytes, values: Mapping[Any, Any]) -> Any:
-    """Load the function indexes and rows of :func:`dump_calls`.
-
-    :func:`arguments` converts a row. ``values`` has the values of Dask futures by key.
-    """
+    """Load indexes and rows of :func:`dump_calls`, with the values of Dask futures by key."""
     return _load_with(data, values)
 
 
@@ -267,7 +260,7 @@ _functions: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
 
 
 def dump_function(function: Callable[..., Any]) -> tuple[bytes, bytes]:
-    """Pickle a function; return the digest of the bytes, and the bytes."""
+    """Pickle a function, and return the digest of the bytes, and the bytes."""
     # Only plain functions pickled by name are cached: anything else may have changed since then.
     plain = type(function) is FunctionType
     if plain and (known := _functions.get(function)) is not None:
@@ -287,10 +280,7 @@ def _is_by_name(function: Callable[..., Any], data: bytes) -> bool:
 
 
 def load_function(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
-    """Load a function; a callable with state is loaded again for each execution.
-
-    ``code`` is the code id: equal bytes may name another version of a function.
-    """
+    """Load a function of a code id. One with state is loaded again for each execution."""
     known = len(data) <= MOST_REMEMBERED
     function = _load_function(digest, code, data) if known else load(data)
     if isinstance(function, _STATELESS):
@@ -337,10 +327,7 @@ def _break_cycles(error: BaseException) -> None:
 
 
 def load_error(data: bytes) -> BaseException:
-    """Load an exception with its original traceback.
-
-    Returns a ``RuntimeError`` with the formatted traceback if its class cannot be loaded here.
-    """
+    """Load an exception with its traceback, or a RuntimeError if its class cannot be loaded."""
     message = load(data)
     try:
         _, error, trace = clean_exception(message["exception"], message["traceback"])

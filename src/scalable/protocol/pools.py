@@ -36,10 +36,7 @@ def wanted_counts(
 
 
 def only_tag(tags: Iterable[str], verb: str = "scale(tag, n)") -> str:
-    """Return the tag of a cluster's only pool.
-
-    Raises ClusterError, with ``verb`` as an example, if the cluster has several pools or none.
-    """
+    """Return the tag of a cluster's only pool. Raises ClusterError if it has none or several."""
     known = sorted(tags)
     if len(known) != 1:
         words = ", ".join(map(repr, known)) or "no pool"
@@ -65,5 +62,5 @@ def shown(tag: str) -> str:
 
 
 def known_tags(pools: Mapping[str, Any]) -> str:
-    """Return the sorted tags for a message; ``none`` if there are none."""
+    """Return the sorted tags for a message, or ``none``."""
     return ", ".join(sorted(repr(tag) for tag in pools if tag)) or "none"

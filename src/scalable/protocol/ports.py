@@ -21,10 +21,7 @@ LARGEST_PORT = 65535
 
 
 class NextFreePort(Server):
-    """Dask server that listens on the next free port, up to ``ports_tried`` ports.
-
-    The port is found by listening on it: another process cannot take it in between.
-    """
+    """Dask server that listens on the first free of ``ports_tried`` ports, without a race."""
 
     def __init__(self, *args: Any, ports_tried: int = 1, **kwargs: Any) -> None:
         self._ports_tried = ports_tried

@@ -37,10 +37,7 @@ def default_parent() -> Path:
 
 
 def scratch_parent(given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the directory for scratch directories, by default :func:`default_parent`.
-
-    Raises ClusterError if another user could replace its content.
-    """
+    """Return the parent of scratch directories. Raises ClusterError if others can replace it."""
     parent = Path(given or default_parent())
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     parent = parent.resolve()
@@ -58,10 +55,7 @@ def scratch_parent(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def _replaceable(status: os.stat_result) -> str | None:
-    """Return why others could rename what is in a directory; None if they cannot.
-
-    A group that may write is trusted: directories of projects are shared on purpose.
-    """
+    """Return why others could rename a directory's content, or None. Project groups are trusted."""
     if status.st_mode & _WRITABLE_BY_OTHERS and not is_trusted(status.st_uid):
         return f"belongs to another user (uid {status.st_uid})"
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
@@ -70,10 +64,7 @@ def _replaceable(status: os.stat_result) -> str | None:
 
 
 def make_private(prefix: str, parent: str | os.PathLike[str] | None = None) -> Path:
-    """Make a directory with an unpredictable name that only its owner may enter.
-
-    Raises ClusterError if another user could replace it.
-    """
+    """Make a private directory. Raises ClusterError if another user could replace it."""
     path = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=scratch_parent(parent)))
     check_private(path)
     return path
@@ -131,7 +122,7 @@ def _remove(path: Path, lock: int | None, owner: int) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a directory for the life of this process; None if it is locked or cannot be."""
+    """Lock a directory for the life of this process, or None if it is locked or cannot be."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -150,7 +141,7 @@ def _remove_stale_once(parent: Path) -> None:
 
 
 def remove_stale(parent: Path) -> list[Path]:
-    """Remove what killed processes of this user left on this machine; return the removed."""
+    """Remove what killed processes of this user left on this machine, and return the removed."""
     removed = []
     for path in parent.glob(f"{_prefix()}-????????"):
         with suppress(OSError, ClusterError):

@@ -40,7 +40,6 @@ class PrivateNode:
             raise
 
     async def close(self, *args: Any, **kwargs: Any) -> Any:
-        """Close the node, and remove its directory."""
         try:
             return await super().close(*args, **kwargs)  # type: ignore[misc]
         finally:

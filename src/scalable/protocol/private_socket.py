@@ -64,7 +64,7 @@ class PrivateSocket:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> Path:
-        """Start listening; return the path of the socket.
+        """Start listening, and return the path of the socket.
 
         Raises OSError if the machine has no Unix sockets or a directory cannot be made, and
         ClusterError if another user could replace that directory.
@@ -81,7 +81,7 @@ class PrivateSocket:
         return path
 
     def close(self) -> None:
-        """Stop listening, and remove the socket. For any thread; idempotent."""
+        """Stop listening, and remove the socket. For any thread. Idempotent."""
         server, self._server = self._server, None
         if server is not None and self._loop is not None:
             with suppress(RuntimeError):  # when the process exits, the loop is closed already
@@ -160,7 +160,7 @@ def _directory() -> PrivateDirectory:
 
 
 def _is_own_user(connection: socket.socket) -> bool:
-    """Return whether the peer process belongs to this user; True where it is unknown."""
+    """Return whether the peer process belongs to this user, or True if it is unknown."""
     if not sys.platform.startswith("linux"):
         return True  # the directory of the socket keeps others out
     layout = "3i"

@@ -15,10 +15,7 @@ _SCRATCH_SPACE = "dask-scratch-space"
 
 
 def search_path() -> tuple[str, ...]:
-    """Return ``sys.path`` for other processes, without local directories of server nodes.
-
-    Those are removed with their node, and other users can take their names then.
-    """
+    """Return ``sys.path`` without local directories of nodes, whose names others can take later."""
     return tuple(entry or str(Path.cwd()) for entry in lasting(sys.path))
 
 

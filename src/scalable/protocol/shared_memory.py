@@ -117,11 +117,7 @@ def write_segment(data: memoryview) -> Segment:
 
 
 def shared(data: memoryview) -> tuple[Segment, int] | None:
-    """Return a segment with these unsigned bytes, and their start in it.
-
-    Bytes that are in a segment already are not copied. Returns None if this process cannot share
-    the bytes now.
-    """
+    """Return the segment of bytes, copied into a new one if need be, and their start, or None."""
     known = _segment_around(data)
     if known is not None:
         return known
@@ -161,7 +157,7 @@ def open_part(process: int, part: Part) -> memoryview:
 
 
 def _open(path: Path) -> Segment:
-    """Open a segment of another process; nothing else of that process is opened."""
+    """Open a segment of another process. Nothing else of that process is opened."""
     if not str(path.readlink()).startswith(_LINK):
         raise RefusedSegmentError(f"{path} is not a segment")
     segment = Segment(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
@@ -190,10 +186,7 @@ def _has_many() -> bool:
 
 
 def _segment_around(data: memoryview) -> tuple[Segment, int] | None:
-    """Return the segment of bytes in this process, and their start in it.
-
-    Bytes that were written to after they were mapped are in no segment.
-    """
+    """Return the segment and start of bytes that were not written to since they were mapped."""
     if not _mapped:
         return None
     address = _address_of(data)
@@ -221,10 +214,7 @@ def _address_of(data: memoryview) -> int | None:
 
 
 def _is_as_mapped(address: int, size: int) -> bool:
-    """Return whether no page of a view has been written to; see pagemap(5) of Linux.
-
-    A page that was written to is the process's own, and no longer belongs to the file.
-    """
+    """Return whether no page of a view has become the process's own. See pagemap(5)."""
     first, end = address // mmap.PAGESIZE, -(-(address + size) // mmap.PAGESIZE)
     try:
         with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
@@ -252,10 +242,7 @@ def _has_own(pagemap: bytes) -> bool:
 
 
 def introduction() -> dict[str, Any]:
-    """Return what another process needs to check whether it can open this one's segments.
-
-    Raises OSError if this process can have no segments.
-    """
+    """Return the facts for :func:`process_of`. Raises OSError if this process has no segments."""
     return _introduction(os.getpid())
 
 
@@ -263,7 +250,7 @@ def introduction() -> dict[str, Any]:
 def _introduction(process: int) -> dict[str, Any]:
     word = secrets.token_bytes(16)
     segment = write_segment(memoryview(word))
-    _words[process] = segment  # as long as the process lives
+    _words[process] = segment  # kept until the process exits
     found = identify_process()
     return {
         "process": process,
@@ -277,7 +264,7 @@ _words: dict[int, Segment] = {}
 
 
 def process_of(told: Any) -> int | None:
-    """Return the process id in another's introduction; None if it shares no memory.
+    """Return the process id in another's introduction, or None if it shares no memory.
 
     Two processes share memory if they have the same machine, user, process id namespace and memory
     limit, and if this one can read the secret word in the other's segment.
@@ -304,7 +291,7 @@ def _memory_domain() -> str:
 
 
 def limiting_group(groups: str, root: Path) -> str:
-    """Return the control group whose memory limit applies to a process; "" if none.
+    """Return the control group whose memory limit applies to a process, or "" if none.
 
     The pages of a segment count for the process that writes them: under its own limit it could be
     killed for data that only others still use. ``groups`` is as in cgroups(7).

@@ -45,10 +45,7 @@ _SCALARS = frozenset({"Timestamp", "Timedelta", "Period", "NaTType"})
 
 
 def shown_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return a task's arguments as a string of at most ``MOST_CHARACTERS`` characters.
-
-    Takes well under a millisecond and runs no code of the user's classes.
-    """
+    """Return a task's arguments as a short string in under a millisecond."""
     parts: list[str] = []
     left = MOST_CHARACTERS
     for name, value in chain((("", value) for value in args), kwargs.items()):

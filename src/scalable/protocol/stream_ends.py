@@ -34,7 +34,7 @@ class Carrier(Protocol):
         """Send bytes, given in pieces."""
 
     async def receive(self) -> Buffer:
-        """Return the available bytes, at least one; empty at the end of the connection."""
+        """Return the available bytes, at least one, empty at the end of the connection."""
 
     async def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -95,10 +95,7 @@ def _joined(pieces: Sequence[Buffer]) -> list[Buffer]:
 
 
 async def receive_exactly(carrier: Carrier, count: int) -> tuple[bytes, Buffer]:
-    """Return the first bytes from a carrier, and those received after them.
-
-    Raises ConnectionError if the connection is closed before.
-    """
+    """Return the first ``count`` bytes, and any after them. Raises ConnectionError if too few."""
     data = b""
     while len(data) < count:
         more = await carrier.receive()
@@ -109,7 +106,7 @@ async def receive_exactly(carrier: Carrier, count: int) -> tuple[bytes, Buffer]:
 
 
 def without_delay(connection: socket.socket) -> socket.socket:
-    """Set TCP_NODELAY, so that small messages are sent at once; return the socket."""
+    """Set TCP_NODELAY, so that small messages are sent at once, and return the socket."""
     with suppress(OSError):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
@@ -153,7 +150,6 @@ class StreamEnd:
         self._socket.close()
 
     def reset(self) -> None:
-        """Abort the stream."""
         self.stream.reset()
         self._wake()
 
@@ -211,7 +207,7 @@ class StreamEnd:
     async def carry(
         self, carrier: Carrier, first: Buffer = b"", *, silent_s: int | None = None
     ) -> str | None:
-        """Use an attached carrier until it breaks; return the reason, or None after the stream.
+        """Use an attached carrier until it breaks, and return the reason, or None after the stream.
 
         ``first`` contains bytes that were received already. ``silent_s`` is the time after which a
         silent carrier counts as broken, by default the near end's. Raises StreamError if the peer
@@ -277,10 +273,7 @@ class StreamEnd:
 
 
 async def _watch(heard: asyncio.Event, rounds: int) -> None:
-    """Raise TimeoutError after so many silent rounds of a second each.
-
-    Rounds are counted because seconds during which the process was suspended do not count.
-    """
+    """Raise TimeoutError after ``rounds`` silent seconds, without those while suspended."""
     silent = 0
     while silent < rounds:
         await asyncio.sleep(1.0)

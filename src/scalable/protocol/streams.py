@@ -49,7 +49,6 @@ class Refusal(enum.IntEnum):
 
     @property
     def words(self) -> str:
-        """The reason in words."""
         return {
             Refusal.NONE: "",
             Refusal.UNKNOWN: "the stream was given up there, or the scheduler is new",
@@ -63,7 +62,7 @@ class Hello:
     """The first bytes that the near end sends on a carrier."""
 
     stream: bytes
-    #: Whether the far end has never answered for this stream, and may open it.
+    #: True if the far end has never answered for this stream, and may open it.
     fresh: bool
     #: Bytes of the stream that the near end has received.
     received: int
@@ -149,11 +148,10 @@ class Stream:
 
     @property
     def room(self) -> int:
-        """Number of bytes that may be written now; negative if more were."""
+        """Number of bytes that may be written now. Negative if more were."""
         return self._window - (self.written - self.confirmed)
 
     def write(self, data: Buffer) -> None:
-        """Buffer bytes for the other end."""
         assert not self.ended_here
         if data and not self.was_reset:
             self.written += len(data)
@@ -171,7 +169,7 @@ class Stream:
 
     @property
     def _done(self) -> bool:
-        """Whether nothing remains to send, to confirm or to receive."""
+        """True if nothing remains to send, to confirm or to receive."""
         complete = self.ended_there and self._end_confirmed
         return complete and self._told[0] == self._position
 
@@ -254,7 +252,7 @@ class Stream:
 
     @property
     def owes_confirmation(self) -> bool:
-        """Whether the other end should soon receive a confirmation."""
+        """True if the other end should soon receive a confirmation."""
         received, limit = self._told
         least = self._window // 16
         more = max(self._position - received, self._delivered + self._window - limit)
@@ -263,10 +261,7 @@ class Stream:
     # Bytes from the other end ---------------------------------------------------------------------
 
     def feed(self, data: Buffer) -> list[memoryview]:
-        """Process bytes from the carrier; return the stream's bytes in them, in pieces.
-
-        Raises StreamError if they are not frames, or more data than the other end may send.
-        """
+        """Process received bytes and return the stream's data. Raises StreamError if invalid."""
         view, pieces = memoryview(data), []
         while view:
             if self._data_left:

@@ -21,11 +21,7 @@ _NAME = "carried"
 
 
 class Trees:
-    """Unpacked archives, each in a directory named after its digest.
-
-    ``directory`` is a private directory of this process. By default one is made with the first
-    archive.
-    """
+    """Unpacked archives by digest, in the given private directory or one made for the first."""
 
     def __init__(self, directory: str | Path | None = None) -> None:
         self._given = directory or None

@@ -25,7 +25,7 @@ class ImageVersions:
     image: str
     #: Version by package, including ``python`` and ``scalable``.
     packages: Mapping[str, str]
-    #: Whether clients with another release of ``distributed`` may connect.
+    #: True if clients with another release of ``distributed`` may connect.
     allows_mismatch: bool = False
 
     @classmethod
@@ -46,10 +46,7 @@ class ImageVersions:
         return cls(image, packages, bool(allows_mismatch))
 
     def differences(self) -> dict[str, tuple[str, str]]:
-        """Map packages to (version in the image, version here) where they differ.
-
-        Of Python, only the minor versions count: 3.11 and 3.12 differ.
-        """
+        """Map packages to (image's, own) versions that differ, of Python only major and minor."""
         found = {}
         for package, here in own_versions().items():
             there = str(self.packages.get(package, "unknown"))

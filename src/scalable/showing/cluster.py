@@ -124,7 +124,7 @@ def cost_in_words(cost: Mapping[str, Any]) -> str:
 
 
 def bar(counts: CallCounts, width: int) -> str:
-    """Return the states of tasks as a bar of ``width`` characters; empty without tasks.
+    """Return the states of tasks as a bar of ``width`` characters, empty without tasks.
 
     A state with any tasks has at least one character, if there are enough.
     """

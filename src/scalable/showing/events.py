@@ -31,10 +31,7 @@ _USED, _SLOTS, _WAITING = 2, 3, 4
 
 
 def decisions_table(decisions: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """Return the changes of desired worker counts, the newest first.
-
-    ``decisions`` are rows of ``scaling.jsonl``, the oldest first. ``now`` is in seconds since 1970.
-    """
+    """Return ``scaling.jsonl`` rows, given the oldest first, as a table with the newest first."""
     rows = []
     for number, told in reversed(list(enumerate(decisions))):
         tag, at = str(told.get("tag") or ""), told.get("timestamp")
@@ -79,10 +76,7 @@ def failures_by_cause(
 
 
 def failure_in_words(failure: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
-    """Return the parts of a failure as titles and texts, which may have several lines.
-
-    The texts are as the workers sent them: callers must make them harmless before they show them.
-    """
+    """Return a failure's parts as titles and texts, which callers must make harmless."""
     details = failure.get("details") or {}
     facts = (
         ("Error", f"{failure.get('failure_class', '?')}: {failure.get('message', '')}"),
@@ -102,10 +96,7 @@ def failure_in_words(failure: Mapping[str, Any], now: float) -> list[tuple[str, 
 
 
 def use_lines(samples: Sequence[Mapping[str, Any]], width: int) -> list[str]:
-    """Return queue and utilisation of each pool over time as charts of ``width`` characters.
-
-    Samples are as in :class:`scalable.spec.overview.Events`.
-    """
+    """Return each pool's queue and utilisation over time as charts of ``width`` characters."""
     lines = []
     for tag in dict.fromkeys(tag for sample in samples for tag in sample["pools"]):
         points = [sample["pools"][tag] for sample in samples if tag in sample["pools"]]

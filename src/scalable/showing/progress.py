@@ -26,10 +26,7 @@ StyledLine = tuple[str, str]
 def live_lines(
     overviews: Sequence[Overview], width: int, height: int, elapsed_s: float | None = None
 ) -> list[StyledLine]:
-    """Return lines that show clusters, the most important task names first.
-
-    ``width`` and ``height`` are those of the terminal. ``elapsed_s`` is left out if it is None.
-    """
+    """Return lines that show clusters on a terminal, the most important task names first."""
     room = max(1, min(height - 2, MOST_LINES))
     lines: list[StyledLine] = []
     for number, overview in enumerate(overviews):
@@ -65,10 +62,7 @@ def _lines_of(
 
 
 def progress_line(overviews: Sequence[Overview]) -> str:
-    """Return one line: workers, tasks by name, and the predicted finish.
-
-    With several clusters, the line names them.
-    """
+    """Return one line: workers, tasks by name and predicted finish, by cluster if several."""
     told = []
     for overview in overviews:
         name = one_line(overview.cluster.get("name") or "cluster")

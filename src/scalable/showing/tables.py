@@ -19,7 +19,7 @@ class Column:
     """One column of a table."""
 
     title: str
-    #: Whether its cells are numbers, which are aligned to the right and never shortened.
+    #: True if its cells are numbers, which are aligned to the right and never shortened.
     number: bool = False
     #: Maximum number of cells (of the terminal) of its texts; None for no limit.
     width: int | None = None
@@ -49,7 +49,7 @@ class Table:
     empty: str = "nothing"
 
     def sorted(self, title: str, *, reverse: bool = False) -> Self:
-        """Return the table sorted by the column with this title; unchanged if there is none."""
+        """Return the table sorted by the column with this title, unchanged if there is none."""
         titles = [column.title for column in self.columns]
         if title not in titles:
             return self
@@ -66,7 +66,7 @@ class Table:
         return replace(self, rows=tuple(rows))
 
     def of_pool(self, tag: str | None) -> Self:
-        """Return the table with the rows of one pool; all rows for None."""
+        """Return the table with the rows of one pool, or all rows for None."""
         if tag is None:
             return self
         return replace(self, rows=tuple(row for row in self.rows if row.pool == tag))
@@ -81,11 +81,7 @@ class Table:
         return len(_INDENT) + sum(widths) + len(_GAP) * (len(widths) - 1)
 
     def widths(self, width: int, gap: int) -> list[int]:
-        """Return the number of cells of each column, for lines of at most ``width`` cells.
-
-        Columns of numbers are kept. Those with text are shortened, the widest first. Numbers alone
-        may be too wide. ``gap`` is the number of cells between two columns.
-        """
+        """Return column widths for lines of ``width`` cells, which numbers alone may exceed."""
         widths = self._whole_widths()
         room = width - gap * (len(widths) - 1)
         while sum(widths) > room:
@@ -108,10 +104,7 @@ class Table:
         return widths
 
     def lines(self, width: int) -> list[str]:
-        """Return the table as lines of at most ``width`` cells, the titles first.
-
-        Columns with text are shortened, the widest first.
-        """
+        """Return the table as lines of at most ``width`` cells, the titles first."""
         titles = tuple(column.title for column in self.columns)
         texts = [titles, *(row.cells for row in self.rows)]
         widths = self.widths(width - len(_INDENT), len(_GAP))

@@ -46,10 +46,7 @@ def width_of(text: str) -> int:
 
 
 def fitted(text: object, width: int) -> str:
-    """Return a string on one line of at most ``width`` cells, with its middle cut out if need be.
-
-    The end of a name is often more specific than its middle.
-    """
+    """Return a string on one line of at most ``width`` cells. Its middle is cut out if need be."""
     line = one_line(text)
     if width_of(line) <= width:
         return line
@@ -69,10 +66,7 @@ def padded(text: str, width: int, *, right: bool = False) -> str:
 
 
 def clock(at: float | None, now: float) -> str:
-    """Return a time of day, with its date if not the day of ``now``; ``-`` for None.
-
-    Both times are in seconds since 1970.
-    """
+    """Return an epoch time as time of day, with its date unless it is today, or ``-`` for None."""
     if at is None:
         return "-"
     try:

@@ -24,10 +24,7 @@ LIST_EVERY_S = 5.0
 
 
 class TopApp(App[None]):
-    """A terminal application that shows the named cluster, or the list of all running ones.
-
-    ``every_s`` is the time between two refreshes of the cluster.
-    """
+    """A terminal application that shows the named cluster, or the list of all running ones."""
 
     CSS_PATH = "app.css"
     TITLE = "scalable top"
@@ -46,7 +43,7 @@ class TopApp(App[None]):
 
 
 class ListScreen(Screen[None]):
-    """All running clusters and sessions; Enter opens one."""
+    """All running clusters and sessions. Enter opens one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "Open", show=True)]
 
@@ -66,7 +63,6 @@ class ListScreen(Screen[None]):
         self.set_interval(LIST_EVERY_S, self._look)
 
     def on_screen_resume(self) -> None:
-        """Refresh at once when the user returns."""
         self._look()
 
     @work(thread=True, group="look", exit_on_error=True)

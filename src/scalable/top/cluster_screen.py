@@ -54,10 +54,7 @@ _GRIDS = {
 
 
 class ClusterScreen(Screen[None]):
-    """Pools, tasks, workers, failures, decisions, managers and use of one cluster.
-
-    ``every_s`` is the time between two refreshes. With ``leads_back``, Escape returns to the list.
-    """
+    """Pools, tasks, workers, failures, decisions, managers and use of one cluster."""
 
     AUTO_FOCUS = "#tasks"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -257,7 +254,7 @@ class ClusterScreen(Screen[None]):
         self.app.push_screen(Ask("Show rows that contain (empty for all):", self._filter), take)
 
     def action_pool(self) -> None:
-        """Show the rows of the next pool only; after the last one, those of all."""
+        """Show the rows of the next pool only, or of all after the last one."""
         overview = self._watched.overview
         tags = [None, *(overview.pools if overview is not None else ())]
         place = tags.index(self._pool) if self._pool in tags else 0
@@ -265,7 +262,7 @@ class ClusterScreen(Screen[None]):
         self._show()
 
     def action_sort(self) -> None:
-        """Sort by the next column; after the last one, in the order of the scheduler."""
+        """Sort by the next column, or in the order of the scheduler after the last one."""
         grid = self._grid()
         if grid is None or grid.id is None:
             return
@@ -285,7 +282,6 @@ class ClusterScreen(Screen[None]):
             self._show()
 
     def on_data_table_row_selected(self, event: Any) -> None:
-        """Show the details of the row."""
         event.stop()
         grid, overview = event.data_table, self._watched.overview
         row = grid.chosen

@@ -21,11 +21,7 @@ Parts = list[tuple[str, str]]
 def details_of(
     grid: str | None, row: Row, table: Table, watched: Watched
 ) -> tuple[str, Parts, str | None]:
-    """Return title and parts of a row's details, and its tag, task name or key to explain.
-
-    ``grid`` names the table, such as ``pools`` or ``tasks``. Each part is a title and a text. The
-    last element is None if nothing can be explained.
-    """
+    """Return title and parts of a row's details, and what can be explained about it, or None."""
     parts: Parts = [
         (column.title, cell) for column, cell in zip(table.columns, row.cells, strict=True)
     ]

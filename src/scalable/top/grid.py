@@ -20,10 +20,7 @@ _BAR_STYLES = {"█": "green", "x": "bold red", "-": "magenta", "▒": "cyan", "
 
 
 class Grid(DataTable[Text]):
-    """A table that shows a :class:`~scalable.showing.tables.Table`.
-
-    Cells are shown literally, not read as markup.
-    """
+    """A widget that shows a :class:`.Table`, whose cells are not read as markup."""
 
     # Rows are selected, not cells: the keys for the ends of a row lead to the ends of the table.
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -39,15 +36,12 @@ class Grid(DataTable[Text]):
 
     @property
     def chosen(self) -> Row | None:
-        """The row of the cursor; None in an empty table."""
+        """The row of the cursor, or None in an empty table."""
         place = self.cursor_row
         return self.table.rows[place] if 0 <= place < len(self.table.rows) else None
 
     def fill(self, table: Table, *, sorted_by: str = "", down: bool = False) -> None:
-        """Show a table whose rows are in their order already.
-
-        The column titled ``sorted_by`` is marked. ``down`` means that its largest value is first.
-        """
+        """Show a sorted table, whose column ``sorted_by`` is marked."""
         before = self.chosen
         width = max(20, self.size.width - 2)
         titles = [

@@ -31,7 +31,7 @@ class Confirm(ModalScreen[bool]):
         self._question = question
 
     def compose(self) -> ComposeResult:
-        """Show the question and two buttons; "No" has the focus."""
+        """Show the question and two buttons, of which "No" has the focus."""
         with Vertical(classes="box"):
             yield Static(Text(self._question))
             with Horizontal(classes="buttons"):
@@ -68,10 +68,7 @@ class Ask(ModalScreen[str | None]):
 
 
 class Details(ModalScreen[None]):
-    """Texts under titles, which can be scrolled.
-
-    The parts, as titles and texts, may have any content, and are made harmless.
-    """
+    """Titles and texts of any content, which are made harmless and can be scrolled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "leave", "Back")]
 
@@ -107,6 +104,6 @@ class Details(ModalScreen[None]):
 
 
 def one_line_of(line: str) -> str:
-    """Return a line without control characters; its indentation stays."""
+    """Return a line without control characters. Its indentation stays."""
     indent = len(line) - len(line.lstrip(" "))
     return " " * min(indent, 40) + one_line(line)

@@ -13,7 +13,7 @@ from scalable.spec.worker_overview import WorkerOverview
 
 
 class Source(Protocol):
-    """A watched cluster. Its methods may block; their errors are ScalableErrors."""
+    """A watched cluster. Its methods may block. Their errors are ScalableErrors."""
 
     def look(self, since: int) -> tuple[Overview, Events]:
         """Return the overview of the cluster, and its events after the number ``since``."""
@@ -25,7 +25,7 @@ class Source(Protocol):
         """Return the explanations of a tag, a task's key or a task name, one string each."""
 
     def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, int] | None:
-        """Return the new total and the target's limit if counts exceed it; otherwise None."""
+        """Return the new total and the target's limit if counts exceed it, or else None."""
 
     def scale(self, counts: Mapping[str, int]) -> None:
         """Set desired worker counts."""
@@ -35,10 +35,7 @@ class Source(Protocol):
 
 
 class ClusterSource:
-    """A running cluster, or a session in another process of the user.
-
-    ``name`` is the name or id of the cluster, or the name of its run.
-    """
+    """A cluster, or a session in another process of the user, by its name, id or run."""
 
     def __init__(self, name: str) -> None:
         self.name = name

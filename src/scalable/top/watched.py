@@ -12,10 +12,7 @@ KEPT = {"decisions": 500, "failures": 500, "samples": 1_200}
 
 
 class Watched:
-    """Overview of a cluster and its latest events, collected from many answers.
-
-    ``overview`` is None before the first answer. ``seq`` is the number of the last event.
-    """
+    """Last overview of a cluster (None before the first), and its events from many answers."""
 
     def __init__(self) -> None:
         self.overview: Overview | None = None
@@ -46,5 +43,4 @@ class Watched:
 
     @property
     def samples(self) -> list[Mapping[str, Any]]:
-        """The state of the pools over time."""
         return self._events["samples"]

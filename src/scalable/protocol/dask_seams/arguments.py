@@ -42,10 +42,7 @@ def waiting_calls(worker: Worker, keys: Iterable[Any]) -> list[TaskState]:
     accepts("distributed.core:clean_exception", 1),
 )
 def unreadable(event: StateMachineEvent) -> Exception | None:
-    """Return the error of a fetch whose data could not be unpickled; None for other fetches.
-
-    Dask's ``GatherDepFailureEvent`` represents any error except those of the network.
-    """
+    """Return a fetch's unpickling error, or None for success and for network errors."""
     if not isinstance(event, GatherDepFailureEvent):
         return None
     _, error, _ = clean_exception(event.exception.data)
@@ -54,7 +51,7 @@ def unreadable(event: StateMachineEvent) -> Exception | None:
 
 @seams.relies_on(has(f"{_MACHINE}:GatherDepSuccessEvent", "data"))
 def fetched(event: StateMachineEvent) -> dict[Any, Any] | None:
-    """Return the data of a fetch that succeeded; None for other fetches."""
+    """Return the data of a fetch that succeeded, or None for other fetches."""
     return event.data if isinstance(event, GatherDepSuccessEvent) else None
 
 
@@ -95,10 +92,7 @@ def drop_idle_connections(worker: Worker, address: str) -> None:
     mentions("distributed.scheduler:Scheduler.stimulus_task_erred", "processing", "run_id"),
 )
 def fail_waiting_call(worker: Worker, call: TaskState, error: Exception) -> None:
-    """Report to the scheduler that a task waiting for its arguments has failed.
-
-    The scheduler then makes the worker release the task.
-    """
+    """Report a task as failed to the scheduler, which then makes the worker release it."""
     stimulus = f"unreadable-argument-{time.time()}"
     failure = GatherDepFailureEvent.from_exception(
         error, worker=worker.address, total_nbytes=0, stimulus_id=stimulus

@@ -32,11 +32,7 @@ _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
     mentions("distributed.client:wait", "sync", "_wait"),
 )
 def is_wait(coroutine: Callable[..., Any]) -> bool:
-    """Return whether a coroutine function passed to ``Client.sync`` waits for tasks.
-
-    It is recognized by its name. If Dask renamed it, a task that waits for other tasks would not
-    lend its slot.
-    """
+    """Return whether a coroutine function given to ``Client.sync`` waits for tasks, by its name."""
     return getattr(coroutine, "__name__", "") in _WAITS
 
 
@@ -67,10 +63,7 @@ def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
     accepts("distributed.utils:set_thread_state", 0, "key"),
 )
 def submitted_by(key: Any) -> AbstractContextManager[None]:
-    """Attribute tasks submitted in the block to another task; None for no change.
-
-    Such tasks start before tasks that no task has submitted.
-    """
+    """Attribute tasks submitted in the block to another task, so that they start earlier."""
     block: AbstractContextManager[None] = nullcontext()
     return block if key is None else set_thread_state(key=key)
 
@@ -95,11 +88,7 @@ def state_of(future: Future[Any]) -> FutureState:
     mentions("distributed.client:as_completed._track_future", "_result", "raiseit"),
 )
 class KeptResult(Future[Any]):
-    """A future whose failure is a value.
-
-    ``as_completed`` calls ``_result`` with ``raiseit=False``, and gets Dask's description of the
-    error.
-    """
+    """A future whose failure is a value, except with ``raiseit=False`` (``as_completed``)."""
 
     async def value_of_failure(self) -> Any:
         """Return the value that replaces the result of a failed task."""
@@ -249,7 +238,7 @@ class ReportingClient(Client):
 
     @property
     def scheduler_facts(self) -> Mapping[str, Any]:
-        """Facts that the scheduler has reported about itself; empty before the connection."""
+        """Facts that the scheduler has reported about itself, empty before the connection."""
         return dict(self._scheduler_identity)
 
     def check_open(self) -> None:

@@ -43,7 +43,6 @@ class RegisteringScheduler(Scheduler):
     """
 
     async def add_worker(self, comm: Any, *, address: str, server_id: str, **kwargs: Any) -> None:
-        """Register a worker, and serve its stream until it ends."""
         try:
             await super().add_worker(comm, address=address, server_id=server_id, **kwargs)
         finally:
@@ -140,10 +139,7 @@ def comparing_distinct(compare: Callable[..., Any]) -> Callable[..., Any]:
     declares("distributed.diagnostics.plugin:SchedulerPlugin.log_event", "self", "topic", "msg"),
 )
 def client_that_leaves(topic: Any, message: Any) -> str | None:
-    """Return the client id that an event reports as gone; None for other events.
-
-    Dask logs this event before it releases the tasks of the client.
-    """
+    """Return the client that an event reports as gone, before its tasks are released, or None."""
     if topic != "all" or not isinstance(message, dict):
         return None
     return message.get("client") if message.get("action") == "remove-client" else None
@@ -171,10 +167,7 @@ def tasks_only_for(scheduler: Scheduler, client: str) -> Iterator[tuple[Any, str
 def set_worker_status(
     scheduler: Scheduler, worker: WorkerState, status: Status, stimulus: str
 ) -> None:
-    """Set the status of a worker, first on the scheduler and then on the worker.
-
-    In the other order, the scheduler would assign tasks to the worker until its answer.
-    """
+    """Set a worker's status, on the scheduler first so that it assigns no task in between."""
     scheduler.handle_worker_status_change(status, worker, stimulus)
     message = {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus}
     scheduler.stream_comms[worker.address].send(message)

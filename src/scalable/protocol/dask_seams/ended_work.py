@@ -59,7 +59,6 @@ class ForgettingBroker(Broker):
             del self._topics[topic]
 
     def forget_subscriber(self, client: str) -> None:
-        """Send a client no more events."""
         for topic in self._topics.values():
             topic.subscribers.discard(client)
 
@@ -88,14 +87,12 @@ class ForgettingSpans(SpansSchedulerExtension):
         self._look_at = 2 * self._kept
 
     def observe_tasks(self, tss: Iterable[Any], *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        """Assign tasks to spans. Old spans are dropped if there are many."""
         if len(self.root_spans) >= self._look_at:
             self._forget()
             self._look_at = len(self.root_spans) + self._kept
         return super().observe_tasks(tss, *args, **kwargs)
 
     def heartbeat(self, ws: Any, data: dict[Any, float]) -> None:
-        """Count a worker's measurements, except for dropped spans."""
         super().heartbeat(ws, {key: value for key, value in data.items() if key[1] in self.spans})
 
     def _forget(self) -> None:
@@ -133,11 +130,7 @@ def _drop_empty(lists: dict[Any, list[Span]]) -> None:
     optional=True,
 )
 def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
-    """Remove a worker that has left from the counts of Dask's work stealing.
-
-    Dask drops ``in_flight_occupancy`` when a theft finishes and no other is pending, and
-    ``in_flight_tasks`` never.
-    """
+    """Remove a worker that has left from the counts of work stealing, where Dask keeps it."""
     stealing = scheduler.extensions.get("stealing")
     if stealing is not None:
         stealing.in_flight_occupancy.pop(worker, None)
@@ -166,10 +159,7 @@ def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
 
 
 class ForgettingScheduler(Scheduler):
-    """A scheduler that keeps nothing for ever of past workers, clients and tasks.
-
-    With another version of Dask, the parts that differ stay as they are.
-    """
+    """A scheduler that drops past workers, clients and tasks, as far as Dask's version allows."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -180,13 +170,11 @@ class ForgettingScheduler(Scheduler):
         self._forgets_thefts = seams.difference(forget_thefts.__name__) is None
 
     def remove_client(self, client: str, *args: Any, **kwargs: Any) -> None:
-        """Remove a client, including from the subscribers of events."""
         super().remove_client(client, *args, **kwargs)
         if isinstance(self._broker, ForgettingBroker):
             self._broker.forget_subscriber(client)
 
     async def remove_worker(self, address: str, *args: Any, **kwargs: Any) -> Any:
-        """Remove a worker, including from the counts of work stealing."""
         worker = self.workers.get(address)
         answer = await super().remove_worker(address, *args, **kwargs)
         if worker is not None and self._forgets_thefts:

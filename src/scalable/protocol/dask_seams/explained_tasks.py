@@ -33,7 +33,7 @@ def since_no_worker(scheduler: Scheduler, task: TaskState) -> float | None:
 
 @seams.relies_on(has("distributed.scheduler:TaskPrefix", "duration_average"))
 def usual_duration(task: TaskState) -> float | None:
-    """Return the mean running seconds of tasks with a task's prefix; None if unknown."""
+    """Return the mean running seconds of tasks with a task's prefix, or None if unknown."""
     mean = float(task.prefix.duration_average)
     return mean if mean >= 0 else None
 
@@ -74,10 +74,9 @@ class FailedTask:
 async def ask_about_tasks(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> dict[Any, tuple[str, bool]] | None:
-    """Map keys to a worker's task state, and whether the slot is lent.
+    """Map known keys to (a worker's task state, whether the slot is lent).
 
-    Unknown keys are missing. Returns None if the worker answers with an error, and raises OSError
-    if it does not answer.
+    Returns None if the worker answers with an error, and raises OSError if it does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":

@@ -37,5 +37,5 @@ def extensions() -> Mapping[str, Any]:
 
 
 def without_sampling() -> str | None:
-    """Return why results are not moved with a sample of workers; None if they are."""
+    """Return why results are not moved with a sample of workers, or None if they are."""
     return moved_results.seams.difference(moved_results.SamplingMemoryManager.__name__)

@@ -26,7 +26,7 @@ class Fact:
     verify: Callable[[Any], str | None]
 
     def difference(self) -> str | None:
-        """Return how the installed Dask differs from the assumption; None if it does not."""
+        """Return how the installed Dask differs from the assumption, or None if it does not."""
         try:
             found = resolve(self.path)
         except (ImportError, AttributeError) as error:
@@ -74,10 +74,7 @@ def mentions(path: str, *names: str) -> Fact:
 
 
 def accepts(path: str, positional: int, *keywords: str) -> Fact:
-    """Return the fact that a function can be called with these arguments.
-
-    ``positional`` counts ``self``.
-    """
+    """Return the fact that a function accepts these arguments. ``positional`` counts ``self``."""
 
     def verify(found: Any) -> str | None:
         code = inspect.unwrap(found).__code__
@@ -111,7 +108,7 @@ def declares(path: str, *parameters: str) -> Fact:
 
 
 def _parameters(code: CodeType) -> tuple[str, ...]:
-    """Return the names of a function's parameters; ``*args`` and ``**kwargs`` come last."""
+    """Return the names of a function's parameters, with ``*args`` and ``**kwargs`` last."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS)
     count += bool(code.co_flags & inspect.CO_VARKEYWORDS)
@@ -141,10 +138,7 @@ def is_a(path: str, kind: type[Any]) -> Fact:
 
 @cache
 def _names_in(found: Any) -> frozenset[str]:
-    """Return the names that a function, or the methods of a class, uses.
-
-    For a function the result includes the string constants in its code.
-    """
+    """Return the names used by a class's methods, or the names and strings used by a function."""
     if not inspect.isclass(found):
         code = _code_of(found)
         return frozenset() if code is None else frozenset(_names_of_code(code))
@@ -185,11 +179,7 @@ class Seams:
         self._verified = False
 
     def relies_on(self, *facts: Fact, optional: bool = False) -> Callable[[_Seam], _Seam]:
-        """Register the decorated function or class as a seam that relies on facts.
-
-        :meth:`check` ignores optional seams. Their callers call :meth:`difference`, and do not use
-        the seam if a fact does not hold.
-        """
+        """Register a seam with its facts. Callers of an optional one check :meth:`difference`."""
 
         def register(seam: _Seam) -> _Seam:
             self._facts[seam.__name__] = facts
@@ -201,7 +191,6 @@ class Seams:
 
     @property
     def facts(self) -> dict[str, tuple[Fact, ...]]:
-        """Facts by name of the seam."""
         return dict(self._facts)
 
     def difference(self, seam: str) -> str | None:

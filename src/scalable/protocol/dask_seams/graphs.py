@@ -27,7 +27,7 @@ _HLG = "dask._expr:HLGExpr"
     mentions("dask.highlevelgraph:HighLevelGraph.__init__", "key_dependencies"),
 )
 def annotate_layers(expr: Any, annotate: Callable[[dict[str, Any]], dict[str, Any]]) -> set[str]:
-    """Replace the annotations of an expression's layers before it is sent; return all names.
+    """Replace the annotations of an expression's layers before it is sent, and return all names.
 
     The layers themselves, which collections share, do not change. ``annotate`` is called for layers
     with annotations only. Expressions are pickled by their operands, of which ``dsk`` is a graph of
@@ -71,10 +71,7 @@ def _with(layer: Any, annotations: dict[str, Any]) -> Any:
 
 
 def _keeping_resources(optimize: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an optimizer of graphs that does nothing if layers would lose their resources.
-
-    Dask's own optimizers of arrays and bags merge several layers into one without annotations.
-    """
+    """Return an optimizer that skips graphs whose layers would lose their resources."""
 
     # A nested function is pickled by value, so that the scheduler need not import this package.
     def optimized(graph: Any, keys: Any, **options: Any) -> Any:

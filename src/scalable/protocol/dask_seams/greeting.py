@@ -30,7 +30,6 @@ class GreetingScheduler(Scheduler):
     """
 
     async def add_client(self, comm: Comm, client: str, versions: dict[str, Any]) -> None:
-        """Add a client, and send its messages until it disconnects."""
         send_first_message_alone(comm)
         await super().add_client(comm, client, versions)
 

@@ -48,10 +48,7 @@ class KnownState(FutureState):
 
 
 class KnownFuture(Future[Any]):
-    """A finished future whose result this client has.
-
-    The scheduler gets it when a task that needs the result is about to be sent.
-    """
+    """A finished future whose result the client sends only for tasks that need it."""
 
     def __reduce__(self) -> Any:
         client, state = self.client, self._state
@@ -92,10 +89,7 @@ def _known_of(client: Client) -> WeakValueDictionary[Any, KnownState]:
     mentions("dask._expr:Expr.dependencies", "operands"),
 )
 def give_to_scheduler(client: Client, expr: Any) -> None:
-    """Send the known results that an expression needs, as tasks, before the expression.
-
-    ``Client.submit`` makes a new state for a key that the client does not have.
-    """
+    """Send the known results that an expression needs, as tasks, before the expression."""
     known = _known.get(client)
     if not known:
         return

@@ -17,13 +17,10 @@ _SCHEDULER = "distributed.scheduler:Scheduler"
     accepts(f"{_SCHEDULER}.set_metadata", 1, "keys", "value"),
 )
 async def fact_of_scheduler(scheduler: Any, key: str) -> Any:
-    """Return a fact set by ``set_fact`` or ``Client.set_metadata``, or None.
-
-    ``scheduler`` is Dask's ``rpc`` object. Any Dask scheduler has the handler.
-    """
+    """Return a fact of a scheduler (its ``rpc`` object), as set by ``set_fact``, or None."""
     return await scheduler.get_metadata(keys=[key], default=None)
 
 
 def set_fact(scheduler: Any, key: str, value: Any) -> None:
-    """Set a fact on a scheduler in this process; see :func:`fact_of_scheduler`."""
+    """Set a fact on a scheduler in this process. See :func:`fact_of_scheduler`."""
     scheduler.set_metadata(keys=[key], value=value)

@@ -18,10 +18,6 @@ seams = Seams("scheduler")
     optional=True,  # without prometheus-client there is no such handler
 )
 def dask_metrics_handler() -> type[Any]:
-    """Return the class of Dask's metrics page, for a subclass that writes more metrics.
-
-    Its ``get`` writes without finishing the response. Without prometheus-client Dask's page reports
-    that there are no metrics.
-    """
+    """Return the class of Dask's metrics page, whose ``get`` does not finish the response."""
     ((_, handler, _),) = prometheus.routes
     return handler  # type: ignore[no-any-return]

@@ -61,7 +61,7 @@ class CarriedNode(GraphNode):
 
     @property
     def is_coro(self) -> bool:
-        """Whether a coroutine function is called, which runs in the worker's event loop."""
+        """True for a coroutine function, which runs in the worker's event loop."""
         return self._carries_coroutine
 
     def __call__(self, values: Any = ()) -> Any:
@@ -84,7 +84,7 @@ class CarriedNode(GraphNode):
                 self._begun = None
 
     def given(self) -> tuple[list[Any], dict[str, Any]] | None:
-        """Return the arguments while the task runs in this process; None otherwise."""
+        """Return the arguments while the task runs in this process, or None otherwise."""
         begun = self._begun
         return None if begun is None else arguments_of(*begun)
 
@@ -160,7 +160,7 @@ _MOST_ENTRIES = 20
     accepts("dask._task_spec:_execute_subgraph", 3),
 )
 def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | None:
-    """Return the arguments of a node's function; None if there are none. Computes nothing.
+    """Return the arguments of a node's function, or None if there are none. Computes nothing.
 
     For several tasks that Dask has fused, returns the results of other tasks that they take.
     ``values`` has the results of the node's dependencies by key.
@@ -226,7 +226,6 @@ class CarryingScheduler(Scheduler):
     async def update_graph(
         self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        """Add a client's graph after its modules are available."""
         if (parent := kwargs.get("submitting_task")) is not None:
             self.made_in_call(parent, kwargs.get("keys") or ())
         code = str((annotations or {}).get(CODE_ANNOTATION, ""))
@@ -261,10 +260,7 @@ class CarryingScheduler(Scheduler):
     ),
 )
 def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> None:
-    """Make a task that runs, or waits only for a worker, fail with a scheduler's error.
-
-    A task in another state does not change.
-    """
+    """Fail a task that runs, or waits only for a worker. Others do not change."""
     if task.state not in ("processing", "queued", "no-worker"):
         return
     where = {"worker": task.processing_on.address} if task.processing_on is not None else {}

@@ -26,7 +26,7 @@ _WORKER = "distributed.scheduler:WorkerState"
     optional=True,
 )
 def ordering() -> str | None:
-    """Return why the order of tasks cannot be changed on the installed Dask; None if it can.
+    """Return why the order of tasks cannot be changed on the installed Dask, or None if it can.
 
     ``TaskState.priority`` is a tuple that Dask only compares and sends with the task. It is set
     once, as (negative priority of the user, number of the graph, position in the static order of
@@ -74,6 +74,6 @@ def waits_on_worker(task: TaskState) -> str | None:
 
 @seams.relies_on(has(_WORKER, "nbytes", "memory_limit"), optional=True)
 def memory_of_workers(scheduler: Scheduler) -> Iterator[tuple[int, int]]:
-    """Yield the bytes of results of each worker, and its memory limit; 0 for no limit."""
+    """Yield the bytes of results of each worker, and its memory limit, or 0 for no limit."""
     for worker in scheduler.workers.values():
         yield worker.nbytes, worker.memory_limit or 0

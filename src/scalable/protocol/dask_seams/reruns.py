@@ -24,11 +24,7 @@ _TRANSITIONS = "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE"
     mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "waiting"),
 )
 def failed_try(details: Mapping[str, Any]) -> bool:
-    """Return whether a task left its worker because an attempt failed.
-
-    Only for a task that has not erred, and so has further attempts. Recognized by the prefix of the
-    stimulus that a worker sends with a failure.
-    """
+    """Return whether a task that has not erred left its worker because an attempt failed."""
     return str(details.get("stimulus_id", "")).startswith("task-erred-")
 
 
@@ -45,7 +41,7 @@ class RetryingScheduler(Scheduler):
     """A scheduler that decides itself which failed tasks run again."""
 
     def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
-        """Return whether a failed task runs again; None to leave it to Dask."""
+        """Return whether a failed task runs again, or None to leave it to Dask."""
         del task, worker, details
         return None
 

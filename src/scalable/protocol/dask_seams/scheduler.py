@@ -39,7 +39,7 @@ _WORKER = "distributed.scheduler:WorkerState"
     accepts("distributed.batched:BatchedSend.send", 2),
 )
 def send_to_client(scheduler: Scheduler, client: str, message: dict[str, Any]) -> None:
-    """Send a message to a client; do nothing if the client has disconnected."""
+    """Send a message to a client, or do nothing if the client has disconnected."""
     comm = scheduler.client_comms.get(client)
     if comm is not None:
         _send(comm, message)
@@ -50,7 +50,7 @@ def send_to_client(scheduler: Scheduler, client: str, message: dict[str, Any]) -
     accepts("distributed.batched:BatchedSend.send", 2),
 )
 def send_to_worker(scheduler: Scheduler, address: str, message: dict[str, Any]) -> None:
-    """Send a message to a worker; do nothing if the worker has disconnected."""
+    """Send a message to a worker, or do nothing if the worker has disconnected."""
     comm = scheduler.stream_comms.get(address)
     if comm is not None:
         _send(comm, message)
@@ -73,10 +73,7 @@ def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
     mentions("distributed.core:Server.handle_stream", "stream_handlers"),
 )
 def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None:
-    """Register a handler for an operation in messages from workers and clients.
-
-    Dask calls it with the message's arguments, and with ``client=`` or ``worker=`` for the sender.
-    """
+    """Register a handler for an operation, also called with ``client=`` or ``worker=``."""
     scheduler.stream_handlers[operation] = handler
 
 
@@ -118,20 +115,13 @@ def never_steal(task: TaskState) -> None:
     mentions("distributed.scheduler:SchedulerState._transition_memory_released", "run_spec"),
 )
 def never_compute_again(task: TaskState) -> None:
-    """Make Dask not run a task again if the task's result is lost.
-
-    When a task without ``run_spec`` loses its result, Dask forgets the task and notifies the
-    clients that the key is lost.
-    """
+    """Make Dask report a task's lost result to clients, instead of running the task again."""
     task.run_spec = None
 
 
 @seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable", "queued"))
 def count_tasks_without_worker(scheduler: Scheduler) -> int:
-    """Return the number of ready tasks that are assigned to no worker.
-
-    These are the tasks that no worker can take, and those that wait because all workers are busy.
-    """
+    """Return the number of ready tasks without a worker: none fits, or all are busy."""
     return len(scheduler.unrunnable) + len(scheduler.queued)
 
 
@@ -198,7 +188,7 @@ class LostWorker:
 
     @classmethod
     def of(cls, topic: Any, message: Any) -> LostWorker | None:
-        """Return the worker that an event reports as removed; None for other events."""
+        """Return the worker that an event reports as removed, or None for other events."""
         if topic != "all" or not isinstance(message, dict):
             return None
         return cls(message) if message.get("action") == "remove-worker" else None
@@ -223,11 +213,7 @@ def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
     has(_WORKER, "processing", "long_running"),
 )
 class Stealing:
-    """Moves tasks that have not started to another worker with Dask's work stealing.
-
-    The victim gives up a task only if it has not started. Without the scheduler's extension
-    ``stealing`` no task can be moved.
-    """
+    """Moves tasks that have not started to another worker. Needs Dask's extension ``stealing``."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._extension: Any = scheduler.extensions.get("stealing")
@@ -259,9 +245,9 @@ class Stealing:
 async def ask_task_states(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> tuple[str, dict[Any, str]] | None:
-    """Return a worker's status, and the states of its tasks by key, without unknown keys.
+    """Return a worker's status and its task states by known key, or None after its error.
 
-    Returns None if the worker answers with an error, and raises OSError if it does not answer.
+    Raises OSError if the worker does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":
@@ -297,10 +283,7 @@ def plain_value(value: Any) -> Any:
     optional=True,
 )
 def tag_placement() -> str | None:
-    """Return why ``TagPlacement`` cannot choose workers on the installed Dask, or None.
-
-    Without ``TagPlacement``, the time to choose grows with the number of workers.
-    """
+    """Return why ``TagPlacement``, which speeds up placement, cannot run here, or None."""
     return seams.difference(tag_placement.__name__)
 
 
@@ -345,10 +328,7 @@ def heartbeat_pause_s(workers: int) -> float:
     ),
 )
 def startstops(details: Mapping[str, Any]) -> Any:
-    """Return the timings that a worker sent when a task finished, or None.
-
-    Each has ``action``, ``start`` and ``stop``.
-    """
+    """Return a finished task's timings (``action``, ``start`` and ``stop``), or None."""
     return details.get("startstops")
 
 

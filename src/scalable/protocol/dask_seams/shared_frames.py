@@ -149,7 +149,6 @@ class SharingTCP(TCP):
         return list(dumps(Serialized(header, sent)))
 
     async def read(self, deserializers: Any = None) -> Any:
-        """Return the next message, with the frames that the peer shares."""
         known = deserializers if deserializers is None else [*deserializers, _SHARING]
         msg = await super().read(known)
         if type(msg) is not Serialized or msg.header.get("serializer") != _SHARING:
@@ -163,7 +162,6 @@ class SharingTCP(TCP):
         )
 
     def _with_opened(self, msg: Serialized) -> list[Any]:
-        """Return the frames of a message, including the shared ones."""
         whole = list(msg.frames)
         try:
             if self._sharer is None:
@@ -288,10 +286,7 @@ class _TLSBackend(TLSBackend):
     optional=True,
 )
 def share_memory() -> None:
-    """Make this process's later connections share memory where possible.
-
-    A backend that other code has registered is kept.
-    """
+    """Make later connections share memory where possible. Other registered backends are kept."""
     if not shared_memory.is_possible() or not settings.shares_memory():
         return
     differences = map(seams.difference, seams.facts)

@@ -42,10 +42,7 @@ _PLAIN = frozenset(
     accepts("distributed.protocol.serialize:deserialize", 2),
 )
 class SharingWorker(Worker):
-    """A worker that moves a result into shared memory at another process's first request.
-
-    Otherwise each process that requests the result would get its own copy.
-    """
+    """A worker that moves a result into shared memory once, at another process's first request."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -90,10 +87,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def in_shared_memory(value: Any) -> Any:
-    """Return a value with its large buffers in shared memory; None if that changes nothing.
-
-    Returns None too if the buffers cannot be shared.
-    """
+    """Return a value with its large buffers in shared memory, or None if none was moved."""
     header, frames = serialize(value)
     moved = False
     for place, frame in enumerate(frames):

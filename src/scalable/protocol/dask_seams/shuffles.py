@@ -91,7 +91,7 @@ def shuffle_mender() -> Callable[..., None]:
     mentions(f"{_PLUGIN}.remove_worker", "participating_workers", "_restart_shuffle"),
 )
 class ShufflesOf:
-    """The shuffles in which a worker participates; they would restart if it left now."""
+    """The shuffles in which a worker participates, which would restart if it left now."""
 
     def __init__(self, scheduler: Scheduler, address: str) -> None:
         self._plugin: Any = scheduler.extensions.get("shuffle")

@@ -54,7 +54,7 @@ class ManagedSpecCluster(SpecCluster):
 
     @property
     def can_grow(self) -> bool:
-        """Whether the cluster can start more workers than were described one by one."""
+        """True if the cluster can start more workers than were described one by one."""
         raise NotImplementedError
 
     def existing_units(self) -> dict[Any, Any]:

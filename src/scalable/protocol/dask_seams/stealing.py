@@ -98,10 +98,7 @@ class PoolStealing(WorkStealing):
         *,
         occupancies: dict[WorkerState, float],
     ) -> WorkerState | None:
-        """Return an idle worker for a task, or None if no idle worker can run it.
-
-        For a task with one tag, Dask would make a set of all workers with the tag.
-        """
+        """Return an idle worker or None. Avoids Dask's set of all workers with the tag."""
         tags = ts.resource_restrictions
         if not tags or len(tags) > 1 or ts.worker_restrictions or ts.host_restrictions:
             return super()._get_thief(scheduler, ts, potential_thieves, occupancies=occupancies)
@@ -131,5 +128,5 @@ def _by_tag(workers: Iterable[WorkerState]) -> Mapping[str, set[WorkerState]]:
 
 
 def pool_stealing() -> str | None:
-    """Return why ``PoolStealing`` cannot run on the installed Dask; None if it can."""
+    """Return why ``PoolStealing`` cannot run on the installed Dask, or None if it can."""
     return seams.difference(PoolStealing.__name__)

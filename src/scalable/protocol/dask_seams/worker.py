@@ -37,7 +37,7 @@ _WAITING = frozenset({"waiting", "ready", "constrained"})
     accepts("distributed.worker:get_worker", 0),
 )
 def current_call() -> tuple[Worker, Any] | None:
-    """Return the worker and the key of this thread's task; None outside a task."""
+    """Return the worker and the key of this thread's task, or None outside a task."""
     # Checked for each task, so that a missing key must not cost an exception.
     key = thread_state.__dict__.get("key")
     if key is None:
@@ -67,10 +67,7 @@ def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> in
 
 @seams.relies_on(*seams.facts["act_on_thread_of"])
 def cpu_seconds(worker: Worker, key: Any) -> float | None:
-    """Return the CPU seconds of the thread that runs a task; None if they are unknown.
-
-    The clock of a thread that has exited must not be read, see :func:`act_on_thread_of`.
-    """
+    """Return the CPU seconds of the thread that runs a task, or None if they are unknown."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return None
     seconds: list[float] = []
@@ -119,10 +116,7 @@ def is_waiting(worker: Worker, key: Any) -> bool:
     mentions(f"{_STATE}._execute_done_common", "executing", "long_running"),
 )
 def running_tasks(worker: Worker) -> list[TaskState]:
-    """Return a worker's running tasks, including those that do not count against its threads.
-
-    Tasks that were cancelled while they ran are included until they finish.
-    """
+    """Return all running tasks: cancelled ones too, and those not counted against threads."""
     return [*worker.state.executing, *worker.state.long_running]
 
 
@@ -138,11 +132,7 @@ def is_running(worker: Worker, task: TaskState) -> bool:
     has("distributed.worker_state_machine:TaskState", "priority"),
 )
 def nested_call_is_next(worker: Worker) -> bool:
-    """Return whether a worker's next task was made by another task.
-
-    The second number of a priority counts the graphs of clients from 1, and is negative for tasks
-    made by tasks.
-    """
+    """Return whether a worker's next task was made by a task: its second priority is negative."""
     heaps = (worker.state.ready, worker.state.constrained)
     tasks = [heap.peek() for heap in heaps if heap]
     return any(task.priority is not None and task.priority[1] < 0 for task in tasks)
@@ -188,10 +178,7 @@ def change_priorities(worker: Worker, priorities: Iterable[tuple[Any, Sequence[f
     mentions(f"{_STATE}._get_task_finished_msg", "startstops"),
 )
 def timings_of(worker: Worker, key: Any) -> list[Any]:
-    """Return the list of a task's timings, to which callers may append entries.
-
-    Dask sends it when the task finishes. Entries have ``action``, ``start`` and ``stop``.
-    """
+    """Return the task's timings that Dask will send, to which callers may append entries."""
     task = task_of(worker, key)
     return [] if task is None else task.startstops
 
@@ -227,7 +214,7 @@ def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]
 def failure_for_clients(
     event: StateMachineEvent, explain: Callable[[BaseException], BaseException | None]
 ) -> StateMachineEvent:
-    """Return a task's failure with an error that clients can raise; other events unchanged.
+    """Return a task's failure with an error that clients can raise, and other events unchanged.
 
     Event loops, coroutines and generators stop themselves at errors that are not an ``Exception``:
     clients would not get the outcome. Such an error becomes a RuntimeError that names it. The
@@ -313,10 +300,7 @@ def add_threads(worker: Worker, threads: int) -> None:
     ),
 )
 def end_idle_threads(worker: Worker) -> None:
-    """Stop idle threads of a worker in excess of the number that run tasks.
-
-    A thread that calls ``secede`` of Dask's executor exits when it has nothing more to do.
-    """
+    """Stop idle threads of a worker in excess of the number that run tasks."""
     executor: Any = worker.executors["default"]
     if executor._shutdown:  # noqa: SLF001
         return
