@@ -169,6 +169,10 @@ class CallFacts:
     name: str
     #: "" for a task without a tag.
     tag: str
+    #: ``needs`` (other tasks), ``no-worker``, ``queued``, ``assigned`` (it waits on a worker),
+    #: ``fetching`` (its arguments), ``backoff`` (it is retried later), ``running``, ``done``,
+    #: ``failed``, ``cancelled``, ``unknown``, ``backlog`` (it waits in its client), ``held`` (there
+    #: too, for an argument).
     state: str
     #: Number of tasks.
     count: int = 1

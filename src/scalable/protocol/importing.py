@@ -85,7 +85,9 @@ class Importer(MetaPathFinder):
     ) -> None:
         self.name, self.shares_files = name, shares_files
         self.trees = Trees(directory)
+        #: Code id that imports follow now; empty before the first task.
         self.current = ""
+        #: Digests of the loaded sources by module name.
         self.loaded: dict[str, str] = {}
         self._tables: dict[str, CodeTable] = {}
         self._sources: dict[str, bytes] = {}

@@ -120,10 +120,11 @@ class Stream:
     limit, which bounds the memory of both. The end of the bytes counts as one more byte, so that it
     is confirmed too. The far end sends a goodbye before it forgets a stream. A near end that missed
     it is refused with ``UNKNOWN``. The 128 random bits of the id are a secret of the dialling side:
-    anyone with them may continue the stream. They do not replace encryption. ``window`` limits the
-    undelivered bytes from the other end, and the bytes kept for it. ``written`` bytes were given to
-    this end, and the other has ``confirmed`` so many. ``over`` is set by the far end's goodbye, and
-    after a reset.
+    anyone with them may continue the stream. They do not replace encryption.
+
+    ``window`` limits the undelivered bytes from the other end, and the bytes kept for it.
+    ``written`` bytes were given to this end, and the other has ``confirmed`` so many. ``over`` is
+    set by the far end's goodbye, and after a reset.
     """
 
     def __init__(self, window: int = WINDOW, *, far: bool = False) -> None:

@@ -16,6 +16,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.overview: Overview | None = None
+        #: Number of the last event.
         self.seq = 0
         self._events: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in KEPT}
 
