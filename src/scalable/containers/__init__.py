@@ -1,5 +1,4 @@
 """Command lines that run a program inside apptainer, docker or podman.
-
 ``request``, ``render`` and ``contract`` do no I/O, the others read this machine.
 """
 

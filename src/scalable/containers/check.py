@@ -37,10 +37,7 @@ print(json.dumps({"python": platform.python_version(), "packages": found}))
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command and return its exit code and output.
-
-    Raises ProviderError if the command cannot start, or has not exited after ``timeout_s`` seconds.
-    """
+    """Run a command. Raise ProviderError if it cannot start, or exceeds ``timeout_s`` seconds."""
     try:
         return subprocess.run(
             command,
@@ -61,8 +58,7 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.Complete
 
 def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
     """Fetch an image to this machine, so that workers need not fetch it.
-
-    Raises ProviderError, with the runtime's message, if a file is missing or a reference cannot be
+    Raise ProviderError, with the runtime's message, if a file is missing or a reference cannot be
     fetched.
     """
     runtime, reference = request.runtime, request.reference
@@ -86,10 +82,7 @@ def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
 
 
 def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
-    """Return a sentence for each error in the mounts (container paths, by host path).
-
-    With ``exist`` the host paths have to exist on this machine.
-    """
+    """Return a sentence for each error in the mounts. ``exist``: host paths have to exist here."""
     faults = []
     for outside, inside in mounts.items():
         if not outside.startswith("/"):
@@ -104,7 +97,6 @@ def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
 
 def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> Versions:
     """Start the container once and return the versions of its Python and packages.
-
     The trial shows errors that would stop every worker: no permission, a refused mount, no Python.
     Then it raises ProviderError.
     """

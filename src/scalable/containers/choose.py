@@ -27,7 +27,6 @@ def choose_runtime(
     which: Callable[[str], str | None] = shutil.which,
 ) -> Runtime | None:
     """Return the runtime of one component, or None to run without a container.
-
     The component's setting overrides the target's, except ``none``: a cluster's manifest then runs
     on a laptop without containers. None or ``host`` leaves the choice to the target. Raises
     ProviderError if the runtime is unknown or not installed.

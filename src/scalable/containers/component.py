@@ -27,9 +27,8 @@ def request_for(
     exist: bool = True,
 ) -> ContainerRequest | None:
     """Return the container of a component's workers, or None to run without one.
-
     ``unit`` is unique on the machine. ``mounts`` (container paths, by host path) extend the
-    component's. ``exist``: they have to exist here. Raises ProviderError for a missing runtime or
+    component's. ``exist``: they have to exist here. Raise ProviderError for a missing runtime or
     mount.
     """
     if component.image is None:
@@ -55,8 +54,7 @@ def request_for(
 
 def prove(request: ContainerRequest) -> None:
     """Start a container once, so that an error is reported before workers are started.
-
-    Raises ProviderError if the image is missing, its Python does not start, or its package versions
+    Raise ProviderError if the image is missing, its Python does not start, or its package versions
     differ from those of this process.
     """
     check_image(request)

@@ -24,7 +24,6 @@ _MODULE = re.compile(r"No module named '?([\w.]+)")
 
 def image_fault(image: str, said: str) -> str | None:
     """Return a sentence about an image without a suitable Python, or None for another error.
-
     ``said`` is the output of the runtime, or of the program in the image.
     """
     for name in _MODULE.findall(said):
@@ -37,10 +36,7 @@ def image_fault(image: str, said: str) -> str | None:
 
 
 def lacking(image: str, packages: Mapping[str, str | None]) -> str | None:
-    """Return a sentence about packages that the image lacks, or None.
-
-    A package is missing if its version is None. Unknown packages are not in ``packages``.
-    """
+    """Return a sentence about needed packages that are not installed (version None), or None."""
     missing = [name for name in NEEDED if packages.get(name, "") is None]
     if not missing:
         return None

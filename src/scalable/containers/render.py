@@ -19,7 +19,6 @@ GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 def render_command(request: ContainerRequest, command: Sequence[str]) -> list[str]:
     """Return the command line, without a shell, that runs a command in a container.
-
     It stays in the foreground, forwards standard input and SIGTERM to the command, and exits with
     the command's code.
     """
@@ -30,10 +29,7 @@ def render_command(request: ContainerRequest, command: Sequence[str]) -> list[st
 
 
 def render_removal(request: ContainerRequest) -> list[str] | None:
-    """Return the command line that stops and removes a container, if it exists.
-
-    None for apptainer, whose container is a process that exits with its parent.
-    """
+    """Return the command line that stops and removes a container. None for apptainer."""
     if request.runtime == "apptainer":
         return None
     patience = ["--time", str(STOP_S)] if request.runtime == "podman" else []
@@ -48,7 +44,6 @@ def render_batch(
     grace_s: int = STOP_S,
 ) -> str:
     """Return the last part of a batch script: it runs a command in a container, and exits.
-
     A docker or podman container is not a child of the job and would outlive it: the script waits
     for it, and removes it on SIGTERM after ``grace_s`` seconds. ``inherit`` names variables of the
     job to pass on. The script is for bash or sh, with or without ``set -eu``.
@@ -69,7 +64,7 @@ def render_batch(
 
 
 # The trap is set before the container is started, so that no signal is missed. Until the client
-# runs it only sets "stopping". While the image is being fetched there is no container to stop,
+# runs it only sets "stopping". While the image is being pulled no container exists,
 # and only a kill stops the client.
 _WATCHED = """\
 container={name}-"${{SLURM_JOB_ID:-$$}}"

@@ -24,7 +24,6 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
 @dataclass(frozen=True)
 class ContainerRequest:
     """One container: its runtime, image and view of the host.
-
     Raises ProviderError if the image, a variable or a mount cannot be rendered: see
     :mod:`scalable.spec.names`.
     """
@@ -83,7 +82,6 @@ class ContainerRequest:
 
 def container_name(unit: str) -> str:
     """Return the name of the container of a unit (a worker, or a group of workers).
-
     ``unit`` is unique among all clusters of this machine. A checksum keeps the name unique if
     characters had to be replaced.
     """

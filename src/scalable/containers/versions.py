@@ -27,10 +27,7 @@ def read_versions() -> Versions:
 
 
 def describe_mismatch(host: Versions, worker: Versions) -> str | None:
-    """Return a sentence that names version differences except in patch numbers, or None.
-
-    A package that is unknown on one side is not compared.
-    """
+    """Return a sentence about differing versions, except patches and unknown ones, or None."""
     pairs: list[tuple[str, str | None, str | None]] = [("Python", host.python, worker.python)]
     pairs += [
         (name, host.packages[name], worker.packages[name])

@@ -52,9 +52,8 @@ def read_bounds(
     given: tuple[Any, ...], tag: str | None, minimum: Any, maximum: Any, options: dict[str, Any]
 ) -> Bounds:
     """Return the bounds in the arguments of ``adapt``, and remove them from ``options``.
-
     ``given`` are the positional arguments: a class or a tag, then ``minimum`` and ``maximum``.
-    Raises TypeError if there are too many.
+    Raise TypeError if there are too many.
     """
     rest = list(given)
     adaptive = options.pop("Adaptive", None)

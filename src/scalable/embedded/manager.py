@@ -33,7 +33,6 @@ EMBEDDED = "embedded"
 
 class EmbeddedManager:
     """The worker manager of a cluster in the user's process, with the desired counts.
-
     ``incarnation`` is a short random part of each unit name. ``entries`` launches units that are
     Python objects. Workers of a started unit have to connect within ``start_timeout`` seconds.
     """
@@ -78,7 +77,6 @@ class EmbeddedManager:
 
     def start(self, scheduler: Scheduler, comm: Any, security: Any) -> None:
         """Start the reconciler in the running event loop. Idempotent.
-
         A :class:`Controller` is added unless the scheduler has one. ``security`` is for workers
         that are Python objects.
         """
@@ -107,7 +105,6 @@ class EmbeddedManager:
         self, counts: Mapping[str, int], controller: Controller | None, *, source: str, reason: str
     ) -> None:
         """Set the desired worker counts of pools. Units are requested a moment later.
-
         ``source`` (``plan``, ``manual`` or ``decision``) and ``reason`` are recorded. Raises
         ClusterError, and changes nothing, for an unknown pool or a count that is not an integer of
         at least 0.
@@ -147,10 +144,7 @@ class EmbeddedManager:
             self.demand.settle(EMBEDDED, tag, count)
 
     async def align(self) -> None:
-        """Start missing units and stop undesired units now, not at the next pass.
-
-        Raises ProviderError if a backend refuses a unit permanently.
-        """
+        """Start missing and stop undesired units now. Raise ProviderError if one is refused."""
         await self.reconciler.align()
         await self.entries.started()
         await self.reconciler.reconcile()

@@ -20,7 +20,6 @@ def secured_entry(
     scheduler: Mapping[str, Any] | None, security: Security | None
 ) -> tuple[dict[str, Any], Security | None]:
     """Return a complete scheduler entry and its TLS credentials, new unless some are given.
-
     Without an entry it is a ``PoolScheduler`` on the loopback interface.
     """
     entry = dict(

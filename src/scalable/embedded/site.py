@@ -13,7 +13,6 @@ from scalable.settings import state_dir
 
 def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
     """Return the site of the manager in the user's process. The scheduler has to be running.
-
     Its directory does not exist yet. It is not next to those of detached clusters, because the
     search for leftover clusters must not find it.
     """

@@ -23,7 +23,6 @@ logger = logging.getLogger("scalable.lifecycle")
 
 class AttachedDeployment:
     """A session's access to a detached cluster. Closing it only disconnects.
-
     ``counts`` are the desired workers by tag, as read at the start or last requested by this
     session.
     """

@@ -13,7 +13,6 @@ def within_bounds(
     spec: DeploymentSpec, wanted: Mapping[str, int], counts: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the requested worker counts, limited to the manifest's bounds.
-
     ``wanted`` has the current desired counts of all pools. A pool that is outside its bounds may
     keep its count, but move no further away.
     """

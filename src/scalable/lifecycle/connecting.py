@@ -105,10 +105,7 @@ def load_security(info: dict[str, Any]) -> Security | None:
 
 
 def install_loader() -> None:
-    """Make plain Dask clients in this process find the credentials of this user's clusters.
-
-    A loader that the user has configured is kept.
-    """
+    """Make plain Dask clients here find this user's credentials. The user's own loader is kept."""
     import dask
 
     if not dask.config.get(LOADER_SETTING, None):

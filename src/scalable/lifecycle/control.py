@@ -31,8 +31,7 @@ def ask(
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> _Answer:
     """Send a request to a cluster's scheduler, and return the answer. Blocks ``timeout_s`` at most.
-
-    ``question`` calls one of the scheduler's handlers. Raises ClusterError if the scheduler does
+    ``question`` calls one of the scheduler's handlers. Raise ClusterError if the scheduler does
     not answer in time, or the cluster has stopped.
     """
     from scalable.protocol.credentials import certificate_fault
@@ -64,8 +63,7 @@ def ask(
 
 def reached(directory: ClusterDirectory) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a scheduler's record with its ``address``, and the credentials for it.
-
-    Raises ClusterError if the cluster has stopped, or its scheduler does not listen yet or is in
+    Raise ClusterError if the cluster has stopped, or its scheduler does not listen yet or is in
     another process.
     """
     name = directory.record().name
@@ -126,7 +124,6 @@ def ask_at(
     connect_s: float | None = None,
 ) -> _Answer:
     """Send a request to the scheduler at an address. Errors are OSError and ValueError.
-
     ``connect_s`` limits the connection, by default to 0.8 of ``timeout_s``.
     """
     import asyncio
@@ -170,9 +167,8 @@ def refuse_gone(directory: ClusterDirectory) -> None:
 
 def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
     """Return (total workers, ``max_workers``) if new counts would exceed the target's limit.
-
     None if no count grows, or with several managers, because each manager's target has its own
-    limit. Raises ClusterError for an unknown pool.
+    limit. Raise ClusterError for an unknown pool.
     """
     directory = find(name)
     record, status = directory.record(), directory.status() or {}
@@ -204,7 +200,6 @@ def set_budget(name: str, amount: float) -> dict[str, Any]:
 
 def drain(name: str, workers: Iterable[str]) -> None:
     """Empty and stop workers of a running cluster. Their manager starts replacements.
-
     Running tasks finish first, and results move to other workers. Unknown names are ignored.
     """
     directory = find(name)

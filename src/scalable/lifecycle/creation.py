@@ -85,8 +85,7 @@ def lifetimes(spec: DeploymentSpec, options: DetachOptions) -> tuple[float, floa
 
 def create(creation: Creation) -> ClusterDirectory:
     """Record a cluster, start its scheduler and its managers, and return at once.
-
-    Raises ClusterError if the name is taken, or files cannot be written. Raises ProviderError if a
+    Raise ClusterError if the name is taken, or files cannot be written. Raise ProviderError if a
     program cannot start: then a cluster without a scheduler, or a remote one without managers, is
     removed. In any other one ``scalable up`` starts the managers.
     """

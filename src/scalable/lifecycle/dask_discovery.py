@@ -1,5 +1,4 @@
 """The user's clusters for tools that use Dask's cluster discovery.
-
 The contract is an entry point in the group ``dask_cluster_discovery``: an asynchronous generator of
 names and classes with ``from_name(name, loop=None, asynchronous=False)``.
 """

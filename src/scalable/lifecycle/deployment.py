@@ -54,7 +54,6 @@ class Deployment:
 
     def start(self, plan: Plan) -> None:
         """Build the cluster and set its pools to the plan's counts.
-
         Wait for the workers for at most ``ready_timeout_s``, if the provider has it. Raises
         ClusterError if a pool could not start any worker. Then nothing is left running.
         """
@@ -212,10 +211,7 @@ class Deployment:
         self.counts |= plan.workers_by_tag
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the cluster, its pools, its managers and its costs.
-
-        Raises ClusterError if the provider's clusters have no such status.
-        """
+        """Return state, pools, managers and costs, or raise ClusterError without a controller."""
         if hasattr(self.cluster, "status_now"):  # its scheduler is elsewhere
             return dict(self.cluster.status_now())
 

@@ -111,8 +111,7 @@ def _recorded() -> tuple[list[ClusterStatus], list[str]]:
 
 def status(name: str) -> ClusterStatus:
     """Return the current status of one cluster, from its scheduler if possible, else from disk.
-
-    Raises ClusterError if no cluster or several clusters match.
+    Raise ClusterError if no cluster or several clusters match.
     """
     directory = find(name)
     on_disk = status_of(directory, time.time())
@@ -163,7 +162,6 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
 
 class _Asked:
     """Plug-ins that are imported one after the other, and queried in parallel.
-
     Parallel imports of one package find each other's half-initialized modules. Only an import that
     takes half of the time limit does not delay the next one. ``loads`` maps the name of a plug-in
     to a function that imports it and returns its query.

@@ -1,5 +1,4 @@
 """Clusters whose scheduler has stopped, including schedulers on other machines.
-
 A process of another machine counts as stopped if its job has, or if it was silent for long, does
 not answer, and writes no status while it is watched.
 """
@@ -33,8 +32,7 @@ _POLL_S = 0.1
 
 def why_ended(directory: ClusterDirectory) -> str | None:
     """Return why a cluster's scheduler counts as stopped, or None if it runs or may run.
-
-    Raises FileNotFoundError if the cluster is just being removed, ClusterError for an unreadable
+    Raise FileNotFoundError if the cluster is just being removed, ClusterError for an unreadable
     file, and ProviderError if the backend of the scheduler's job does not answer.
     """
     record = directory.record()

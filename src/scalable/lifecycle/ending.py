@@ -1,5 +1,4 @@
 """Deletion of clusters. It can be repeated after an interruption.
-
 Until the last step the cluster is listed as ``deleting``.
 """
 
@@ -28,9 +27,8 @@ POLL_S = 0.1
 
 def end(name: str) -> bool:
     """Delete a cluster: its workers, managers and scheduler, then its record. False if unknown.
-
-    Raises ClusterError if its processes are on another machine and may run, or it is embedded in a
-    running process. Raises ProviderError if a process or job does not stop: the record is kept, and
+    Raise ClusterError if its processes are on another machine and may run, or it is embedded in a
+    running process. Raise ProviderError if a process or job does not stop: the record is kept, and
     the deletion can be repeated.
     """
     try:
@@ -142,7 +140,6 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
 
 def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()) -> None:
     """Stop every process and job of a cluster, then remove its files. Idempotent.
-
     ``leave_alone`` names programs to keep, such as ``scheduler`` if that is the caller. Raises
     ProviderError, and keeps the files, if a provider cannot stop its processes or jobs.
     """
@@ -154,7 +151,7 @@ def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()
     for service, identity in known.items():
         if service not in (*leave_alone, services.SCHEDULER):
             end_process(identity, TERM_S, KILL_S)
-    # An unreadable record names no provider. All are asked, and what they do not stop can be
+    # An unreadable record names no provider. All providers are used, and what they cannot stop is
     # found without a record.
     names = _named_providers(directory)
     asked = provider_names() if names is None else names
@@ -169,7 +166,7 @@ def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()
 
 
 def _delete(provider: str, cluster_id: str) -> ProviderError | None:
-    """Have a provider delete its processes and jobs of a cluster. Return the error if it fails."""
+    """Delete a provider's processes and jobs of a cluster. Return the error if it fails."""
     try:
         delete = getattr(get_provider(provider), "delete", None)
         ended_here = None if delete is None else delete(cluster_id)

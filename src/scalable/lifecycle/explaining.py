@@ -10,9 +10,8 @@ from scalable.records import find
 
 def explain(name: str, about: str | None = None) -> Explanations:
     """Return why pools and tasks of a cluster wait, or why a task has failed.
-
     ``name`` may also be the cluster's id or run. ``about`` is a tag, a task's key or its prefix, or
-    a task name. None: everything that waits. Raises ClusterError if there is no match or no answer.
+    a task name. None: everything that waits. Raise ClusterError if there is no match or no answer.
     """
     directory = find(name)
     cluster = directory.record().name
@@ -22,8 +21,7 @@ def explain(name: str, about: str | None = None) -> Explanations:
 
 def only_cluster() -> str:
     """Return the name of the only running cluster.
-
-    Raises UnknownClusterError if there is none, and ClusterError, with a hint that lists them, if
+    Raise UnknownClusterError if there is none, and ClusterError, with a hint that lists them, if
     there are several.
     """
     from scalable.lifecycle.discovery import ANSWERING, list_clusters

@@ -48,7 +48,6 @@ class Garbage:
 
 def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) -> list[Garbage]:
     """Find the remains of stopped clusters, and remove them unless ``dry_run``.
-
     ``error`` is set on what cannot be removed. ``warn`` gets a message for each backend or cluster
     that cannot be examined.
     """

@@ -18,9 +18,8 @@ logger = logging.getLogger("scalable.lifecycle")
 
 def keeping_of(spec: DeploymentSpec, run: Path | None) -> Keeping | None:
     """Return the run whose results are kept, or None if they are not.
-
     They are kept if the manifest says so, or if another run is resumed, whose results are then
-    needed longer. Raises ClusterError if the run would resume itself.
+    needed longer. Raise ClusterError if the run would resume itself.
     """
     resumed = os.environ.get(settings.RESUMED)
     if spec.keep_results is None and not resumed:

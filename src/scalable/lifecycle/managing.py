@@ -1,5 +1,4 @@
 """Managers of detached clusters: attaching, providing workers, leaving.
-
 A manager is a separate program (``scalable.programs.manager``), or runs in the foreground.
 """
 
@@ -106,7 +105,6 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
 
 def _outer_address(directory: ClusterDirectory, manager: str) -> str | None:
     """Return the address of a remote scheduler for workers elsewhere, if its site has one.
-
     The manager may reach the scheduler through a tunnel, but its workers cannot.
     """
     record = directory.record()
@@ -146,10 +144,7 @@ class ManagerProcess:
         self._leaving = 0
 
     async def run(self) -> int:
-        """Attach, provision and leave. Return the exit code of the program.
-
-        Raises ClusterError if the scheduler refuses the manager, or has not answered for 20 s.
-        """
+        """Return the exit code. Raise ClusterError if refused, or after 20 s without an answer."""
         config = self.config
         arguments = self._security.get_connection_args("client")
         async with rpc(
@@ -324,7 +319,6 @@ def attach_manager(
     worker_address: str | None = None,
 ) -> int:
     """Run a manager for a running cluster in the foreground. Return the exit code.
-
     ``cluster`` is a name, or the path of an access file of a cluster on another machine.
     """
     names.MANAGER.require(manager)

@@ -19,10 +19,7 @@ def worker_prices(spec: DeploymentSpec) -> dict[str, dict[str, float]]:
 
 
 def with_prices(spec: DeploymentSpec) -> DeploymentSpec:
-    """Return the spec with its provider's prices, for a manager that cannot query them.
-
-    Prices of the manifest take precedence.
-    """
+    """Return the spec with its provider's prices. Those of the manifest take precedence."""
     quoted = quoted_prices(get_provider(spec.provider_name), spec)
     return spec if quoted is None else replace(spec, prices={**quoted.hourly_by_tag, **spec.prices})
 

@@ -26,10 +26,7 @@ class SessionRecord:
 
     @classmethod
     def open(cls, spec: DeploymentSpec, plan: Plan, *, manifest_yaml: str) -> Self:
-        """Create a run directory, and report it to an enclosing ``scalable run``.
-
-        Raises RunError if the directory cannot be created.
-        """
+        """Create a run directory, or raise RunError. Report it to an enclosing ``scalable run``."""
         run = RunDirectory.create(
             spec.project_name,
             spec.target_name,

@@ -70,10 +70,7 @@ def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
 
 
 def put_on_record(record: ClusterRecord) -> ClusterDirectory | None:
-    """Write the record of this process's cluster, so that it is listed. None if that fails.
-
-    A cluster that cannot be listed can still run.
-    """
+    """Record this process's cluster, so that it is listed. Return None if that fails."""
     try:
         return ClusterDirectory.create(record)
     except (OSError, ClusterError) as error:

@@ -1,5 +1,4 @@
 """Clusters on remote sites, which share no files with this machine.
-
 The site's objects are authoritative. The directory here is a copy of the record and the
 credentials, which any process with access to the site can create. The scheduler reports its status.
 """
@@ -80,7 +79,6 @@ class RemoteCluster(ClusterDirectory):
 
     def scheduler(self) -> dict[str, Any] | None:
         """Return the scheduler's address. The first call opens a tunnel.
-
         None while the scheduler's program does not run, or the site does not answer.
         """
         try:
@@ -105,8 +103,7 @@ class RemoteCluster(ClusterDirectory):
 
     def status(self) -> dict[str, Any] | None:
         """Return the scheduler's current status, or the last one if it does not answer.
-
-        The scheduler of a copy that no local user has named is not queried: others may have written
+        The scheduler of a copy that no local user has named is not queried. Others may have written
         to the site, and an answer of Dask's can execute code.
         """
         if not self._is_named():
@@ -241,7 +238,6 @@ class RemoteCluster(ClusterDirectory):
 
 def fetch_copies() -> list[str]:
     """Copy the files of all clusters on all reachable sites. Return the ids of the new ones.
-
     Copies of clusters that a site does not have any more are removed.
     """
     new, errors = ask_places()

@@ -16,10 +16,7 @@ from scalable.spec import DeploymentSpec, ManagerSpec
 
 
 def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> ResolvedManifest:
-    """Return the manifest with the options ``--processes`` and ``--budget`` applied.
-
-    Raises PlanError if the target does not have the option.
-    """
+    """Apply ``--processes`` and ``--budget``. Raise PlanError if the target lacks the option."""
     resolved = resolved.with_budget(options.budget)
     if not options.processes:
         return resolved
@@ -33,8 +30,7 @@ def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> Res
 
 def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str, ManagerRequest]:
     """Map the managers of a cluster to their requests.
-
-    Without managers in the manifest there is one, on the scheduler's target. Raises ManifestError
+    Without managers in the manifest there is one, on the scheduler's target. Raise ManifestError
     if a target cannot be detached, or the scheduler's address is invalid.
     """
     home = resolved.spec.target_name
@@ -54,10 +50,7 @@ def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str
 
 
 def checked_address(written: str | None) -> str | None:
-    """Return the URL of the scheduler for a manager's workers, or None if it is not written.
-
-    Raises ManifestError for an invalid address.
-    """
+    """Return the scheduler URL for workers, or None if unset. Raise ManifestError if invalid."""
     if written is None:
         return None
     try:
@@ -89,7 +82,6 @@ def refuse_threads(spec: DeploymentSpec) -> None:
 
 def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
     """Return ``sys.path`` for workers: the current one, and the manifest's directory.
-
     ``scalable up`` runs no script. Without the manifest's directory, workers would not find the
     modules of the workflow.
     """

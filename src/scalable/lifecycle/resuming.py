@@ -23,9 +23,8 @@ REPORT_POLL_S = 0.3
 
 def running_cluster(name: str) -> ClusterDirectory | None:
     """Return the usable cluster of a name, or None. Remove the remains of a stopped one.
-
-    Raises ClusterError if the cluster does not answer, is being deleted, or is embedded in another
-    process, and ProviderError if the backend of its scheduler's job does not answer.
+    Raise ClusterError if it does not answer, is being deleted, or is embedded in another process.
+    Raise ProviderError if the backend of its scheduler's job does not answer.
     """
     from scalable.lifecycle.ended import why_ended
     from scalable.lifecycle.ending import clear_away
@@ -58,8 +57,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
 
 def find_exactly(name: str) -> ClusterDirectory | None:
     """Return the cluster of exactly this name, or None.
-
-    Raises ClusterError if an unreadable record contains the name. Other unreadable records only
+    Raise ClusterError if an unreadable record contains the name. Other unreadable records only
     cause a warning.
     """
     directories, _ = all_directories()
@@ -78,8 +76,7 @@ def find_exactly(name: str) -> ClusterDirectory | None:
 
 def resume(name: str) -> list[str]:
     """Restart the exited managers of a cluster, which adopt running workers. Return their ids.
-
-    Raises ClusterError if no cluster has that name, its scheduler has stopped or does not answer,
+    Raise ClusterError if no cluster has that name, its scheduler has stopped or does not answer,
     or only another machine can adopt a manager's workers.
     """
     directory = find(name)
@@ -103,8 +100,7 @@ def resume(name: str) -> list[str]:
 
 def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
     """Return whether a manager runs. For one on another machine, query the scheduler.
-
-    Raises ClusterError if the manager has exited and its workers are processes of another machine,
+    Raise ClusterError if the manager has exited and its workers are processes of another machine,
     or if the scheduler does not answer.
     """
     known = services.presence(directory, manager)

@@ -26,10 +26,7 @@ Read = Callable[[Mapping[str, int]], Awaitable[Mapping[str, Any]]]
 
 
 async def copy_run(read: Read, parent: Path) -> Path:
-    """Update the copy of a run in a directory of runs. Return the copy's directory.
-
-    ``read`` queries the scheduler, see ``scheduler.run_files``.
-    """
+    """Update the copy of a run below ``parent``, and return its directory."""
     path: Path | None = None
     while True:
         answer = await read({} if path is None else _sizes(path))
@@ -66,10 +63,7 @@ class StreamCopy:
 
 
 class RepeatedPull:
-    """Updates a copy every few seconds in a thread, until it is closed.
-
-    ``cluster`` has ``run_files``, a coroutine function, and ``sync``.
-    """
+    """Updates a copy every few seconds in a thread, until it is closed."""
 
     def __init__(self, cluster: Any, copy: StreamCopy) -> None:
         self._cluster, self._copy = cluster, copy

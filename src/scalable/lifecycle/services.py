@@ -1,5 +1,4 @@
 """Start and state of a detached cluster's programs: its scheduler and its managers.
-
 A program is a process that outlives this one, or a job of the provider. ``services.json`` lists the
 programs that were started.
 """
@@ -134,7 +133,6 @@ def _readable(
 
 def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
     """Map the programs that were started as processes to these.
-
     An unusable file is skipped with a warning, so that the cluster can still be deleted.
     """
     notes = _readable(lambda cluster: cluster.services(), directory)
@@ -151,8 +149,7 @@ def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
 
 def presence(directory: ClusterDirectory, service: str) -> bool | None:
     """Return whether a program runs, or None if it is a process of another machine.
-
-    A queued job counts as running. Raises ProviderError if the job's backend does not answer.
+    A queued job counts as running. Raise ProviderError if the job's backend does not answer.
     """
     known = identities(directory).get(service)
     note = _readable(lambda cluster: cluster.services(), directory).get(service, {})
@@ -176,10 +173,7 @@ def ended_early(directory: ClusterDirectory) -> list[tuple[str, str]]:
 
 
 def ended_jobs(directory: ClusterDirectory) -> list[str]:
-    """Return the programs that were submitted as jobs and have left the queue.
-
-    Raises ProviderError if the jobs' backend does not answer.
-    """
+    """Return the programs whose jobs have left the queue. Raise ProviderError without an answer."""
     places: dict[str, Mapping[str, str]] = {}
     ended = []
     for service, note in directory.services().items():

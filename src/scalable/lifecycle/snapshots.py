@@ -26,7 +26,6 @@ CLOSE_TIMEOUT_S = 5.0
 
 class Snapshots:
     """Writer of ``status.json``: builds the status in the event loop, writes it in a thread.
-
     ``on_removed`` is called with a reason if the directory was removed. ``spending`` returns the
     costs so far, for another scheduler of the cluster.
     """

@@ -15,7 +15,6 @@ logger = logging.getLogger("scalable.lifecycle")
 
 def encoded(spec: DeploymentSpec) -> str | None:
     """Return the JSON form of a spec, or None if its options have no JSON form.
-
     Options of a provider without an option model may be any objects. Then :func:`stored_spec` reads
     the manifest instead.
     """
@@ -28,8 +27,7 @@ def encoded(spec: DeploymentSpec) -> str | None:
 
 def stored_spec(directory: ClusterDirectory, manager: str | None = None) -> DeploymentSpec:
     """Return the spec of a cluster's scheduler (``manager`` None) or of one of its managers.
-
-    Raises ClusterError if the file is damaged, or has another release's format.
+    Raise ClusterError if the file is damaged, or has another release's format.
     """
     text = directory.spec_text(manager)
     if text is None:

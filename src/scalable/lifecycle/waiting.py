@@ -29,8 +29,7 @@ def wait_until_ready(
     workers: bool = True,
 ) -> ClusterStatus:
     """Wait until the first worker of each pool runs, or without ``workers``, the scheduler.
-
-    ``on_status`` gets each status. Raises ClusterError if a program exited, a pool cannot start, or
+    ``on_status`` gets each status. Raise ClusterError if a program exited, a pool cannot start, or
     ``timeout_s`` is over. The cluster keeps running.
     """
     deadline = time.monotonic() + timeout_s
@@ -108,8 +107,7 @@ class _Ends:
 
 def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None:
     """Wait until managers have attached to the scheduler.
-
-    Raises ClusterError if a manager has exited instead, or the time is over.
+    Raise ClusterError if a manager has exited instead, or the time is over.
     """
     deadline = time.monotonic() + MANAGER_TIMEOUT_S
     ends = _Ends(directory, managers=True)

@@ -39,9 +39,8 @@ def look(
     name: str, since: int | None = 0, kinds: Iterable[str] = SHOWN_KINDS
 ) -> tuple[Overview, Events]:
     """Return the overview of a running cluster, and its events.
-
     ``name`` may also be an id or a run. ``since`` is the number of the caller's last event: 0 for
-    all events, None for none. ``kinds`` as in :meth:`.SchedulerCalls.overview`. Raises ClusterError
+    all events, None for none. ``kinds`` as in :meth:`.SchedulerCalls.overview`. Raise ClusterError
     if no cluster matches, or its scheduler does not answer.
     """
     wanted = tuple(kinds)
@@ -55,7 +54,6 @@ def look(
 
 def workers_of(name: str, tag: str | None = None) -> list[WorkerOverview]:
     """Return the workers of a running cluster, at most 1,000.
-
     ``tag`` is "" for workers without a tag, and None for all.
     """
     directory = find(name)

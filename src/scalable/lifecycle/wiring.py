@@ -1,5 +1,4 @@
 """The parts that run next to a scheduler: run recorder, status on disk, scaling with load.
-
 Schedulers of detached and of embedded clusters have the same parts.
 """
 
@@ -133,7 +132,6 @@ class Wiring:
         socket: Path | None = None,
     ) -> None:
         """Write the scheduler's address and process to the cluster's directory.
-
         ``dashboard`` is a link with the token. ``log_dir`` None means that of the run. ``socket``
         is for a scheduler in the user's process.
         """

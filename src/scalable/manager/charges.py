@@ -11,7 +11,6 @@ from scalable.scaling.metering import Charge
 
 class Charges:
     """The units of a manager that are charged, until they are gone.
-
     A unit is charged from the first of: its backend reports that it runs, its backend charges for
     it, its workers connect. The charge stops when a stop request has finished, or its backend
     reports that it ended.
@@ -26,7 +25,6 @@ class Charges:
         self, units: Iterable[Unit], ending: Iterable[UnitName], now: float
     ) -> dict[str, Charge] | None:
         """Map the charged units to their charges, or return None if costs are not counted.
-
         ``ending`` names the units that are being stopped, or that may still exist after they were
         lost. ``now`` is monotonic.
         """

@@ -1,5 +1,4 @@
 """Decisions on the next steps from the existing units to the desired units. No I/O.
-
 :mod:`scalable.manager.reconciler` executes them.
 """
 
@@ -42,7 +41,7 @@ class Loss:
 
     name: UnitName
     reason: str
-    #: The backend, a person or the scheduler stopped it, or its worker announced it: no crash.
+    #: Stopped from outside, or announced by the worker: neither a crash nor a task's error.
     from_outside: bool = False
     #: The backend reports that the unit has ended.
     ended: bool = False
@@ -83,7 +82,6 @@ def decide(
     margins: Mapping[str, Margin] | None = None,
 ) -> Decision:
     """Compare the desired units with the existing units, and return the next steps.
-
     Units whose launcher has not answered the request yet are skipped. ``units`` were updated by
     :func:`scalable.manager.units.refresh`. ``now`` is monotonic. The workers of a running unit have
     to connect within ``start_timeout`` seconds. ``margins`` has the tags of pools with a walltime.
@@ -164,7 +162,6 @@ def choose_victims(
     workers: Mapping[str, WorkerView],
 ) -> list[UnitName]:
     """Choose ``count`` units to remove from a pool.
-
     The order is: not launched, not connected, idle, least work. Among equals, the units with the
     fewest bytes of results come first, so that little data has to move.
     """

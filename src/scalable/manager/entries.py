@@ -1,5 +1,4 @@
 """Launcher of units that are Python objects, made from the entries of a worker specification.
-
 An entry is ``{"cls": class, "options": {...}}``, as in Dask's ``SpecCluster``. The objects follow
 Dask's ``ProcessInterface``, such as ``Worker``, ``Nanny`` and the jobs of dask-jobqueue.
 """
@@ -33,7 +32,6 @@ _ENDED = frozenset({Status.closed, Status.failed, Status.closing})
 
 class EntryLauncher:
     """Launcher that creates Python objects from entries, in the running event loop.
-
     ``security`` is for entries without that option. Classes that are not Dask's get it as files.
     """
 
@@ -51,8 +49,7 @@ class EntryLauncher:
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
         """Create the objects, and start them without waiting.
-
-        Raises ProviderError if an object cannot be created from its entry.
+        Raise ProviderError if an object cannot be created from its entry.
         """
         for name, entry in entries.items():
             if name in self._starts:

@@ -1,5 +1,4 @@
 """Credentials for the classes of worker specifications that are not Dask's own.
-
 Such a class may write its options into a command line or job script. It gets the paths of files
 that only the user can read, never the keys themselves.
 """
@@ -37,8 +36,7 @@ class EntrySecurity:
 
     def options_for(self, cls: Any, name: Any, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options for an entry's class, with ``security`` if the class accepts it.
-
-        Raises ProviderError if the class accepts no credentials, so that its workers could never
+        Raise ProviderError if the class accepts no credentials, so that its workers could never
         connect.
         """
         security = self._security

@@ -22,7 +22,6 @@ logger = logging.getLogger("scalable.manager")
 
 class Inventory:
     """Pools, desired units and existing units of one manager. Thread-safe.
-
     ``incarnation`` makes the manager's unit names unique on its scheduler. ``on_change`` is called
     after each change of the desired units, and by launchers when a unit ended. ``changing`` is held
     during changes. ``leaving``: all units are being stopped, and orders are ignored.
@@ -74,8 +73,7 @@ class Inventory:
 
     def check(self, tag: str, count: int) -> int:
         """Check a new count for a pool, and return the current number of desired units.
-
-        Raises ClusterError if the pool does not exist, the count is not an integer of at least 0,
+        Raise ClusterError if the pool does not exist, the count is not an integer of at least 0,
         or a pool without a template would grow.
         """
         pool = self.pool(tag)
@@ -90,7 +88,6 @@ class Inventory:
 
     def obey(self, orders: Mapping[str, tuple[int, int]]) -> None:
         """Set the desired counts from the scheduler's orders: (serial number, count) by tag.
-
         An order is ignored unless its serial number is higher than that of the tag's last order.
         """
         with self.changing:

@@ -48,7 +48,6 @@ class Launches:
         self, inventory: Inventory, is_ending: Callable[[UnitName], bool], now: float
     ) -> dict[str, dict[UnitName, Mapping[str, Any]]]:
         """Return the entries to launch now, by tag and name, and add them to the existing units.
-
         ``is_ending`` returns whether an earlier unit with the same name is still being stopped.
         """
         due: dict[str, dict[UnitName, Mapping[str, Any]]] = {}

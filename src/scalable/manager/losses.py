@@ -98,7 +98,6 @@ async def _explain(pool: Pool, name: UnitName, reason: str) -> str:
 
 def explained(reason: str, output: str, tag: str, memory: str | int | None) -> str:
     """Return the reason for a loss in our words, followed by the last lines of the output.
-
     ``memory`` is the memory of one worker, as it was written or in bytes, or None if unknown.
     """
     lines = [line for line in output.splitlines() if line.strip() and " - INFO - " not in line]
@@ -119,7 +118,6 @@ def explained(reason: str, output: str, tag: str, memory: str | int | None) -> s
 
 def note_reason(lost: LostUnit, explained_reason: str) -> Event | None:
     """Store a loss's reason in the status of its pool and in records.
-
     Return an event for clients if the unit failed to start for a new reason, else None.
     """
     reason = explained_reason.partition(_OUTPUT)[0]

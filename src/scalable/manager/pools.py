@@ -78,7 +78,6 @@ class Pool:
 
     def pause(self, now: float) -> None:
         """Delay the next start after a refusal or a stop from outside, which are not failures.
-
         Repeated delays become longer, and never degrade the pool. Units that ended together count
         once.
         """
@@ -94,7 +93,6 @@ class Pool:
 
     def limited(self, now: float, count: int, refusal: str) -> bool:
         """Record that the backend had no capacity for a request of ``count`` units.
-
         The next request is for half of them, at once. A request for one unit is repeated after a
         delay, without limit. Return True for the first of these since the last success.
         """
@@ -117,7 +115,6 @@ class Pool:
 
 def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:
     """Return the counts of a pool's units, and its reasons for waiting or being degraded.
-
     ``wanted`` names the pool's desired units. ``units`` are those of all pools.
     """
     own = {unit.name: unit for unit in units if unit.pool == pool.tag}

@@ -1,5 +1,4 @@
 """The reconciler: a loop that starts and stops units until the desired units exist.
-
 Only the reconciler restarts workers. It has launchers and a link to a scheduler, but no cluster
 object. Its decisions are in :mod:`scalable.manager.decisions`.
 """
@@ -52,7 +51,6 @@ def pause_s(used_s: float) -> float:
 
 class Reconciler:
     """Compares the existing units of a manager's pools with the desired units, and acts.
-
     ``incarnation`` makes unit names unique on the scheduler. ``on_event`` gets events, by default
     the scheduler with the next heartbeat. Workers have to connect within ``start_timeout`` seconds.
     ``end_wanted``: the cluster is stopping. ``replaced``: another process has this manager's id.
@@ -133,8 +131,7 @@ class Reconciler:
 
     async def align(self) -> None:
         """Reconcile, and wait until the requests for the due units have been answered.
-
-        Raises ProviderError if a unit is refused permanently (its pool is then degraded), and
+        Raise ProviderError if a unit is refused permanently (its pool is then degraded), and
         OSError if the scheduler does not answer.
         """
         await self.reconcile()
@@ -146,7 +143,6 @@ class Reconciler:
 
     async def reconcile(self) -> None:
         """Compare existing and desired units once, and request the launches and stops that are due.
-
         The pass awaits the scheduler, but no launcher: a later pass handles the results. Raises
         OSError if the scheduler does not answer.
         """
@@ -255,7 +251,6 @@ class Reconciler:
 
     def _lose(self, loss: Loss, now: float) -> Iterable[str]:
         """Replace a lost unit, or give up its pool in a crash loop. Return its workers' names.
-
         Units that were stopped from outside are always replaced.
         """
         unit = self.inventory.units.pop(loss.name)
@@ -279,7 +274,6 @@ class Reconciler:
 
     def _stop_lost(self) -> None:
         """Log the lost units with a known reason, and stop what is left of them.
-
         A unit that may still exist is drained first if one of its workers is connected.
         """
         for lost in self._losses.take_explained():
@@ -350,7 +344,6 @@ class Reconciler:
 
     async def _stop_unconnected(self, names: Iterable[UnitName]) -> None:
         """Stop undesired and failed units once the scheduler confirms that they never get work.
-
         Units with a connected worker are kept. They work if they are desired, and are drained by a
         later pass if not.
         """
@@ -393,7 +386,6 @@ class Reconciler:
 
     async def close(self) -> None:
         """Stop reconciling, and stop every unit without draining.
-
         Unfinished requests for units get some seconds to finish, and are then cancelled.
         """
         self._closing = True

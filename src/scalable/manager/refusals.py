@@ -16,7 +16,6 @@ REFUSED_LIMIT_S = 600.0
 
 def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | None:
     """Record a refusal of ``count`` units in their pool, and delay or reduce the next request.
-
     Return the reason why the pool has to be given up, or None if it is retried.
     """
     if isinstance(error, LimitReachedError):

@@ -20,7 +20,6 @@ HAND_OVER_S = 10.0
 
 def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
     """Return how long before the walltime a pool's units are renewed and stopped.
-
     A fifth of ``task_s`` (0 if unknown) is added for slow tasks, and 10 s for moving results. A
     unit works for at least half of its walltime. ``wait_s`` is the last unit's time from request to
     connection.
@@ -31,7 +30,6 @@ def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
 
 def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]:
     """Map the pools whose units have a walltime to their margins.
-
     ``longest_s``, the mean duration of the slowest kind of task so far, replaces a missing
     expectation.
     """

@@ -57,7 +57,6 @@ class SchedulerLink(Protocol):
 
     async def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
         """Block work for each unit without a connected worker. Return the connected workers.
-
         ``units`` contains the worker names of each unit. Units with a connected worker do not
         change.
         """
@@ -77,7 +76,6 @@ class SchedulerLink(Protocol):
 
 class RpcLink:
     """Link to a scheduler that has a :class:`~scalable.scheduler.controller.Controller`.
-
     ``comm`` is Dask's ``rpc`` object. ``nonce`` identifies this process, as in the attachment.
     """
 

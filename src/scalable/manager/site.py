@@ -37,8 +37,5 @@ class ManagerSite:
 
 
 def config_path(directory: Path, tag: str) -> Path:
-    """Return the path of the configuration of a tag's workers.
-
-    Raises ClusterError if the tag cannot be part of a path.
-    """
+    """Return the path of a tag's worker configuration. Raise ClusterError for an unsafe tag."""
     return directory / COMPONENTS / f"{names.FILE_NAME.require(tag)}.json"

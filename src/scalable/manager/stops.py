@@ -22,7 +22,6 @@ GIVE_UP_S = 3600.0
 
 class Stops:
     """The requests to stop units, which run in the background. ``on_stopped`` is called after each.
-
     No new unit gets the name of a unit that is being stopped (``names``). A stop is repeated if a
     backend does not answer, because its units would otherwise cost money until the cluster stops.
     """

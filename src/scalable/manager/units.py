@@ -1,5 +1,4 @@
 """Units, the processes, jobs or pods that a manager has requested, and their state. No I/O.
-
 A unit provides one worker or a group of workers.
 """
 
@@ -83,7 +82,6 @@ class WorkerView:
 
 def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of a unit's workers.
-
     A single worker has the unit's name. A group has one name for each suffix in the entry's
     ``group``.
     """
@@ -104,7 +102,6 @@ def refresh(
     dismissed: Mapping[str, str] | None = None,
 ) -> list[Unit]:
     """Update units from the scheduler's view. Return the units that have just connected.
-
     A new address means that a nanny restarted the worker. That counts as a start, towards a crash
     loop, unless a client requested it. ``dismissed`` maps worker names to the last address, for
     exits that were not crashes. ``now`` is monotonic.
@@ -134,7 +131,6 @@ def take_note(
     units: Iterable[Unit], observed: Mapping[UnitName, Observation], now: float
 ) -> list[Unit]:
     """Update units from their backends' reports. Return the units that have lost a worker.
-
     Their backends should be queried again soon, because they may report how the units ended.
     """
     missing = []

@@ -13,7 +13,6 @@ from scalable.protocol.pools import UNTAGGED
 
 class Wanted:
     """The desired units of a manager: the entries in ``spec``, by name.
-
     Generated names contain ``incarnation`` and are never reused, so that repeating a request cannot
     start a second unit. A name that the user wrote is kept when its unit is replaced.
     """
@@ -61,10 +60,7 @@ class Wanted:
         self._put(name, pool)
 
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
-        """Make a draining unit desired again. Return False if no unit is draining.
-
-        Such a unit may have results, so it is preferred to a new unit.
-        """
+        """Make a draining unit, which may have results, desired again. Return False without one."""
         for name, unit in units.items():
             takes = unit.pool == pool.tag and unit.phase is Phase.DRAINING and not unit.superseded
             if takes and name not in self.spec:

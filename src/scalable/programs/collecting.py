@@ -17,7 +17,6 @@ NEVER = 10**9
 
 class SeldomCollections:
     """Full collections that take a small share of the time, however many objects there are.
-
     A full collection visits every object, half a million per second: 2 s with 5,000 workers. Python
     starts one whenever there are a quarter more objects. Here the next one waits for ``1 / SHARE``
     times the duration of the last. Objects without cycles are still freed at once.
@@ -30,7 +29,6 @@ class SeldomCollections:
 
     def begin(self) -> None:
         """Exclude what is loaded by now, and collect a third as often, as Dask's program does.
-
         The modules alone make a full collection 0.1 s longer.
         """
         gc.set_threshold(*self._younger, self._third)

@@ -1,5 +1,4 @@
 """The keeper of a remote cluster: ``python -m scalable.programs.keeper DIRECTORY ADDRESS``.
-
 It exits when the scheduler has exited. A backend that deletes a cluster's objects together with a
 program follows the keeper if it cannot follow the scheduler.
 """

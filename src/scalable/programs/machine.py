@@ -1,8 +1,6 @@
 """A program on a cloud machine: ``python -m scalable.programs.machine PROVIDER PROGRAM ...``.
-
 PROGRAM is ``scheduler``, ``manager ID``, or ``workers --scheduler=ADDRESS --preload=FILE UNIT...``.
-The provider reports the machine's address and fetches its files. The machine stops with this
-program.
+The provider fetches its files. The machine stops with it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 """The program of a manager: ``python -m scalable.programs.manager DIRECTORY ID``.
-
 A manager starts and stops workers of a cluster on one target.
 """
 

@@ -1,5 +1,4 @@
 """A program that starts at most once: ``python -m scalable.programs.once FILE COMMAND...``.
-
 The first start creates FILE and executes the command. A restart of the container exits at once: a
 scheduler without its workers and tasks is useless. It exits with 0 if :func:`ended` was called.
 """

@@ -1,5 +1,4 @@
 """The scheduler or a manager of a remote cluster: ``python -m scalable.programs.remote PROGRAM``.
-
 PROGRAM is ``scheduler`` or ``manager ID``. From the backend's files it creates the private
 directory that clusters on a shared file system have, and runs as it does there.
 """
@@ -44,7 +43,6 @@ ABANDONED_POLL_S = 0.5
 
 def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]:
     """Create the private directory of the cluster. Return it and its creator's record.
-
     ``files`` contains the cluster's files. ``state`` is for the program's own files.
     """
     texts = {
@@ -70,7 +68,6 @@ def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]
 
 def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | None = None) -> None:
     """Run the scheduler until it exits. The backend removes what is left.
-
     The tunnels' relay listens at ``relay_host``, by default only at the address of this machine or
     pod.
     """
@@ -132,7 +129,6 @@ def run_manager(
     directory: ClusterDirectory, record: ClusterRecord, manager: str, address: str
 ) -> int:
     """Run a manager until it leaves. Return the exit code.
-
     If the scheduler failed or is gone, the code is 0, so that the manager is not restarted. If the
     cluster has finished normally, the manager, the last program, deletes it.
     """

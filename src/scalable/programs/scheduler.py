@@ -1,5 +1,4 @@
 """The program of a scheduler: ``python -m scalable.programs.scheduler DIRECTORY``.
-
 It runs until a stop is requested, or its idle timeout or time to live is over. Then it removes the
 remaining processes, jobs and files of its cluster.
 """
@@ -64,7 +63,6 @@ async def serve(
     beside: Beside | None = None,
 ) -> str:
     """Run the scheduler of a cluster until it stops. Return the reason.
-
     ``listening`` has Dask's arguments for host and port, by default the target's. ``beside`` is
     cancelled when the scheduler has stopped.
     """

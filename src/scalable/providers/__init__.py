@@ -1,6 +1,7 @@
 """Providers: the interface (``base``), the registry, and one folder for each built-in provider.
 
-A provider's class is importable from here, and its folder is loaded on first use.
+A provider's class is importable from here, and its folder is loaded on first use. Providers
+validate offline, and import Dask only when they build or scale a cluster.
 """
 
 import importlib

@@ -1,6 +1,7 @@
 """The interface of providers: plug-ins that run workers on one kind of target.
 
-A third party registers a class with the methods of :class:`DeploymentProvider`: see ``registry``.
+A third party registers a class with the methods of :class:`DeploymentProvider`, at run time or in
+the entry point group ``scalable.providers``. This module does not import Dask.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class OptionsModel:
 
 @runtime_checkable
 class ClusterHandle(Protocol):
-    """A running cluster, as its users see it.
+    """A running cluster, from the point of view of its users.
 
     Any cluster object of ``distributed`` is a cluster handle.
     """
@@ -104,11 +105,14 @@ class ClusterHandle(Protocol):
 class DeploymentProvider(Protocol):
     """The methods of every provider.
 
-    A class may also offer ``close(cluster)``, which stops the cluster and everything that it
-    started, and does nothing if it was stopped before (by default ``cluster.close()`` is called);
-    ``estimate_cost(spec, plan) -> CostEstimate | None``; and two attributes:
-    ``options_model``, a pydantic model of the options that a target may have (without it any
-    option is accepted), and ``traits``, a :class:`Traits` (without it the defaults hold).
+    A class may also have:
+
+    - ``close(cluster)``, which stops the cluster and everything that it started, and has no effect
+      on a stopped cluster (by default ``cluster.close()`` is called);
+    - ``estimate_cost(spec, plan)``, which returns a CostEstimate or None;
+    - ``options_model``, a pydantic model of the options that a target may have (by default any
+      option is accepted);
+    - ``traits``, a :class:`Traits` (by default one with the default values).
     """
 
     name: str
@@ -161,9 +165,13 @@ class ClusterServices(Protocol):
 class ClusterLifecycle(Protocol):
     """Optional methods of a provider, for detached clusters, which outlive their creator.
 
-    Each method may be left out: without ``pools`` a target cannot be detached; without ``discover``
-    and ``delete`` jobs and processes of clusters without a record are not found; without
-    ``services`` the scheduler and managers of a cluster are processes of the user's machine.
+    Each method may be left out:
+
+    - without ``pools`` a target cannot be detached;
+    - without ``discover`` and ``delete``, jobs and processes of clusters without a record are not
+      found;
+    - without ``services``, the scheduler and managers of a cluster are processes of the user's
+      machine.
     """
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
@@ -235,9 +243,9 @@ class TunnelEnd(Protocol):
 class RemotePlace(Protocol):
     """Finds and reaches the clusters on a site that shares no files with the user's machine.
 
-    The site's objects are authoritative: they store the files of each cluster (its record, its
-    credentials, the resolved manifest), and they belong to one root object, so that deleting the
-    root deletes everything. Any process with the user's access to the site can use a cluster.
+    The site's objects are authoritative. They store the files of each cluster: its record, its
+    credentials, the resolved manifest. They belong to one root object, so that deleting the root
+    deletes everything. Any process with the user's access to the site can use a cluster.
 
     Methods may be called from any thread. Each returns or raises
     :class:`scalable.errors.ProviderError` within seconds.

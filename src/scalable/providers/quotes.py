@@ -117,7 +117,6 @@ def _unique(texts: Iterable[str]) -> list[str]:
 
 def share_counted(share: float, request: MachineRequest) -> float:
     """Return the share of spot prices that counts when the type of a machine is chosen.
-
     It is 0 for programs, and for on-demand machines that replace spot machines on an all-spot
     target.
     """
@@ -159,7 +158,6 @@ class Machines:
 
     def by_price(self, cpus: float, memory_bytes: int, gpus: int = 0) -> list[Offer]:
         """Return the types that hold workers of this total size, cheapest first.
-
         Plans count the first one, and launchers try them in this order. Types with GPUs are left
         out if no worker needs one.
         """
@@ -200,7 +198,6 @@ def shared_rate(
     units: int, price_of: Callable[[int], Price | None], spot: float = 0.0
 ) -> Rate | None:
     """Return the rate of workers that share machines, or None if a machine has no price.
-
     ``units`` is the number of workers on a full machine. ``price_of`` takes a number of workers.
     """
     prices = [price_of(count) for count in range(1, units + 1)]

@@ -1,5 +1,4 @@
 """Clusters on disk: their records, addresses, credentials and reported status.
-
 This package only reads and writes files. ``lifecycle`` contacts clusters and stops them.
 """
 

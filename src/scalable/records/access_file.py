@@ -60,8 +60,7 @@ class AccessFile:
 
 def find_access(name: str) -> AccessFile:
     """Return address and credentials of a cluster: name, ``provider/name``, id (prefix) or file.
-
-    Raises ClusterError if no cluster or several clusters match, or the credentials are unusable.
+    Raise ClusterError if no cluster or several clusters match, or the credentials are unusable.
     """
     try:
         return AccessFile.of(find(name))
@@ -74,9 +73,8 @@ def find_access(name: str) -> AccessFile:
 
 def write_access_file(path: Path, directory: ClusterDirectory) -> None:
     """Write a cluster's address and credentials to a file that only its owner can read.
-
-    Raises ClusterError if the path is a symbolic link, not a regular file, or another user's, or if
-    the cluster is remote: each process opens its own tunnel to it.
+    Raise ClusterError if the path is a symbolic link, not a regular file, or another user's. Raise
+    it for a remote cluster too, to which each process opens its own tunnel.
     """
     if directory.record().remote:
         raise ClusterError(

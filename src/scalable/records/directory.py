@@ -65,7 +65,6 @@ REMOVALS = 3
 
 class ClusterDirectory:
     """The private directory of one cluster. Its name is the cluster's id.
-
     Each file has one writer, and is replaced atomically. The creator of the cluster, or the process
     that deletes it, writes the record. The scheduler and the managers write the files about
     themselves.
@@ -108,8 +107,7 @@ class ClusterDirectory:
         plan: Mapping[str, Any] | None = None,
     ) -> Self:
         """Create the directory of a new cluster, before its processes are started.
-
-        Raises NameTakenError if another cluster that is not embedded has the name, and ClusterError
+        Raise NameTakenError if another cluster that is not embedded has the name, and ClusterError
         if the lock is held for too long or the files cannot be written.
         """
         made = cls(cls.parent() / record.id)
@@ -298,8 +296,7 @@ class ClusterDirectory:
 
     def pem(self) -> dict[str, str]:
         """Map keywords of ``distributed.Security`` to PEM strings.
-
-        Raises ClusterError if files are missing, or other users could read them.
+        Raise ClusterError if files are missing, or other users could read them.
         """
         try:
             texts = [read_private(self.path / "tls" / name) for name in _PEM]

@@ -56,7 +56,6 @@ def copies() -> list[ClusterRecord]:
 
 def opened(path: Path) -> ClusterDirectory:
     """Return the cluster in a directory. A remote one fetches its data from its site.
-
     Errors are those of :meth:`ClusterDirectory.record`.
     """
     directory = ClusterDirectory(path)
@@ -68,10 +67,9 @@ def opened(path: Path) -> ClusterDirectory:
 
 def find(name: str) -> ClusterDirectory:
     """Return the directory of a cluster: name, ``provider/name``, id or prefix of 4+, or run name.
-
     A cluster with an unreadable record is found by its full id, or by its name if the file still
-    contains it. Raises UnknownClusterError, with a hint that lists the names, if none matches.
-    Raises ClusterError if several match, or if none matches and some records are unreadable.
+    contains it. Raise UnknownClusterError, with a hint that lists the names, if none matches.
+    Raise ClusterError if several match, or if none matches and some records are unreadable.
     """
     try:
         found = _find(name)
@@ -128,9 +126,8 @@ def status_of(
     directory: ClusterDirectory, now: float, answer: Mapping[str, Any] | None = None
 ) -> ClusterStatus:
     """Return the status of a cluster, from its files and the process table.
-
-    ``answer`` is a fresh status of the scheduler, and replaces that on disk. Raises
-    FileNotFoundError if the cluster is removed meanwhile.
+    ``answer``, a fresh status of the scheduler, replaces that on disk. Raise FileNotFoundError if
+    the cluster has just been removed.
     """
     record, scheduler = directory.record(), directory.scheduler()
     status = directory.status() if answer is None else answer

@@ -18,10 +18,7 @@ _LOCK_POLL_S = 0.02
 
 @contextmanager
 def locked_directory(parent: Path) -> Iterator[None]:
-    """Hold the lock of a directory during a ``with`` block.
-
-    Raises ClusterError if another process holds it for 30 s, or the file system has no locks.
-    """
+    """Hold the lock of a directory. Raise ClusterError after 30 s, or without file locks."""
     path = parent / ".lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -23,7 +23,6 @@ class ShownCluster:
 
 class OverviewFile:
     """The last overviews of the clusters of a workflow's sessions, in one file.
-
     The process that started the workflow creates and reads the file. The sessions, possibly in
     several processes, write into it under a lock.
     """
@@ -32,10 +31,7 @@ class OverviewFile:
         self._path = path
 
     def show(self, session: str, overview: Overview, *, ended: bool = False) -> None:
-        """Replace the overview of a session.
-
-        Raises OSError if the file cannot be written, for example because its reader has exited.
-        """
+        """Replace the overview of a session. Raise OSError if its reader has removed the file."""
         entry = {"overview": overview.to_dict(), "ended": ended}
         self._change(lambda shown: shown.update({session: entry}))
 

@@ -61,9 +61,8 @@ def unpack(
     files: Mapping[str, str], record: ClusterRecord, *, copied: bool = False
 ) -> ClusterDirectory:
     """Write a cluster's files into the local state directory, the record last.
-
     ``record`` replaces the one in ``files``. ``copied``: the files come from a remote site, and no
-    local user has named the cluster yet. Raises ClusterError if a path leads out of the directory.
+    local user has named the cluster yet. Raise ClusterError if a path leads out of the directory.
     """
     private_directory(ClusterDirectory.parent())
     made = ClusterDirectory(ClusterDirectory.parent() / names.FILE_NAME.require(record.id))

@@ -1,5 +1,4 @@
 """Remote sites on which this user has started something, recorded on this machine.
-
 Remains of a killed process may be on a site that the current shell's variables do not name.
 """
 

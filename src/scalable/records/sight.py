@@ -16,7 +16,6 @@ def sight_of(
     services: Callable[[], Mapping[str, Mapping[str, Any]]],
 ) -> Sight | None:
     """Observe a cluster's scheduler, or the user's process. None if no process is known.
-
     ``services`` returns the process or job of each program. It is called only if needed.
     """
     identity: Mapping[str, Any] | None = record.creator if record.embedded else scheduler

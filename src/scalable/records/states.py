@@ -26,7 +26,6 @@ def state_of(
     record: ClusterRecord, status: Mapping[str, Any] | None, sight: Sight | None, now: float
 ) -> tuple[str, str | None]:
     """Return the state of a cluster, and the reason.
-
     ``status`` is the scheduler's last one. ``sight`` is None while the process is unknown. ``now``
     is epoch seconds.
     """

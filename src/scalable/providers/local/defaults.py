@@ -1,5 +1,4 @@
 """Default values of the local options.
-
 They are separate from the option model, so that a session without a manifest need not load it.
 """
 

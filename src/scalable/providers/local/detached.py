@@ -24,7 +24,6 @@ from scalable.worker.config import SCRATCH, WorkerConfig
 
 class DetachedLauncher(ProcessLauncher):
     """Launcher of worker processes that keep running after this process.
-
     A worker's command line contains the cluster's directory and the worker's name. A later launcher
     finds the worker by these two.
     """

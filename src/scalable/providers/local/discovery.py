@@ -44,8 +44,7 @@ def discover() -> list[dict[str, Any]]:
 
 def delete(cluster_id: str) -> list[str]:
     """Stop a cluster's processes except this one, and remove their scratch directories.
-
-    Return descriptions of the processes. Idempotent. Raises ProviderError if a process does not
+    Return descriptions of the processes. Idempotent. Raise ProviderError if a process does not
     stop.
     """
     ended: list[str] = []

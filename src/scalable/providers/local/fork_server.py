@@ -1,5 +1,4 @@
 """The launcher's side of the fork server: it starts the server, requests forks, and stops it.
-
 A fork server has loaded the worker's modules: forking is faster than a new interpreter.
 """
 
@@ -90,9 +89,8 @@ class ForkServerProcess:
 
     def fork(self, start: WorkerStart, log: IO[bytes]) -> tuple[int, int]:
         """Fork a worker. Block until the server has loaded its modules.
-
         Return the worker's process id, and a descriptor of the pipe's write end, which the caller
-        closes. Raises ForkServerError if the server cannot fork.
+        closes. Raise ForkServerError if the server cannot fork.
         """
         theirs, ours = os.pipe()
         try:
@@ -201,9 +199,8 @@ def start_of(
     config: Mapping[str, Any] | None,
 ) -> WorkerStart:
     """Return what a server needs to fork a worker as if this process had started it.
-
     It includes this process's working directory and umask. ``environment`` is the worker's complete
-    environment. Raises OSError if the working directory of this process was removed.
+    environment. Raise OSError if the working directory of this process was removed.
     """
     changed = different(environment, server.environment)
     return WorkerStart(

@@ -67,7 +67,6 @@ class WorkerProgram:
 
 class ProcessLauncher:
     """Launcher of worker processes that exit with this process.
-
     Each worker has its own POSIX session, and gets the cluster's credentials through a pipe. It is
     forked from the fork server if it then behaves as in a new interpreter. :meth:`close` stops the
     server, even a given one. The reconciler sets ``on_change``, which is called from any thread.

@@ -1,5 +1,4 @@
 """Processes of this user that run programs of this package: finding, watching and stopping them.
-
 Programs of a detached cluster are found by the private directory in their command line. A process
 id alone is not enough: it may have been reused.
 """
@@ -42,7 +41,6 @@ class Program:
 
 def programs(directory: Path) -> Iterator[Program]:
     """Yield this user's programs whose first argument is in or is a directory, except this process.
-
     The client of a container's runtime (``docker run``) counts as the program in the container.
     """
     for path in Path("/proc").glob("[0-9]*"):
@@ -124,7 +122,6 @@ class ForkedChild:
 
 class WorkerProcess:
     """The process of one worker, with its children.
-
     ``child`` is None if neither this process nor its fork server started the worker.
     """
 

@@ -33,7 +33,6 @@ def thread_options(component: ComponentSpec, slots: int) -> dict[str, Any]:
 
 def process_options(component: ComponentSpec, slots: int, directory: Path | None) -> dict[str, Any]:
     """Return the options of a worker process.
-
     Relative paths start at ``directory``, or at the working directory if that is None. Raises
     ProviderError if a process cannot have a variable of the component.
     """

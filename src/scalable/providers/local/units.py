@@ -49,7 +49,6 @@ class End:
 
 class LocalUnit:
     """A worker on this machine, from its start until its container and files are removed.
-
     A thread does the blocking work, so :meth:`observe` never blocks. ``start`` may block, and
     raises OSError or ValueError. ``on_end`` runs in the thread. ``started`` fails with a
     ProviderError if the process cannot start. ``end`` is None until the removal.
@@ -144,8 +143,7 @@ class LocalUnit:
 
     async def stop(self) -> None:
         """Stop the process, with SIGKILL after 3 s. Wait for the removal of container and files.
-
-        Raises ProviderError if the process does not exit.
+        Raise ProviderError if the process does not exit.
         """
         self.terminate()
         ended = asyncio.wrap_future(self._ended)

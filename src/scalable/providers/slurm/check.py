@@ -10,6 +10,7 @@ from scalable.providers.slurm.queue import parse_left
 from scalable.spec import DeploymentSpec, Diagnostic
 from scalable.units import as_written, like
 
+#: Key-value pairs of one line of ``scontrol show partition`` or ``scontrol show node``.
 Record = Mapping[str, str]
 MIB = 2**20
 
@@ -17,10 +18,7 @@ MIB = 2**20
 def findings(
     spec: DeploymentSpec, partitions: Sequence[Record], nodes: Sequence[Record]
 ) -> list[Diagnostic]:
-    """Return a diagnostic for each part of a request that this Slurm cannot provide.
-
-    The records are those of ``scontrol show partition`` and ``scontrol show node``.
-    """
+    """Return a diagnostic for each part of a request that this Slurm cannot provide."""
     target = ("targets", spec.target_name)
     partition = chosen_partition(spec.options.get("queue"), partitions)
     if partition is None:

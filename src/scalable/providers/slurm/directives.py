@@ -76,7 +76,6 @@ _SHORTEST = 2
 
 def directive_fault(text: str) -> tuple[str, str] | None:
     """Return the reason why a directive is refused and a hint, or None if it is allowed.
-
     Options that scalable sets are refused: they would be ignored, or replace scalable's own.
     """
     fault = DIRECTIVE.fault(text)

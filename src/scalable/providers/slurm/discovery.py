@@ -30,8 +30,7 @@ NOT_CONFIGURED = "Could not establish a configuration source"
 
 def discover() -> list[dict[str, Any]]:
     """Return a row for each cluster of this user's state directory with a job in the queue.
-
-    Empty on a machine without Slurm. Raises ProviderError if a configured Slurm does not answer.
+    Empty on a machine without Slurm. Raise ProviderError if a configured Slurm does not answer.
     """
     if shutil.which("squeue") is None:
         return []
@@ -71,8 +70,7 @@ def states(cluster_id: str) -> dict[str, str]:
 
 def delete(cluster_id: str) -> list[str]:
     """Cancel a cluster's jobs, except the calling one, and wait. Return their descriptions.
-
-    Raises ProviderError if Slurm does not answer, or if jobs have not ended within 90 s.
+    Raise ProviderError if Slurm does not answer, or if jobs have not ended within 90 s.
     """
     return wait_for(_delete(Slurm(), cluster_id))
 

@@ -33,7 +33,6 @@ logger = logging.getLogger("scalable.providers.slurm")
 
 class Jobs:
     """The pools of one manager whose workers are Slurm jobs, with one launcher for all of them.
-
     The site's directory has to be on a file system that the nodes share.
     """
 
@@ -56,7 +55,6 @@ class Jobs:
 
     def pool(self, component: ComponentSpec, *, task_s: float = 0.0) -> Pool:
         """Return the pool of a component, and write the configuration file of its workers.
-
         ``task_s`` is the expected duration of the longest task in seconds, or 0 to measure it.
         """
         site, tag, logs = self._site, component.name, self._logs()

@@ -1,5 +1,4 @@
 """The launcher of Slurm jobs. A unit is one job, with one worker, as an element of a job array.
-
 One ``squeue`` command reads the states of all units.
 """
 
@@ -74,7 +73,6 @@ class _Unit:
 
 class SlurmLauncher:
     """Launcher whose units, one worker each, are elements of job arrays.
-
     ``pools`` may be extended later. The jobs' comments name ``directory``, the manager's own.
     """
 

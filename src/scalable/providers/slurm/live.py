@@ -20,9 +20,8 @@ def check(
     spec: DeploymentSpec, scripts: Mapping[str, str], requests: Mapping[str, JobRequest]
 ) -> ValidationReport:
     """Compare a request with a live Slurm and this machine. Nothing is submitted.
-
     Slurm checks the scripts with ``--test-only``. Images are checked last. ``scripts`` and
-    ``requests`` are keyed by tag. Raises ProviderError if Slurm does not answer.
+    ``requests`` are keyed by tag. Raise ProviderError if Slurm does not answer.
     """
     report = wait_for(_check(spec, scripts))
     if report.ok:

@@ -1,5 +1,4 @@
 """Names and comments of jobs, which identify them in the queue. No I/O.
-
 A job is named ``scalable-<cluster>.<rest>``: by name Slurm can filter and cancel jobs. The comment,
 JSON, contains the workers' names and the directory of the manager that submitted the job.
 """
@@ -50,7 +49,6 @@ def kind_of(name: str) -> str | None:
 
 def comment(name: str, directory: Path, **more: Any) -> str:
     """Return the comment of a job as JSON. Raise ProviderError if it is too long for Slurm.
-
     ``more`` is ``first`` (number of the worker at array index 0) and ``prefix`` (of worker names)
     for workers, and ``service`` (``scheduler`` or a manager's id) for other programs.
     """

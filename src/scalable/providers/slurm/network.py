@@ -12,10 +12,7 @@ PORTS_TRIED = 200
 
 
 def address_of(interface: str) -> str:
-    """Return the IPv4 address of a network interface.
-
-    Raises ProviderError, with a hint that lists the interfaces, if there is no such interface.
-    """
+    """Return an interface's IPv4 address, or raise ProviderError with a list of the interfaces."""
     addresses: dict[str, str] = {}
     for name, found in psutil.net_if_addrs().items():
         for address in found:

@@ -130,10 +130,7 @@ class Element:
 
 
 def parse_queue(text: str) -> list[Element]:
-    """Return the jobs in the output of ``squeue`` with :data:`SQUEUE_FORMAT`.
-
-    Other lines, such as warnings, are ignored.
-    """
+    """Return the jobs in ``squeue`` output of :data:`SQUEUE_FORMAT`. Ignore other lines."""
     elements = []
     for line in text.splitlines():
         parts = line.strip().split("|", _FIELDS - 1)

@@ -86,10 +86,7 @@ def overriding(script: str) -> set[str]:
 
 
 def quoted(value: str) -> str:
-    """Return a value as sbatch reads it in a script: in double quotes unless it is one word.
-
-    Raises ProviderError for several lines or control characters.
-    """
+    """Quote a value for sbatch unless it is one word. Raise ProviderError for control codes."""
     names.PATH.require(value, ProviderError)
     if re.fullmatch(r"[^\s\"'#\\]+", value):
         return value
@@ -97,10 +94,7 @@ def quoted(value: str) -> str:
 
 
 def directives(template: JobTemplate) -> list[str]:
-    """Return the options of sbatch, one for each line of the script.
-
-    Raises ProviderError for a name or an option of the target that cannot be rendered.
-    """
+    """Return sbatch's options, one per line. Raise ProviderError if one cannot be rendered."""
     component, options = template.component, template.options
     made = [
         f"--job-name={names.JOB.require(template.name, ProviderError)}",
@@ -138,8 +132,7 @@ def directives(template: JobTemplate) -> list[str]:
 
 def batch_script(template: JobTemplate, first: int = 0) -> str:
     """Return a batch script without secrets: workers read credentials from a file.
-
-    ``first`` is the number of the worker at array index 0. Raises ProviderError for a name, value
+    ``first`` is the number of the worker at array index 0. Raise ProviderError for a name, value
     or option that cannot be rendered: see :mod:`scalable.spec.names`.
     """
     names.check_variables(template.environment, ProviderError)

@@ -80,7 +80,6 @@ def worker_command(request: JobRequest) -> str:
 
 def container_of(request: JobRequest) -> ContainerRequest | None:
     """Return the container of a component's workers, or None.
-
     A runtime that the target names has to be installed on the nodes, not on this machine.
     """
     component = request.component
