@@ -124,10 +124,7 @@ def is_session(cluster_id: str) -> bool:
 
 
 def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
-    """Map cluster ids to descriptions of what the user's clusters have left.
-
-    These are sessions without a scheduler, and resources without files.
-    """
+    """Describe, by cluster id, sessions without a scheduler and resources without files."""
 
     async def find(cloud: Cloud) -> dict[str, str]:
         own = {OWNER: await cloud.owner()}

@@ -51,15 +51,12 @@ from scalable.spec import ClusterRecord, DeploymentSpec
 
 logger = logging.getLogger("scalable.remote")
 
+#: Opens a connection to a site, for a target's spec if machines will be started.
 Connect = Callable[[Mapping[str, str], DeploymentSpec | None], Cloud]
 
 
 class CloudServices:
-    """Starts the schedulers and managers of detached clusters (:class:`.ClusterServices`).
-
-    ``spec`` is None if nothing is started. ``connect(place, spec)`` opens a connection, and
-    ``inner_place`` translates a site for the cloud's own machines.
-    """
+    """Starts the schedulers and managers of detached clusters (a :class:`.ClusterServices`)."""
 
     def __init__(
         self,
@@ -67,14 +64,11 @@ class CloudServices:
         connect: Connect,
         inner_place: Callable[[Mapping[str, str]], dict[str, str]],
     ) -> None:
+        # `inner_place` translates a site for the cloud's own machines.
         self._spec, self._connect, self._inner_place = spec, connect, inner_place
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:  # noqa: ARG002 - the image has its own Python, and the cloud keeps the output
-        """Request the machine of the scheduler or of a manager.
-
-        ``program`` and ``log`` are not used. Raises ProviderError if the cloud refuses, and
-        NameTakenError if the user has another cluster of that name in the site.
-        """
+        """Request a program's machine. Raises NameTakenError if a cluster of that name exists."""
         cluster = ClusterDirectory(directory)
         place = cluster.record().place
         if service == SCHEDULER:
@@ -123,10 +117,7 @@ class CloudServices:
     def _files(
         self, frame: MachineFrame, cluster: ClusterDirectory, manager: str | None = None
     ) -> dict[str, str]:
-        """Return a program's files, with the site as the cloud's machines name it.
-
-        A machine's account is not the user's, so the site contains the owner.
-        """
+        """Return a program's files, with site and owner as the cloud's machines name them."""
         record = cluster.record()
         place = self._inner_place(record.place) | {"owner": frame.owner}
         inner = dataclasses.replace(record, place=place)
@@ -178,10 +169,7 @@ async def _refuse_taken(
 
 
 class ManagedMachines(MachineLauncher):
-    """Launcher of one manager's machines, which outlive the manager's process.
-
-    ``belongs``: the scheduler runs in the same site, so workers use its inner address.
-    """
+    """Launcher of one manager's machines, which outlive its process."""
 
     def __init__(
         self,
@@ -193,6 +181,7 @@ class ManagedMachines(MachineLauncher):
         belongs: bool,
     ) -> None:
         super().__init__(cloud, frame, site.manager, spec.components)
+        # `belongs` means that the scheduler is in the same site: workers use its inner address.
         self._site, self._spec, self._belongs = site, spec, belongs
 
     async def adopt(self) -> dict[UnitName, str]:
@@ -235,10 +224,7 @@ class ManagedMachines(MachineLauncher):
 async def keep_worker_files(
     cloud: Cloud, frame: MachineFrame, manager: str, spec: DeploymentSpec | None, security: Any
 ) -> None:
-    """Store the configurations of a manager's workers in the cloud.
-
-    They do not contain the scheduler's address: it is on the machine's command line.
-    """
+    """Store a manager's worker configurations. The command line has the scheduler's address."""
     assert spec is not None
     configs = {c.name: worker_config(c, "", security, manager) for c in spec.components.values()}
     await worker_files(cloud, frame, manager, configs)

@@ -11,11 +11,7 @@ from scalable.protocol.streams import KEPT_S
 
 
 class TcpDial:
-    """Opens carriers to a relay's port.
-
-    The traffic is encrypted end to end: client and scheduler authenticate with the cluster's
-    certificate.
-    """
+    """Opens carriers to a relay's port. Client and scheduler encrypt the traffic end to end."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port

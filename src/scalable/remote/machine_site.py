@@ -59,10 +59,7 @@ async def worker_files(
 
 
 async def start_scheduler(cloud: Cloud, frame: MachineFrame, files: Mapping[str, str]) -> Machine:
-    """Prepare the site, store the scheduler's files there, and request its machine.
-
-    Raises ProviderError if the cloud refuses.
-    """
+    """Prepare the site, store the scheduler's files there, and request its machine."""
     # The files come first: every later resource can be found and deleted through them.
     await cloud.put_files(frame.files(SCHEDULER), frame.marks(SCHEDULER), files)
     await cloud.prepare(frame.cluster_id, frame.marks())
@@ -81,10 +78,7 @@ async def start_manager(
     files: Mapping[str, str],
     hint: str | None = None,
 ) -> Machine:
-    """Store a manager's files in the cloud, stop its earlier machines, and request a new one.
-
-    ``hint`` is for a site without capacity. Raises ProviderError if the cloud refuses.
-    """
+    """Store a manager's files in the cloud, stop its earlier machines, and request a new one."""
     marks = frame.marks(MANAGING, manager)
     earlier = await cloud.machines(marks)
     await cloud.stop([m for m in earlier if m.state is not MachineState.ENDED])
@@ -145,10 +139,7 @@ def _noun(machine: Machine) -> str:
 
 
 class MachineSite:
-    """The machines of one session's cluster (a :class:`.SessionSite`).
-
-    ``place`` is the site, as the cloud's own machines name it.
-    """
+    """The machines of one session's cluster (a :class:`.SessionSite`)."""
 
     starts_again = False
 
@@ -156,6 +147,7 @@ class MachineSite:
         self, spec: DeploymentSpec, cloud: Cloud, cluster_id: str, place: Mapping[str, str]
     ) -> None:
         self.manager = spec.target_name
+        # `place` is the site, as the cloud's own machines name it.
         self._spec, self._cloud, self._place = spec, cloud, place
         self._files: Mapping[str, str] = {}
         self.frame = MachineFrame(cluster_id, "", spec.options)

@@ -16,10 +16,7 @@ POLL_S = 1.0
 
 
 class NoticeWatch:
-    """Polls the machine for a preemption notice, and writes it to a file for the machine's workers.
-
-    Workers have the file's path in ``NOTICE_FILE`` of :mod:`scalable.worker.notices`.
-    """
+    """Polls for a preemption notice, and writes it to the file that the machine's workers read."""
 
     def __init__(self, side: MachineSide, path: Path) -> None:
         #: Set once there was a notice.

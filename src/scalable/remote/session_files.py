@@ -24,10 +24,7 @@ MANAGER_GRACE_S = 1800.0
 def session_files(
     spec: DeploymentSpec, cluster_id: str, credentials: tuple[str, str, str]
 ) -> dict[str, str]:
-    """Return the files' contents by relative path.
-
-    ``credentials`` are the CA certificate, the certificate and the private key, in PEM.
-    """
+    """Return the files by path, with PEM ``credentials``: CA certificate, certificate and key."""
     bounds = adaptive_bounds(spec)
     record = ClusterRecord(
         id=cluster_id,
@@ -66,10 +63,7 @@ def session_files(
 def manager_files(
     files: Mapping[str, str], manager: str, place: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the files of a manager that is a separate program, by relative path.
-
-    ``files`` are those of :func:`session_files`; ``place`` is the site as programs there name it.
-    """
+    """Return a separate manager's files by path, with the site as programs there name it."""
     record = dataclasses.replace(record_in(files), place=dict(place))
     own = {MANIFEST: "", SPEC: files[SPEC]}
     return {

@@ -53,14 +53,12 @@ async def answer_of(
 
 
 class SessionManager:
-    """Starts and stops units for a scheduler behind a tunnel.
-
-    ``incarnation`` makes the names of units unique.
-    """
+    """Starts and stops units for a scheduler behind a tunnel."""
 
     def __init__(
         self, attachment: Attachment, incarnation: str, pools: Callable[[], Iterable[Pool]]
     ) -> None:
+        # The incarnation makes the names of units unique.
         self.reconciler = Reconciler(incarnation)
         self._pools = pools
         self._attachment = attachment

@@ -33,10 +33,7 @@ def shape_of(component: ComponentSpec) -> dict[str, Any]:
 def worker_config(
     component: ComponentSpec, scheduler: str, security: Any, manager: str, *, once: bool = False
 ) -> WorkerConfig:
-    """Return the configuration that the workers of a component share.
-
-    With ``once`` a worker refuses to run again if the backend restarts its program.
-    """
+    """Return the configuration of a component's workers, which refuse restarts with ``once``."""
     return WorkerConfig(
         scheduler=scheduler,
         name="",

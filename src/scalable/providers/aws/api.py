@@ -110,11 +110,7 @@ class Identity:
 
 
 class Api:
-    """The AWS services of one region, with the user's credentials from the environment.
-
-    The region defaults to that of the AWS configuration. ``pause(attempt)`` returns the seconds
-    before the next attempt.
-    """
+    """The AWS services of one region, by default that of the AWS configuration."""
 
     def __init__(
         self, region: str | None = None, *, pause: Callable[[int], float] | None = None
@@ -176,10 +172,7 @@ class Api:
     async def call_without_token(
         self, service: str, operation: str, **parameters: Any
     ) -> dict[str, Any]:
-        """Send a request as :meth:`call` does, without a retry if the answer was lost.
-
-        For requests that AWS would carry out twice.
-        """
+        """Send a request that AWS would carry out twice: without a retry if the answer was lost."""
         return await self._repeated(service, operation, parameters, even_if_lost=False)
 
     async def _repeated(
@@ -305,7 +298,6 @@ def refusal(answer: dict[str, Any], request: str) -> AWSError:
 
 
 def _unanswered(error: Exception, request: str) -> ProviderError:
-    """Return the error for a request that was not sent or not answered."""
     from botocore import exceptions
 
     text = " ".join(str(error).split()) or type(error).__name__

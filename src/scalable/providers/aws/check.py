@@ -15,10 +15,7 @@ _NONE = "CLUSTER"
 
 
 def check(spec: DeploymentSpec) -> ValidationReport:
-    """Compare the request with the account, without creating anything.
-
-    Raises ProviderError if AWS does not answer or the credentials are wrong.
-    """
+    """Compare the request with the account, without creating anything."""
     clouds: list[AWSCloud] = []
 
     def connect() -> AWSCloud:

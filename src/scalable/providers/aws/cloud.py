@@ -42,16 +42,13 @@ BATCH = 10
 
 
 class AWSCloud:
-    """One AWS account and region, as one user can access it (a :class:`.Cloud`).
-
-    ``settings`` are those of a target, or of a site without a target. ``owner`` is given to a
-    manager in the cloud, which has its own role; None requests it.
-    """
+    """One AWS account and region, as one user can access it (a :class:`.Cloud`)."""
 
     def __init__(
         self, settings: Settings, *, owner: str | None = None, api: Api | None = None
     ) -> None:
         self._settings = settings
+        #: Given to a manager in the cloud, which has another role. None until it is requested.
         self._owner = owner
         self.api = api or Api(settings.region)
         self._secrets = Secrets(self.api)
@@ -203,7 +200,6 @@ class AWSCloud:
         return await self._instances.start(request, types, frame, ground)
 
     async def _profile(self, request: MachineRequest) -> str:
-        """Return the ARN of a machine's instance profile."""
         role = request.marks[ROLE]
         its = self._settings
         given = its.manager_role if role == MANAGING else its.task_role

@@ -312,7 +312,6 @@ class Tasks:
         return []
 
     def stream(self, machine: Machine) -> str:
-        """Return the name of a task's log stream."""
         return log_stream(machine.marks[CLUSTER], machine.id.rpartition("/")[2])
 
 

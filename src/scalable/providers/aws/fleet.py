@@ -125,10 +125,7 @@ def fleet(
     ground: Ground,
     allocation: str,
 ) -> dict[str, Any]:
-    """Return the parameters of the request that starts one instance.
-
-    Instance types are listed in order of preference. One subnet of each zone is used.
-    """
+    """Return the request that starts one instance, with ``types`` in order of preference."""
     zones = {zone: subnet for subnet, zone in reversed(list(ground.subnets.items()))}
     overrides = [
         {"InstanceType": name, "SubnetId": subnet, "Priority": float(rank)}

@@ -50,10 +50,7 @@ class FargateTask:
         self._told_at: float | None = None
 
     def files(self) -> Mapping[str, str]:
-        """Return the files, after a restart of this program without the variable that has them.
-
-        Raises ProviderError if this task got no files.
-        """
+        """Return the files, after a restart of this program without the variable that has them."""
         number = os.environ.pop(OPEN_FILE_VARIABLE, None)
         if number is None:
             text = os.environ.pop(FILES_VARIABLE, None)
@@ -108,11 +105,7 @@ class Instance:
         self._token_until = 0.0
 
     def files(self) -> Mapping[str, str]:
-        """Return the files.
-
-        Raises ProviderError if Secrets Manager refuses them to this instance's role for two
-        minutes.
-        """
+        """Return the files, after up to two minutes until the instance's role can read them."""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.session import get_session
 

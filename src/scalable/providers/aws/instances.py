@@ -141,7 +141,6 @@ class Instances:
         )
 
     async def _types_there(self, name: str) -> str:
-        """Return a hint with similar types that the region has."""
         try:
             return like(name, await self.offered())
         except ProviderError:

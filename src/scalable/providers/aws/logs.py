@@ -47,10 +47,7 @@ class Logs:
         self._known = True
 
     async def read(self, stream: str, since: str) -> tuple[str, str]:
-        """Return the output in a stream after a mark, and the next mark.
-
-        The output is empty without a stream.
-        """
+        """Return the output in a stream, if it exists, after a mark, and the next mark."""
         parts: list[str] = []
         size = 0
         mark = since

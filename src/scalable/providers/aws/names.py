@@ -36,11 +36,7 @@ _NOBODY = re.compile(r"(botocore-session|aws-cli-session|aws-go-sdk|aws-sdk-\w+)
 
 
 def owner_of(arn: str) -> str:
-    """Return a user's name from the ARN.
-
-    A role's session (with single sign-on, for example) has the user's name, unless a program or a
-    machine has chosen it.
-    """
+    """Return a user's name from the ARN, without a session name that does not identify the user."""
     name, _, session = arn.rpartition("/")
     if ":assumed-role/" in arn and _NOBODY.fullmatch(session):
         arn = name

@@ -52,10 +52,7 @@ class Network:
         self._vpcs = Vpcs(api)
 
     async def ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
-        """Return the network of a cluster, and create what is missing.
-
-        Raises ProviderError if something that the manifest names does not exist.
-        """
+        """Return the network of a cluster, and create what is missing."""
         vpc, subnets = await self._subnets()
         if not subnets:
             vpc = await self._vpcs.make(self._wish.zones)

@@ -84,11 +84,7 @@ def execution_policy(scope: Scope) -> str:
 
 
 def instance_policy(scope: Scope, role: str, passed: Sequence[str] = ()) -> str:
-    """Return the policy of the role of instances.
-
-    An instance with workers or a scheduler can only read the secrets of its own role in the
-    cluster.
-    """
+    """Return the policy of instances. Except for managers, it allows only the role's secrets."""
     if role == MANAGING:
         return _document([*_managing(scope, passed), *_running(scope)])
     condition = {"StringEquals": {f"secretsmanager:ResourceTag/{ROLE}": role}}

@@ -34,10 +34,7 @@ class AWSProvider(CloudProvider):
         return report
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
-        """Compare the request with the live account, without creating anything.
-
-        Raises ProviderError if AWS does not answer or the credentials are wrong.
-        """
+        """Compare the request with the live account, without creating anything."""
         from scalable.providers.aws.check import check
 
         return check(spec)
@@ -56,7 +53,6 @@ class AWSProvider(CloudProvider):
         return estimate_cost(spec, plan)
 
     def refresh_prices(self, spec: DeploymentSpec) -> Refreshed:
-        """Request the current prices of the target's region, and store them."""
         from scalable.providers.aws.refresh import refresh_prices
 
         return refresh_prices(spec)

@@ -104,10 +104,7 @@ def _on_instances(spec: DeploymentSpec, given: Sequence[Price]) -> Quote:
 
 
 def machines(known: Sequence[Offer], types: Sequence[str], spot: float) -> Machines:
-    """Return the instance types that a target may use.
-
-    Without named ``types``, burstable types are left out. ``spot`` is the fraction at spot prices.
-    """
+    """Return the instance types for a target: those in ``types``, or all but burstable ones."""
     usable = known if types else [offer for offer in known if is_steady(offer)]
     return Machines(usable, tuple(types), spot, RESERVED_BYTES)
 

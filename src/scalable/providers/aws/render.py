@@ -44,10 +44,7 @@ def program(request: MachineRequest) -> list[str]:
 
 
 def task_definition(request: MachineRequest, frame: TaskFrame, size: tuple[int, int]) -> Any:
-    """Return a machine's task definition without its name, which equal machines share.
-
-    ``size`` is in Fargate's CPU units (1024 to a vCPU) and MiB.
-    """
+    """Return a task definition without its name, for a size in CPU units (1/1024 vCPU) and MiB."""
     environment = {**request.environment, MACHINE_OF: "aws"}
     container = {
         "name": CONTAINER,

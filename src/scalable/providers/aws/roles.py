@@ -78,10 +78,7 @@ class Roles:
     async def clusters(
         self, older_than_s: float, without: Collection[str] = ()
     ) -> dict[str, dict[str, str]]:
-        """Return the marks by cluster id of this region's roles that are at least that old.
-
-        Clusters in ``without`` are left out, without a request.
-        """
+        """Return the marks of this region's roles of that age by cluster id, except ``without``."""
         found: dict[str, dict[str, str]] = {}
         for role in await self._api.pages("iam", "list_roles", "Roles", PathPrefix=ROLES_PATH):
             if time.time() - role["CreateDate"].timestamp() < older_than_s:

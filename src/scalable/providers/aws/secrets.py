@@ -28,10 +28,7 @@ _NONE = "ResourceNotFoundException"
 
 
 def packed(files: Mapping[str, str], name: str) -> str:
-    """Return files as the string of a secret.
-
-    Raises ProviderError if they exceed the size limit.
-    """
+    """Return files as a secret's string. Raises ProviderError if they exceed its size limit."""
     data = zlib.compress(json.dumps(dict(files)).encode(), 9)
     text = base64.b64encode(data).decode()
     if len(text) > LIMIT:
@@ -45,10 +42,7 @@ def packed(files: Mapping[str, str], name: str) -> str:
 
 
 def unpacked(text: str) -> dict[str, str]:
-    """Return the files in a secret's string.
-
-    Raises ProviderError if the string is not in this form.
-    """
+    """Return the files in a secret's string. Raises ProviderError if it has another form."""
     try:
         files = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
         return {str(path): str(content) for path, content in files.items()}

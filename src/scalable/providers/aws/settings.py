@@ -109,10 +109,7 @@ _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "credentials", "AWS_CONFIG_FILE": "conf
 
 
 def place_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the site that the options of a target name.
-
-    Raises ProviderError without a region.
-    """
+    """Return the site that a target's options name. Raises ProviderError without a region."""
     region = region_of(options)
     if region is None:
         raise ProviderError(

@@ -117,10 +117,7 @@ def script(container: Container) -> str:
 
 
 def user_data(container: Container) -> str:
-    """Return the script in the form of a launch template.
-
-    Raises ProviderError if it is longer than EC2 accepts.
-    """
+    """Return the script, encoded for a launch template. Raises ProviderError if it is too long."""
     text = script(container).encode()
     if len(text) > LIMIT:
         raise ProviderError(

@@ -35,10 +35,7 @@ class Vpcs:
         return await self._marked("describe_vpcs", "Vpcs", "VpcId", VPC)
 
     async def make(self, zones: tuple[str, ...]) -> str:
-        """Create the VPC with a public subnet in some zones, and return its id.
-
-        ``zones`` are those that the target names, or empty for the first three of the region.
-        """
+        """Create the VPC with a public subnet per zone, by default in three, and return its id."""
         vpc = await self.find() or await self._create_vpc()
         gateway = await self._marked(
             "describe_internet_gateways", "InternetGateways", "InternetGatewayId", GATEWAY

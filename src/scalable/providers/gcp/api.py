@@ -41,11 +41,7 @@ def jittered(attempt: int) -> float:
 
 
 class Api:
-    """Google's services, with the user's credentials.
-
-    ``project`` defaults to that of the credentials. ``pause(attempt)`` returns the seconds before
-    the next attempt.
-    """
+    """Google's services, with the user's credentials, and by default in their project."""
 
     def __init__(
         self, project: str | None = None, *, pause: Callable[[int], float] = jittered
@@ -61,10 +57,7 @@ class Api:
     # Connection -----------------------------------------------------------------------------------
 
     async def channel(self) -> Channel:
-        """Return the connection, which is made by the first call.
-
-        Raises ProviderError if the library is not installed, or there are no credentials.
-        """
+        """Return the connection, which is made by the first call."""
         if self._opening is None:
             self._opening = asyncio.Lock()
         async with self._opening:
@@ -173,6 +166,5 @@ class Api:
             asked["pageToken"] = token
 
     async def compute_url(self, path: str, project: str | None = None) -> str:
-        """Return the URL of a path within the project."""
         project = project or await self.project()
         return service_url("compute", f"compute/v1/projects/{project}/{path}")

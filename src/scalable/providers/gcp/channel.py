@@ -23,10 +23,7 @@ REQUEST_TIMEOUT_S = 30.0
 
 
 class Channel:
-    """Sends requests, from any number of threads, and keeps ``at_once`` connections.
-
-    Raises ProviderError if the library is not installed, or there are no credentials.
-    """
+    """Sends requests, from any number of threads."""
 
     def __init__(self, at_once: int) -> None:
         try:
@@ -54,10 +51,7 @@ class Channel:
         self._http.close()
 
     def token(self, refused: str | None = None) -> str:
-        """Return an access token that is valid now, other than one that a service has refused.
-
-        Raises ProviderError if the credentials are not accepted.
-        """
+        """Return an access token that is valid now, other than one that a service has refused."""
         from google.auth.exceptions import GoogleAuthError, TransportError
 
         with self._lock:
@@ -76,11 +70,7 @@ class Channel:
     def send(
         self, method: str, url: str, query: Mapping[str, str] | None, body: Any
     ) -> tuple[int, str, str]:
-        """Send a request, and return status, body and the header ``Retry-After``.
-
-        A body of bytes is a form, any other is sent as JSON. A refused token is renewed once.
-        Raises ProviderError if there is no answer, or the credentials are not accepted.
-        """
+        """Send a request, and return status, body and ``Retry-After``. Renews a refused token."""
         token = self.token()
         answer = self._send(method, url, query, body, token)
         if answer[0] == UNAUTHORIZED:

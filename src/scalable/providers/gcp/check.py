@@ -32,11 +32,7 @@ SHOWN_ID = "the cluster"
 
 
 def check(spec: DeploymentSpec, cloud: GoogleCloud) -> ValidationReport:
-    """Report what a project lacks for a request, and what would be created besides machines.
-
-    Closes ``cloud``. Raises ProviderError if Google Cloud does not answer, or accepts no
-    credentials.
-    """
+    """Report what a project lacks for a request, and what would be created. Closes ``cloud``."""
     report = ValidationReport()
     report.extend(asyncio.run(_check(spec, cloud)))
     return report
@@ -85,7 +81,6 @@ class _Look:
         return region
 
     async def types(self) -> None:
-        """Check that the region offers the machine types of the components."""
         wanted: dict[str, str] = {}
         for component in self._spec.components.values():
             for shape in self._shapes(component)[:1]:
@@ -118,7 +113,6 @@ class _Look:
         return [zone for zone in zones if config.zone in ("", zone)]
 
     async def permissions(self) -> None:
-        """Check the user's permissions for starting and stopping a cluster."""
         api = self._cloud.api
         path = f"v1/projects/{await api.project()}:testIamPermissions"
         url = service_url("cloudresourcemanager", path)

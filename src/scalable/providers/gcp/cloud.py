@@ -34,14 +34,11 @@ LEFT_AFTER_S = 3600.0
 
 
 class GoogleCloud:
-    """One Google Cloud project and region, as one user can access it (a :class:`.Cloud`).
-
-    Belongs to one event loop. ``owner`` is the user's e-mail if the credentials are those of a
-    machine, or empty to request it.
-    """
+    """One Google Cloud project and region for one user (a :class:`.Cloud`), in one event loop."""
 
     def __init__(self, config: Config, *, owner: str = "", api: Api | None = None) -> None:
         self.config = config
+        #: E-mail of the user, given to a machine. Empty until it is requested.
         self._owner = owner
         self.api = api or Api(config.project or None)
         self._operations = Operations(self.api)
@@ -115,10 +112,7 @@ class GoogleCloud:
         return await self.network.clean(marks)
 
     async def leftovers(self, marks: Mapping[str, str]) -> dict[str, str]:
-        """Describe rules and incomplete secrets of clusters without files, by cluster id.
-
-        Firewall rules are those of all regions.
-        """
+        """Describe incomplete secrets, and rules in all regions, of clusters without files."""
         begun = await self._secrets.without_version(marks, LEFT_AFTER_S)
         found = dict.fromkeys(begun, "the secret of a cluster whose creator was killed")
         try:

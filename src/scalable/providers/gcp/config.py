@@ -58,11 +58,7 @@ class Config:
 
 
 def config_of(options: Mapping[str, Any], lifetime_s: float | None = None) -> Config:
-    """Return the configuration in a target's options, where omitted ones have their defaults.
-
-    The cloud deletes machines after ``lifetime_s`` seconds, or never for None. Raises ProviderError
-    without a region.
-    """
+    """Return the configuration in a target's options. Raises ProviderError without a region."""
     options = GCPOptions().model_dump() | dict(options)
     region = region_of(options)
     if region is None:

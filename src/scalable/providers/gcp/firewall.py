@@ -44,10 +44,7 @@ class Need:
 
 
 def needs(cluster_id: str, config: Config, inside: str = "") -> list[Need]:
-    """Return the traffic that a cluster needs.
-
-    ``inside`` is the address range of the subnetwork, or empty if it is unknown.
-    """
+    """Return the traffic that a cluster needs, with the subnetwork's address range ``inside``."""
     tag = network_tag(cluster_id)
     found = [
         Need(
@@ -105,10 +102,7 @@ def marks_of(rule: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_met(need: Need, rules: Iterable[Mapping[str, Any]], tags: Iterable[str]) -> bool:
-    """Return whether a rule allows the traffic already.
-
-    ``tags`` are network tags that machines have in addition to those of their cluster.
-    """
+    """Return whether a rule allows the traffic to machines with the cluster's tags or ``tags``."""
     targets = {need.target, *tags}
     return any(_allows(need, rule, targets) for rule in rules)
 

@@ -13,10 +13,7 @@ TOKEN_INFO = "https://oauth2.googleapis.com/tokeninfo"  # noqa: S105 - an addres
 
 
 async def email_of(api: Api) -> str:
-    """Return the e-mail of the account.
-
-    Raises ProviderError if the credentials are not accepted or do not contain an account.
-    """
+    """Return the e-mail of the account."""
     credentials = await api.credentials()
     email = str(getattr(credentials, "service_account_email", "") or "")
     if "@" in email:

@@ -38,11 +38,7 @@ class GoogleMachine:
         self._noticed_at: float | None = None
 
     def files(self) -> Mapping[str, str]:
-        """Return the files.
-
-        Raises ProviderError if Secret Manager refuses them to this machine's account for three
-        minutes.
-        """
+        """Return the files, after up to three minutes until the machine's account can read them."""
         secret = metadata(f"instance/attributes/{FILES}")
         project = metadata("project/project-id")
         if not secret or not project:
@@ -96,10 +92,7 @@ class GoogleMachine:
 
 
 def metadata(path: str, *, once: bool = False) -> str | None:
-    """Return a value of the metadata server, or None if it does not exist or there is no answer.
-
-    ``path`` is relative to ``computeMetadata/v1``. There are five attempts, or one with ``once``.
-    """
+    """Return a value below ``computeMetadata/v1``, or None if it is missing or not answered."""
     host = os.environ.get("GCE_METADATA_HOST") or _DEFAULT_HOST
     request = urllib.request.Request(
         f"http://{host}/computeMetadata/v1/{path}", headers={"Metadata-Flavor": "Google"}

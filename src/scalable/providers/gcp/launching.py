@@ -64,11 +64,7 @@ class Launching:
     async def run(
         self, requests: Sequence[MachineRequest], known: Iterable[Machine]
     ) -> dict[str, Machine | Refusal]:
-        """Start machines, as :meth:`.Cloud.run` does.
-
-        A machine in ``known`` with the name of a request belongs to an earlier request whose answer
-        was lost.
-        """
+        """Start machines. One in ``known`` belongs to an earlier request whose answer was lost."""
         there = {machine.marks.get(NAME, ""): machine for machine in known}
         found: dict[str, Machine | Refusal] = {
             each.name: there[each.name] for each in requests if each.name in there
@@ -184,10 +180,7 @@ class Launching:
         return machine_of(instance)
 
     async def failures(self, seen: Iterable[str]) -> list[Machine]:
-        """Return the machines that were accepted but not created, each once.
-
-        ``seen`` contains the names of listed machines.
-        """
+        """Return machines that were accepted but not created, once, except those in ``seen``."""
         for name in set(seen) & self._unsure.keys():
             del self._unsure[name]
         found = []

@@ -15,10 +15,7 @@ _KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 def resource_name(*parts: str) -> str:
-    """Return a valid and unique name of a resource for these parts.
-
-    A name that had to be changed or cut has a checksum as its suffix.
-    """
+    """Return a valid, unique resource name, with a checksum if it had to be changed or cut."""
     written = "-".join((PREFIX, *parts))
     if _NAME.fullmatch(written):
         return written

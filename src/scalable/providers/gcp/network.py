@@ -37,10 +37,7 @@ class Network:
         self._config = config
 
     async def missing(self, cluster_id: str) -> list[Need]:
-        """Return the traffic of a cluster that no rule allows yet.
-
-        Raises ProviderError if the network does not exist.
-        """
+        """Return the traffic of a cluster that no rule allows yet."""
         subnetwork, network = await asyncio.gather(self._subnetwork(), self._find())
         if subnetwork.get("network"):
             network = subnetwork["network"]
@@ -111,7 +108,6 @@ class Network:
     # Queries --------------------------------------------------------------------------------------
 
     async def _find(self) -> str:
-        """Return the URL of the network that the target names."""
         project, path = _split(network_path(self._config.network))
         try:
             found = await self._api.compute("GET", path, project=project)

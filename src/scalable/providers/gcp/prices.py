@@ -19,8 +19,5 @@ def prices(region: str) -> list[Price]:
 
 
 def instances(region: str) -> list[Offer]:
-    """Return the machine types of a region with their prices.
-
-    ``n1-standard-4+t4x1`` is the type ``n1-standard-4`` with one T4 attached.
-    """
+    """Return a region's machine types, such as ``n1-standard-4+t4x1`` with a T4, and prices."""
     return offers(prices(region), shapes_of(_PACKAGE))

@@ -44,18 +44,12 @@ class GCPProvider(CloudProvider):
         return estimate_cost(spec, plan)
 
     def refresh_prices(self, spec: DeploymentSpec) -> Refreshed:
-        """Request the current prices of the target's region, and store them."""
         from scalable.providers.gcp.refresh import refresh_prices
 
         return refresh_prices(spec)
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
-        """Compare the request with the live project, without starting anything.
-
-        Checks the region and its quotas, the zones with the machine types, the network, and the
-        user's permissions. Reports the firewall rules that would be created. Raises ProviderError
-        if Google Cloud does not answer, or accepts no credentials.
-        """
+        """Compare region, quotas, machine types, network and permissions with the live project."""
         from scalable.providers.gcp.check import check
 
         return check(spec, self.cloud({}, spec))

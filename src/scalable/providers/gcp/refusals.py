@@ -48,11 +48,7 @@ _QUOTA_NAME = re.compile(
 
 
 def failure_of(code: str, message: str, status: int = 0) -> Failure:
-    """Return the failure for a code, its message and an answer's HTTP status.
-
-    ``code`` is that of an operation's error, or the reason in an answer. ``status`` is 0 for
-    operations.
-    """
+    """Return the failure for an error code or reason, its message, and the HTTP status or 0."""
     word, text = code.upper(), one_line(message)
     if any(part in word for part in _EXHAUSTED) or "RESOURCE_POOL_EXHAUSTED" in text:
         return Failure(Kind.EXHAUSTED, text)

@@ -95,10 +95,7 @@ class Secrets:
             first += 1
 
     async def account(self, *, manages: bool) -> str:
-        """Return the e-mail of the account of a manager's or another machine.
-
-        Raises ProviderError if the target names none and the project has no default account.
-        """
+        """Return the e-mail of the machines' account. Raises ProviderError without one."""
         named = self._config.account(manages)
         if named:
             return named

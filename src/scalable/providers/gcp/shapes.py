@@ -55,11 +55,7 @@ def _held(shape: Shape, cpus: float, memory_bytes: int, gpus: int) -> int:
 def candidates(
     config: Config, cpus: float, memory_bytes: int, gpus: int = 0, *, spot: float = 0.0
 ) -> list[str]:
-    """Return the machine types to try for a machine, the best first, or none if none fits.
-
-    ``cpus``, ``memory_bytes`` and ``gpus`` are those of all its workers together. Types are
-    compared with the fraction ``spot`` at spot prices.
-    """
+    """Return the machine types to try, the best first, for the size of all workers together."""
     if config.instance_types:
         return list(config.instance_types)
     fitting = machines(offers_in(config), spot=spot).by_price(cpus, memory_bytes, gpus)

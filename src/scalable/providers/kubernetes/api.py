@@ -77,11 +77,7 @@ class Resource:
 
 
 class Api:
-    """The API server of a kubeconfig.
-
-    ``context`` is None for the current one. ``pause(attempt)`` returns the seconds before the next
-    attempt. Errors about a missing permission show ``rules``.
-    """
+    """The API server of a kubeconfig's context, by default the current one."""
 
     def __init__(
         self,
@@ -91,6 +87,7 @@ class Api:
         rules: tuple[Rule, ...] = RULES,
     ) -> None:
         self._context = context
+        #: Permissions that errors about a missing one show.
         self._rules = rules
         self.pause = pause or jittered
         self._client: Any = None
@@ -100,11 +97,7 @@ class Api:
         self.sent: dict[str, int] = {}
 
     async def client(self) -> Any:
-        """Return the library's ``ApiClient``, which is made by the first call.
-
-        Raises ProviderError if the library is not installed, or the kubeconfig is missing or
-        unusable.
-        """
+        """Return the library's ``ApiClient``, which is made by the first call."""
         if self._opening is None:
             self._opening, self._slots = asyncio.Lock(), asyncio.Semaphore(AT_ONCE)
         async with self._opening:
@@ -133,10 +126,7 @@ class Api:
         return made
 
     async def delete(self, resource: Resource, name: str, **options: Any) -> bool:
-        """Delete an object, and return False if it is already gone.
-
-        ``options`` are fields of ``DeleteOptions``, such as ``propagationPolicy``.
-        """
+        """Delete an object, with ``DeleteOptions`` fields. Returns False if it is already gone."""
         body = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options}).encode()
         try:
             await self.request("DELETE", resource, name, body=body)

@@ -29,10 +29,7 @@ OLDEST = (1, 24)
 
 
 def check(spec: DeploymentSpec) -> ValidationReport:
-    """Report what a live cluster lacks for a request.
-
-    Raises ProviderError if the API server does not answer.
-    """
+    """Report what a live cluster lacks for a request."""
     report = ValidationReport()
     report.extend(asyncio.run(_check(spec)))
     return report
@@ -79,7 +76,6 @@ class _Look:
         return list(answer.get("items", ()))
 
     async def version(self) -> list[Diagnostic]:
-        """Compare the server's version with the oldest supported one."""
         said = await self._api.request_path("GET", "/version")
         numbers = ["".join(filter(str.isdigit, str(said[key]))) for key in ("major", "minor")]
         version = tuple(int(number or 0) for number in numbers)
@@ -89,7 +85,6 @@ class _Look:
         return [self._bad("context", f"the cluster has version {shown}; {oldest} is needed")]
 
     async def namespace(self) -> list[Diagnostic]:
-        """Check that the namespace exists."""
         try:
             await self._api.request("GET", Resource("namespaces", ""), self._namespace)
         except KubernetesError as error:
@@ -210,7 +205,6 @@ class _Look:
         return found
 
     async def claims(self) -> list[Diagnostic]:
-        """Check that the volume claims of all mounts exist."""
         written = [(("targets", self._spec.target_name), self._spec.options["mounts"])]
         written += [(("components", t), c.mounts) for t, c in self._spec.components.items()]
         found = []

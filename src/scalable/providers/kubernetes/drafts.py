@@ -25,10 +25,7 @@ DETACHED_ID, OWNER, NONCE = "00000000-0000-0000-0000-0000000000ff", "OWNER", "00
 
 
 def read_template(spec: DeploymentSpec) -> dict[str, Any]:
-    """Return the pod template that the target names, or an empty dict without one.
-
-    Raises ProviderError if the file cannot be read or is not a pod.
-    """
+    """Return the target's pod template, or an empty dict. Raises ProviderError if it is invalid."""
     written = spec.options["pod_template"]
     if written is None:
         return {}

@@ -45,10 +45,7 @@ def is_kept(job: Thing) -> bool:
 
 
 def state_of(job: Thing, pods: Iterable[Thing]) -> ProgramState:
-    """Return the state of the program of a manager's Job or a root object.
-
-    ``pods`` contains the program's pods, and may contain others.
-    """
+    """Return the state of a Job's program, from the Job and pods that include the program's."""
     if is_kept(job):
         own = (CLUSTER, label(job, CLUSTER)), (ROLE, SCHEDULER)
         found = [pod for pod in pods if all(label(pod, key) == text for key, text in own)]

@@ -19,10 +19,7 @@ def inside() -> bool:
 
 
 def current_place() -> dict[str, str] | None:
-    """Return context and namespace without a manifest, or None without access.
-
-    The context of a process in a pod is an empty string.
-    """
+    """Return context (empty in a pod) and namespace without a manifest, or None without access."""
     if inside():
         try:
             namespace = (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()

@@ -24,11 +24,7 @@ _LOCK = threading.RLock()
 
 
 def load() -> tuple[ModuleType, ModuleType]:
-    """Import the library, and return its modules ``client`` and ``config``.
-
-    ``client`` has ``ApiClient`` and ``Configuration``, and loads the rest on access. Raises
-    ImportError if the library is not installed.
-    """
+    """Import the library, and return its modules ``client``, with lazy names, and ``config``."""
     with _LOCK:
         if not any(name in sys.modules for name in LAZY):
             for name in LAZY:

@@ -89,10 +89,7 @@ def scheduler_parts(frame: Frame, form: Form, files: Mapping[str, str]) -> list[
 def manager_parts(
     frame: Frame, form: Form, files: Mapping[str, str], secrets: Iterable[Object], nonce: str
 ) -> list[Object]:
-    """Return the objects of the frame's manager in creation order.
-
-    ``secrets`` are those of its workers. ``nonce`` distinguishes its Job from earlier ones.
-    """
+    """Return the manager's objects in creation order, with its workers' ``secrets``."""
     return [
         *account_objects(frame, form.manager_rules),
         _files(frame, manager_name(frame), MANAGING, files),

@@ -29,10 +29,7 @@ class Mount:
 
 
 def parse_mount(source: str, path: str) -> Mount:
-    """Return the mount of a source such as ``pvc://claim/path`` at a path in the pod.
-
-    Raises ProviderError if the source is a local path or misspelt, or the path is not absolute.
-    """
+    """Return the mount of a source such as ``pvc://claim/path``, or raise ProviderError."""
     kind, separator, rest = source.partition("://")
     if not separator:
         raise ProviderError(

@@ -19,10 +19,7 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
 def object_name(*parts: str) -> str:
-    """Return a valid and unique name of an object for these parts.
-
-    A name that had to be changed or cut has a checksum as its suffix.
-    """
+    """Return a valid, unique object name, with a checksum if it had to be changed or cut."""
     written = "-".join(parts)
     name = re.sub(r"[^a-z0-9]+", "-", written.lower()).strip("-")
     if name == written and len(name) <= LONGEST:

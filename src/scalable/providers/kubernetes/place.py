@@ -74,10 +74,7 @@ class Place:
         )
 
     async def scheduler_pod(self, timeout_s: float) -> Mapping[str, Any]:
-        """Wait until the scheduler's pod runs, and return it.
-
-        Raises ProviderError with the reason if it has ended, or does not run in time.
-        """
+        """Wait for the scheduler's pod to run, or raise ProviderError with the reason."""
         deadline = time.monotonic() + timeout_s
         words: str | None = self._form.unmade
         told: str | None = None
@@ -140,10 +137,7 @@ class Place:
         return "; its last output:\n  " + "\n  ".join(text.splitlines()) if text else ""
 
     async def remove(self) -> None:
-        """Delete the root object, and wait until Kubernetes has deleted all that it owns.
-
-        Raises ProviderError if the API server does not answer, or objects are left after 90 s.
-        """
+        """Delete the root object, and wait up to 90 s until all that it owns is gone."""
         there = await self._api.delete(self._jobs, self.frame.root, propagationPolicy="Foreground")
         deadline = time.monotonic() + REMOVAL_TIMEOUT_S
         while there:

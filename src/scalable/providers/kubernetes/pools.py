@@ -38,10 +38,7 @@ def pools(spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
 
 
 class ManagedPods(PodLauncher):
-    """Launcher of one manager's pods, which outlive the manager's process.
-
-    Creates ``secrets`` before the first pod.
-    """
+    """Launcher of one manager's pods, which outlive its process. Creates ``secrets`` first."""
 
     def __init__(
         self,
@@ -102,10 +99,7 @@ _FACTS = ("cluster_id", "root_uid", "root_name", "owner")
 def stored_frame(
     cluster: ClusterDirectory, manager: str, options: Mapping[str, Any]
 ) -> render.Frame:
-    """Return the facts that the objects of one manager share.
-
-    Raises ProviderError if the cluster does not run in Kubernetes.
-    """
+    """Return the facts of a manager's objects. Raises ProviderError for clusters elsewhere."""
     try:
         facts = json.loads(read_private(cluster.path / PLACE))
         frame = render.Frame(manager=manager, options=options, **facts)

@@ -37,12 +37,7 @@ class KubernetesProvider:
         return report
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
-        """Compare the request with the live cluster, without starting anything.
-
-        Checks the version, the namespace, the user's permissions, quotas, nodes, volume claims, and
-        with ``operator: true`` the operator's kinds of objects. Raises ProviderError if the API
-        server does not answer.
-        """
+        """Compare version, permissions, quotas, nodes, claims and kinds with the live cluster."""
         from scalable.providers.kubernetes.check import check
 
         return check(spec)
@@ -56,11 +51,7 @@ class KubernetesProvider:
         return objects(spec, counts, name)
 
     def build_cluster(self, spec: DeploymentSpec) -> SessionCluster:
-        """Start a scheduler with empty pools in a pod, and connect to it.
-
-        Raises ProviderError if Kubernetes refuses an object, or the pod does not run in time.
-        Nothing is left running.
-        """
+        """Start a scheduler with empty pools in a pod. An error leaves nothing running."""
         from scalable.providers.kubernetes.drafts import read_template
         from scalable.providers.kubernetes.site import KubernetesSite
         from scalable.remote.session_cluster import SessionCluster
@@ -69,10 +60,7 @@ class KubernetesProvider:
         return SessionCluster(spec, lambda its_id: KubernetesSite(spec, template, its_id), TRAITS)
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
-        """Set pools to the plan's numbers of workers.
-
-        Pods start and stop in the background.
-        """
+        """Set pools to the plan's numbers of workers, in the background."""
         cluster.scale_to_plan(dict(plan.workers_by_tag))
 
     def close(self, cluster: Any) -> None:
@@ -114,10 +102,7 @@ class KubernetesProvider:
         return KubernetesServices(spec)
 
     def delete(self, cluster_id: str) -> list[str]:
-        """Delete the root object of a recorded cluster, and wait until the rest is gone.
-
-        Without a record here, nothing is deleted.
-        """
+        """Delete a recorded cluster's root object, and wait for the rest. No record is success."""
         from scalable.records import ClusterDirectory
 
         try:

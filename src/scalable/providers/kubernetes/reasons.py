@@ -49,10 +49,7 @@ _RESOURCES = {
 
 
 def observation(pod: Pod, *, gone: bool = False) -> Observation:
-    """Return the state of a worker's pod, with the reason why it is pending or has ended.
-
-    ``pod`` is the last state in the API server. ``gone`` is true if others have deleted the pod.
-    """
+    """Return a worker pod's state, with the reason. ``gone`` means that others have deleted it."""
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
     outside = _outside(status)

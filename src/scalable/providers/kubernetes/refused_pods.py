@@ -14,11 +14,7 @@ _PREFIX = "Error creating: "
 
 
 async def why_no_pod(api: Api, namespace: str, uid: str) -> str | None:
-    """Return why a Job's controller could not create its pod, or None if there is no report.
-
-    The only source is an Event, so users who may not list events get no reason. ``uid`` is that of
-    the Job.
-    """
+    """Return from Events why a Job got no pod, or None, even if the user may not list them."""
     wanted = {"involvedObject.uid": uid, "reason": _REASON}
     selector = ",".join(f"{key}={value}" for key, value in wanted.items())
     try:

@@ -63,15 +63,13 @@ Thing = Mapping[str, Any]
 
 
 class KubernetesPlace:
-    """Clusters of one user in one namespace (a :class:`.RemotePlace`).
-
-    In ``place``, an empty ``context`` is the current one or the pod's, and an empty ``owner`` is
-    requested.
-    """
+    """Clusters of one user in one namespace (a :class:`.RemotePlace`)."""
 
     def __init__(self, place: Mapping[str, str]) -> None:
+        #: Empty for the current context, or the pod's.
         self._context = place.get("context", "")
         self._namespace = place["namespace"]
+        #: Name of the user in Kubernetes; empty until it is requested.
         self._owner = place.get("owner", "")
         self._jobs = Resource("jobs", self._namespace, BATCH)
         self._pods = Resource("pods", self._namespace)
@@ -303,10 +301,7 @@ class SchedulerTunnel:
 
 
 async def owner(api: Api, context: str) -> str:
-    """Return the current user's name in Kubernetes.
-
-    Servers before version 1.28 do not report it. Then it is the name in the kubeconfig.
-    """
+    """Return the user's name in Kubernetes, or in the kubeconfig for servers before 1.28."""
     body = to_body({"apiVersion": REVIEWS, "kind": "SelfSubjectReview"})
     try:
         said = await api.request("POST", Resource("selfsubjectreviews", "", REVIEWS), body=body)

@@ -252,10 +252,7 @@ def worker_selector(frame: Frame) -> dict[str, str]:
 
 
 def image_of(frame: Frame, component: ComponentSpec | None) -> str:
-    """Return the image of a component, or of the scheduler for None.
-
-    Raises ProviderError if neither the component nor the target names one.
-    """
+    """Return the image of a component, or of the scheduler. Raises ProviderError without one."""
     own = None if component is None else component.image
     image = own or frame.options["image"]
     if image is None:

@@ -54,20 +54,13 @@ def place_of(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 class KubernetesServices:
-    """Starts detached clusters' schedulers and managers as Jobs (:class:`.ClusterServices`).
-
-    ``spec`` is None if nothing is started.
-    """
+    """Starts detached clusters' schedulers and managers as Jobs (a :class:`.ClusterServices`)."""
 
     def __init__(self, spec: DeploymentSpec | None) -> None:
         self._spec = spec
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:  # noqa: ARG002 - the image has its own Python, and Kubernetes keeps the output
-        """Create the objects of the scheduler or of a manager.
-
-        ``program`` and ``log`` are not used. Raises ProviderError if Kubernetes refuses an object,
-        and NameTakenError if the user has another cluster of that name in the namespace.
-        """
+        """Create a program's objects. Raises NameTakenError if a cluster of that name exists."""
         cluster = ClusterDirectory(directory)
         place = cluster.record().place
         start = self._start_scheduler if service == SCHEDULER else self._start_manager

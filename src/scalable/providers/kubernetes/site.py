@@ -31,10 +31,7 @@ from scalable.worker.config import WorkerConfig
 
 
 class KubernetesSite:
-    """The objects of one session's cluster (a :class:`.SessionSite`).
-
-    All objects belong to one root object, whose deletion deletes the rest.
-    """
+    """A session's cluster (a :class:`.SessionSite`), in which one root object owns the rest."""
 
     def __init__(self, spec: DeploymentSpec, template: Mapping[str, Any], cluster_id: str) -> None:
         self.frame = render.Frame(cluster_id, spec.target_name, spec.options, template)

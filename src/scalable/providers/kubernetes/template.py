@@ -20,11 +20,7 @@ _KEYS = {
 
 
 def merge(template: Mapping[str, Any], ours: Mapping[str, Any], *, file: str) -> dict[str, Any]:
-    """Return a pod with all fields of the user's template and of ours.
-
-    ``file`` is the template's name for errors. Raises ProviderError with the path if the values
-    differ.
-    """
+    """Return a pod with the template's fields and ours. Raises ProviderError where they differ."""
     return _merged_map(template, ours, "", file)
 
 

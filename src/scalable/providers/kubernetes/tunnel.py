@@ -124,11 +124,7 @@ class PodDial:
 def tunnel_to(
     context: str | None, namespace: str, pod: str, port: int, *, kept_s: float = KEPT_S
 ) -> BackgroundTunnel:
-    """Return a tunnel to the relay in a scheduler's pod.
-
-    ``context`` is None for the current one. Connections are closed after ``kept_s`` seconds without
-    the API server.
-    """
+    """Return a tunnel to a pod's relay. Without the API server it lasts for ``kept_s`` seconds."""
 
     def make() -> Tunnel:
         # A separate connection, which belongs to the event loop of the tunnels.

@@ -25,10 +25,7 @@ Pod = Mapping[str, Any]
 
 
 class PodWatch:
-    """The pods of a cluster, as the API server last reported them.
-
-    ``on_change(pod, gone)`` is called with each change, in the event loop.
-    """
+    """A cluster's pods, as last reported. ``on_change(pod, gone)`` is called in the event loop."""
 
     def __init__(
         self,
@@ -50,10 +47,7 @@ class PodWatch:
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
-        """List the pods, and watch them in the background.
-
-        Raises ProviderError if the pods cannot be listed.
-        """
+        """List the pods, and watch them in the background."""
         await self._list()
         self._task = asyncio.create_task(self._run(), name="pod watch")
 
