@@ -1,6 +1,6 @@
 """Clusters whose scheduler has stopped, including schedulers on other machines.
-A process of another machine counts as stopped if its job has, or if it was silent for long, does
-not answer, and writes no status while it is watched.
+A process of another machine counts as stopped if its job has. Without a job, it must have been
+silent for long, not answer, and write no status while it is watched.
 """
 
 from __future__ import annotations

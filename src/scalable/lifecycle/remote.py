@@ -197,7 +197,7 @@ class RemoteCluster(ClusterDirectory):
             write_private(self.path / "run", str(path))
 
     def remove(self) -> None:
-        """Remove the copy, and mark the copy of its run as completed."""
+        """Remove the copy, and mark a running copy of its run as completed."""
         run = self.path / "run"
         if run.exists():
             path = Path(run.read_text())

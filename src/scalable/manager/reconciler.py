@@ -143,7 +143,7 @@ class Reconciler:
 
     async def reconcile(self) -> None:
         """Compare existing and desired units once, and request the launches and stops that are due.
-        The pass awaits the scheduler, but no launcher: a later pass handles the results. Raises
+        The pass awaits the scheduler, but no launcher: a later pass handles the results. Raise
         OSError if the scheduler does not answer.
         """
         assert self.link is not None

@@ -29,7 +29,7 @@ class SeldomCollections:
 
     def begin(self) -> None:
         """Exclude what is loaded by now, and collect a third as often, as Dask's program does.
-        The modules alone make a full collection 0.1 s longer.
+        The modules alone make a full collection at least 0.1 s longer.
         """
         gc.set_threshold(*self._younger, self._third)
         gc.collect()

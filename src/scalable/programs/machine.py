@@ -1,6 +1,6 @@
 """A program on a cloud machine: ``python -m scalable.programs.machine PROVIDER PROGRAM ...``.
 PROGRAM is ``scheduler``, ``manager ID``, or ``workers --scheduler=ADDRESS --preload=FILE UNIT...``.
-The provider fetches its files. The machine stops with it.
+The provider fetches the files. The machine stops with the program.
 """
 
 from __future__ import annotations

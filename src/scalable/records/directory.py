@@ -107,8 +107,8 @@ class ClusterDirectory:
         plan: Mapping[str, Any] | None = None,
     ) -> Self:
         """Create the directory of a new cluster, before its processes are started.
-        Raise NameTakenError if another cluster that is not embedded has the name, and ClusterError
-        if the lock is held for too long or the files cannot be written.
+        Raise NameTakenError if another cluster that is not embedded has the name. Raise
+        ClusterError if the lock is held for too long, or the files cannot be written.
         """
         made = cls(cls.parent() / record.id)
         texts = {MANIFEST: manifest_yaml, PLAN: json.dumps(plan or {})}
