@@ -281,7 +281,7 @@ class RemotePlace(Protocol):
         """
 
     def keep(self, cluster_id: str, seconds: float | None) -> None:
-        """Set the seconds until the backend deletes the cluster, even without clients. None: never."""
+        """Set the seconds until the backend deletes the cluster, even if unused. None: never."""
 
     def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
         """Delete the root object, and return when everything that it owns is gone.
