@@ -43,7 +43,7 @@ class RememberedFunction:
     """Function that looks up its result in a store before it runs, and stores it afterwards.
 
     It runs in the process of the task. Equal tasks in several processes run once if the store is a
-    directory that all of them see: the others wait.
+    directory that all of them share: the others wait.
     """
 
     function: Callable[..., Any]

@@ -35,7 +35,7 @@ _DIRECTORY: Final = "checkpoints"
 #: Prefix of the names of directories that are being made or removed.
 _HIDDEN: Final = "."
 _TRY = re.compile(r"(\d+)-[0-9a-f]{16}")
-#: How often to try for a directory that other attempts of the task may take first.
+#: Number of attempts to get a directory that other attempts of the task may take first.
 _ATTEMPTS: Final = 20
 
 
@@ -62,7 +62,7 @@ class Checkpoint:
 
     @property
     def path(self) -> Path:
-        """The directory, or ClusterError if a later attempt has taken it over or it was removed."""
+        """Return the directory, or raise ClusterError if a later attempt has taken it over."""
         if not self._path.is_dir():
             raise ClusterError(
                 f"the checkpoint {self._path} is no longer that of this try: a later try of the "

@@ -54,7 +54,7 @@ class Contents:
     """Writer of values into one digest.
 
     A mutable object that occurs twice is written once, then referred to: a function that changes
-    its argument sees a difference. The order of dict items is not written, that of an
+    its argument shows a difference. The order of dict items is not written, that of an
     ``OrderedDict`` is.
     """
 

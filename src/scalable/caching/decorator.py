@@ -57,7 +57,7 @@ def cached(
         Values, functions and :class:`scalable.File` that the result depends on but that the code
         does not name. If it is given, references that cannot be followed are accepted.
     store
-        Path or URL of the store for calls outside a client; by default the user's own directory,
+        Path or URL of the store for calls outside a client. By default the user's own directory,
         ``$XDG_CACHE_HOME/scalable/results``.
 
     Raises

@@ -77,10 +77,7 @@ class File(os.PathLike[str]):
 
 
 def _files(directory: Path, around: frozenset[tuple[int, int]]) -> Iterator[Path]:
-    """Yield the files of a directory tree, following links except to a directory around them.
-
-    ``around`` contains device and inode of the directories around this one.
-    """
+    """Yield the files of a tree, following links except to a directory (device, inode) around."""
     status = directory.stat()
     around = around | {(status.st_dev, status.st_ino)}
     for path in directory.iterdir():

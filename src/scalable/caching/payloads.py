@@ -1,8 +1,7 @@
 """Conversion of results to bytes, and back.
 
-Large buffers, such as those of numpy arrays, stay out of the pickle (protocol 5) and are not
-copied. Classes of the script (``__main__``) are stored by name, so that a result has the reader's
-own class.
+Large buffers, such as those of numpy arrays, stay out of the pickle (protocol 5), without copies.
+Classes of the script are stored by name, so that a result has the reader's own class.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ class RunResults:
 
     @cached_property
     def is_here(self) -> bool:
-        """True if this process sees the run's directory, unlike some processes in containers."""
+        """True if this process can read the run's directory, unlike some in containers."""
         return self._directory.parent.is_dir()
 
     @property
