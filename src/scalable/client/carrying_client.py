@@ -27,7 +27,7 @@ class CarryingClient(AnnotatingClient):
     """A client that reports its loaded modules to the scheduler, and uploads files.
 
     The scheduler reports whether files have to be uploaded, because some of its workers do not
-    see the file system of this machine.
+    share the file system of this machine.
 
     Parameters
     ----------

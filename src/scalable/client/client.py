@@ -275,7 +275,7 @@ class ScalableClient(RememberingClient):
         cache
             As in :meth:`submit`, for all nodes. The workers make the keys. Only for a plain dict.
         sync
-            True to wait for the results; False to return futures.
+            True to wait for the results, False to return futures.
         **options
             Other arguments of ``distributed.Client.get`` (``retries``, ``priority``, ...).
 

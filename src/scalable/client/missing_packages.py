@@ -10,7 +10,7 @@ from scalable.protocol.code import is_own
 
 
 def with_package(error: BaseException | None) -> BaseException | None:
-    """Add the package from which this process has the missing module to an error, if that is it."""
+    """Add this process's package of a missing module to the error. Others are unchanged."""
     if type(error) is not ModuleNotFoundError or not error.name:
         return error
     words = _words(error.name)

@@ -45,7 +45,7 @@ class Routing:
         labels: Mapping[str, Iterable[str]],
         tags: Iterable[str],
     ) -> None:
-        # An asynchronous client cannot ask, because its methods must not wait for an answer.
+        # An asynchronous client cannot query the scheduler: its methods must not wait for it.
         self._can_ask, self._ask_slots = can_ask, ask_slots
         #: Returns tags by task name, or None if the cluster has no manifest.
         self._tasks = tasks
@@ -149,11 +149,7 @@ class Routing:
         return tag or known
 
     def _check(self, tag: str, n: int) -> bool | None:
-        """Return True for a known tag, and False for a tag that the scheduler has to check.
-
-        It is None if no connected worker has any tag, so that every worker may run the task. Raises
-        ClusterError for an unknown tag, or if no worker of the pool has ``n`` slots.
-        """
+        """Return whether a tag is known. If not, the scheduler checks it. None for any worker."""
         if not isinstance(tag, str):
             raise ClusterError(f"tag={tag!r}: a tag is a text, the name of a pool")
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
@@ -168,7 +164,7 @@ class Routing:
                 if not self._known.has_workers:
                     return False  # no manager is attached yet: the scheduler checks the task
                 self._warn_untagged(tag)
-                return None
+                return None  # no connected worker has a tag: every worker may run the task
             raise self._unknown(tag)
         if not fits({tag: n}, tag, slots[tag]):
             raise ClusterError(

@@ -17,8 +17,8 @@ logger = logging.getLogger("scalable.client")
 UPDATE_S = 1.0
 #: Longest wait for the scheduler's answer, in seconds, before a cluster is shown without counts.
 ANSWER_S = 5.0
-#: Largest age in seconds of an overview that a user requests: it has to include all tasks that the
-#: user knows to have finished, even a moment ago.
+#: Largest age in seconds of an overview that a user requests: it has to include all tasks that have
+#: finished, even a moment ago.
 NOW_S = 0.0
 #: Name of the callback among those of the cluster object, which stop with it.
 _CALLBACK = "scalable-notebook"

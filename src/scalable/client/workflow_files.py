@@ -1,8 +1,7 @@
 """Selection of the workflow's files to upload to workers without its file system.
 
 They are the project's directories of ``sys.path``, without environments, caches, hidden and large
-files, and what ``.gitignore`` excludes. Without git or a repository, pathspec selects the same
-files.
+files, and what ``.gitignore`` files exclude.
 """
 
 from __future__ import annotations
@@ -197,6 +196,8 @@ class _Rules:
     """Patterns of one ignore file, which apply below its directory."""
 
     def __init__(self, directory: Path, lines: Iterable[str]) -> None:
+        # Not git itself: the same files are selected on a machine without git, in a directory that
+        # is not a repository, and in repositories within repositories.
         from pathspec import GitIgnoreSpec
 
         self._directory = directory

@@ -96,8 +96,8 @@ class BundleSizing:
         """Return how many tasks of an iterator should wait, so that no slot runs out of work.
 
         It is twice what all slots take, or ``USUAL_S`` seconds of work, at most ``USUAL_WAITING``
-        tasks. It never exceeds ``MOST_WAITING`` tasks, or ``MOST_WAITING_BYTES`` of arguments or
-        results.
+        tasks. Apart from one task for each slot, it never exceeds ``MOST_WAITING`` tasks, or
+        ``MOST_WAITING_BYTES`` of arguments or results.
         """
         busy = 2 * AHEAD * slots * self.size(LARGEST_BUNDLE * 2 * slots, slots)
         if self._bytes_per_call:  # the size of the tasks is known

@@ -1,7 +1,7 @@
 """Decision which tasks to run again after the worker of their bundle was lost.
 
-The client does not know which task was running, since messages may be missing. Each task that may
-have run becomes a *suspect*, sent again in a bundle of its own whose start is reported first.
+The client cannot determine which task was running, since messages may be missing. Each task that
+may have run becomes a *suspect*, sent again in a bundle of its own whose start is reported first.
 """
 
 from __future__ import annotations

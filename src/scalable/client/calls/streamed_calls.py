@@ -55,7 +55,7 @@ class StreamedCalls(MappedCalls):
         most: Callable[[], tuple[float, float]],
         wake: Callable[[], None],
     ) -> None:
-        """Read an iterator to its end, but not further ahead than ``most`` allows.
+        """Read an iterator to its end, but only as far ahead as ``most`` allows.
 
         ``most`` returns how many tasks may wait, and how many outcomes may be left to be taken.
         ``wake`` is called after each added task. An error of the iterator is kept in
