@@ -72,7 +72,7 @@ def watch_from_outside(pipe: int, scratch: str) -> None:
 
 
 def read_line() -> bytes:
-    """Read one line from standard input, and nothing after it. Exits if the input ends before."""
+    """Read one line from standard input, and nothing after it. Exits if the input stops before."""
     line = b""
     while not line.endswith(b"\n"):
         part = os.read(0, 65536)

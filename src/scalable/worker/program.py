@@ -1,7 +1,7 @@
 """Program of a worker process: ``python -m scalable.worker.program [FILE NAME [SCRIPT]]``.
 
 Without arguments, it reads a :class:`.WorkerConfig` as one line from standard input, and exits when
-that ends. With ``FILE``, it reads that, runs ``SCRIPT``, and lives as long as its scheduler.
+that is closed. With ``FILE``, it reads that, runs ``SCRIPT``, and lives as long as its scheduler.
 """
 
 from __future__ import annotations

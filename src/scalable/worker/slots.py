@@ -102,7 +102,7 @@ class SlotLender:
         call = self._calls.get(key)
         return call is not None and (call.lent or call.offered)
 
-    # What calls report --------------------------------------------------------------------------
+    # What tasks report --------------------------------------------------------------------------
 
     def watch(self, key: Any) -> None:
         """Watch a task that has submitted other tasks: it may wait for them unseen."""
@@ -229,10 +229,7 @@ class SlotLender:
         stop_counting(self._worker, call.task)
 
     def _claim(self, call: _Call) -> None:
-        """Count the slot of a task as taken again.
-
-        The free resources become negative while other tasks use the slot. No task starts then.
-        """
+        """Count the slot of a task as taken. While free resources are negative, no task starts."""
         call.lent = False
         change_free_resources(self._worker, call.task, -1)
 
