@@ -31,8 +31,8 @@ class FileDigests:
     """Digests of files, with the state of each file when it was read.
 
     A file is unchanged if its size, inode, modification time and change time are. Programs cannot
-    set the last, so that a restored modification time does not deceive. Without ``store``, digests
-    stay in this process.
+    set the last, so that a file with a restored modification time is read again. Without
+    ``store``, digests stay in this process.
     """
 
     def __init__(self, store: Path | None = None) -> None:

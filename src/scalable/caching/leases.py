@@ -67,7 +67,7 @@ class Lease:
         self._release = release
 
     def is_held(self) -> bool:
-        """Return whether the lease was not taken over, as happens after a long pause."""
+        """Return whether no other process took the lease over, as it may after a long pause."""
         return self._is_held is not None and self._is_held()
 
     def release(self) -> None:

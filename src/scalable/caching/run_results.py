@@ -1,7 +1,7 @@
 """`RunResults`: the results of one run, stored for the runs that resume it.
 
-Results of equal tasks are numbered: none is used twice, and a function that draws random numbers is
-sampled as often as it runs. A task takes a number by adding its entry, which one process can.
+Results of equal tasks are numbered: none is used twice, and a function that draws random numbers
+is sampled as often as it runs. Adding an entry takes its number, in one process only.
 """
 
 from __future__ import annotations
