@@ -350,7 +350,7 @@ class SchedulerLine:
 
 
 def _print(key: str, text: str, **_: Any) -> None:
-    """Print output of a task on its worker."""
+    """Print here what a task has printed on its worker."""
     del key
     sys.stdout.write(text)
     sys.stdout.flush()

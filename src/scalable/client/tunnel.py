@@ -73,8 +73,8 @@ class Tunnel:
     """Server on loopback whose connections lead to the relay of a scheduler.
 
     ``hang_up`` is called at the end, and frees what ``dial`` uses. Streams without a carrier are
-    given up after ``kept_s`` seconds, until the relay has reported how long it keeps them.
-    ``window`` is the number of bytes that are kept for each stream in each direction.
+    given up after ``kept_s`` seconds, or after the time for which the relay reports that it keeps
+    them. ``window`` is the number of bytes that are kept for each stream in each direction.
     """
 
     def __init__(
