@@ -64,7 +64,7 @@ class ProviderError(ScalableError):
     message, hint
         As in :class:`ScalableError`.
     transient
-        Whether the same request may succeed later.
+        True if the same request may succeed later.
     """
 
     code = "E_PROVIDER"

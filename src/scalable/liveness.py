@@ -48,7 +48,7 @@ def identify(pid: int) -> dict[str, Any]:
 
 def is_alive(identity: Mapping[str, Any]) -> bool | None:
     """Return True if a process is alive, or None if it is on another host or in another container.
-    A zombie is not alive, nor is a process before a reboot or whose id another process has.
+    A zombie is not alive. Reboots, and new processes with the same id, are recognized.
     """
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:

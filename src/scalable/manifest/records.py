@@ -200,7 +200,7 @@ def _existing(whole: Entry, location: tuple[int | str, ...]) -> tuple[Entry, Pat
 
 def _message(found: ErrorDetails, code: str, full: Path, below: Path) -> str:
     text = _PLAIN_WORDS.get(found["type"], found["msg"])
-    if found["type"] in ("name", "secret"):  # the sentence says what was written
+    if found["type"] in ("name", "secret"):  # the message quotes the value
         return text
     name = Diagnostic("", below or full[-1:], "").dotted_path
     shown = json.dumps(found["input"], ensure_ascii=False, default=repr)

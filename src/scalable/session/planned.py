@@ -105,7 +105,7 @@ class Planned:
             else the quickest within the budget if one is given, else the counts of the manifest.
         policy
             ``"safe"`` (the default with an objective): with 20 % headroom; ``"aggressive"``:
-            without headroom; ``"manual"``: the counts that the manifest asks for.
+            without headroom; ``"manual"``: the counts of the manifest.
         deadline
             Longest duration of the run, in seconds or as a string such as ``"2h"``; by default
             the target's walltime.

@@ -306,7 +306,7 @@ def gc(
     try:
         with _changing(store):
             found = store.collect(limit=limit, max_age_s=max_age, dry_run=dry_run)
-    except FileNotFoundError:  # nothing was ever remembered there
+    except FileNotFoundError:  # the store was never used
         found = Collected(0, 0, 0, Usage(0, 0))
     data = {"version": VERSION, "store": store.url, "dry_run": dry_run} | asdict(found)
     data["checkpoints"] = asdict(checkpoints)
