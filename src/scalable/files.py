@@ -25,9 +25,7 @@ _KINDS = (
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace a file atomically: readers see the whole old or the whole new content.
-    The umask restricts ``mode``.
-    """
+    """Replace a file atomically by a new one, whose ``mode`` the umask restricts."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -91,9 +89,7 @@ def check_not_planted(path: Path) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Return the content of a file that holds a secret.
-    Raise ClusterError if another user owns the file or may access it.
-    """
+    """Return a secret file's content, or raise ClusterError if another user may access it."""
     with path.open(encoding="utf-8") as file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid():

@@ -31,9 +31,7 @@ _Place = tuple[str, int | str | None, str]
 
 
 def own_frame(error: BaseException) -> str | None:
-    """Return the innermost frame of the user's own code in which an error was raised.
-    Without one, it is a frame of another installed package.
-    """
+    """Return the innermost frame of the user's own code, or else of another installed package."""
     return _innermost(_places(each.__traceback__) for each in causes(error))
 
 

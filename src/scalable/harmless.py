@@ -55,9 +55,7 @@ def _bounded(line: str) -> str:
 
 
 class HarmlessFormatter(logging.Formatter):
-    """Log formatter that makes the output of another formatter harmless.
-    Without another one, it formats the message alone.
-    """
+    """Log formatter that makes the output of another one (by default the bare message) harmless."""
 
     def __init__(self, formatter: logging.Formatter | None = None) -> None:
         super().__init__()
@@ -74,9 +72,7 @@ def make_warnings_harmless() -> None:
 
 
 def make_logs_harmless() -> None:
-    """Make all log output of this process harmless.
-    Only for processes that this package starts.
-    """
+    """Make the log output of this process harmless, which must be one of our programs."""
     make_warnings_harmless()
     for name in _WITH_HANDLERS:
         for handler in logging.getLogger(name).handlers:

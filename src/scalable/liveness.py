@@ -35,9 +35,7 @@ def identify_process() -> dict[str, Any]:
 
 
 def identify(pid: int) -> dict[str, Any]:
-    """Return the identity of another process on this host, as :func:`identify_process` does.
-    For a process that has exited, the identity matches no process.
-    """
+    """Return the identity of another process on this host, matching no process if it has exited."""
     try:
         started_at = psutil.Process(pid).create_time()
     except psutil.Error:

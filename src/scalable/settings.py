@@ -56,9 +56,7 @@ def records_arguments() -> bool:
 
 
 def shares_memory() -> bool:
-    """Return False if SCALABLE_SHARED_MEMORY is 0, false, no or off.
-    Processes of one machine then send each other large data through sockets.
-    """
+    """Return False if SCALABLE_SHARED_MEMORY is 0, false, no or off."""
     return os.environ.get(SHARED_MEMORY, "").strip().lower() not in _OFF
 
 
@@ -68,9 +66,7 @@ def runs_dir() -> Path:
 
 
 def budget() -> float | None:
-    """Return the amount in SCALABLE_BUDGET, or None if it is not set.
-    An amount that is not positive raises ClusterError.
-    """
+    """Return the amount in SCALABLE_BUDGET or None, or raise ClusterError for a bad amount."""
     written = os.environ.get(BUDGET)
     if not written:
         return None
@@ -87,9 +83,7 @@ def budget() -> float | None:
 
 
 def state_dir() -> Path:
-    """Return the directory of lasting state: ``$XDG_STATE_HOME/scalable``.
-    A user without a home directory, such as a bare uid, gets a ClusterError.
-    """
+    """Return ``$XDG_STATE_HOME/scalable``, or raise ClusterError without a home directory."""
     given = os.environ.get("XDG_STATE_HOME")
     if given:
         return Path(given) / "scalable"
@@ -104,9 +98,7 @@ def state_dir() -> Path:
 
 
 def results_dir() -> Path:
-    """Return the directory of this user's cached results: ``$XDG_CACHE_HOME/scalable/results``.
-    A user without a home directory gets a ClusterError.
-    """
+    """Return the directory of cached results, or raise ClusterError without a home directory."""
     given = os.environ.get("XDG_CACHE_HOME")
     try:
         cache = Path(given) if given else Path.home() / ".cache"

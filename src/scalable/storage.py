@@ -248,9 +248,7 @@ def without_secrets(url: str) -> str:
 
 
 def size_of(url: str, timeout_s: float = SIZE_TIMEOUT_S) -> int | None:
-    """Return the size of a file or object in bytes, or None if its store does not reply in time.
-    ``url`` is any URL that fsspec supports.
-    """
+    """Return the size of a file or object in bytes, or None if its store does not reply in time."""
     answers: list[Any] = []
 
     def ask() -> None:

@@ -48,9 +48,7 @@ _WRITTEN = tuple(
 
 
 def as_written(count: int) -> str:
-    """Format bytes as people write them in a manifest, such as ``600M`` or ``1.5Gi``.
-    The string is exact and as short as possible, otherwise rounded by :func:`format_bytes`.
-    """
+    """Format bytes as short as possible, such as ``600M`` or ``1.5Gi``, exactly if possible."""
     exact = [
         f"{count / size:g}{unit}"
         for unit, size in _WRITTEN
@@ -69,9 +67,7 @@ def like(example: int, count: float) -> str:
 
 
 def parse_duration(text: str | float) -> float:
-    """Return the seconds in ``90s``, ``1h30m``, ``2 days``, ``HH:MM:SS`` or a number of seconds.
-    Other strings raise ValueError.
-    """
+    """Return the seconds in ``90s``, ``1h30m``, ``HH:MM:SS`` or a number, or raise ValueError."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return float(text)
     stripped = str(text).strip()
@@ -93,7 +89,7 @@ def parse_duration(text: str | float) -> float:
 
 
 def parse_walltime(text: str | int) -> float:
-    """Return the seconds in a walltime of ``sbatch --time`` (man page of sbatch), or of ``4h``.
+    """Return the seconds in a walltime as for ``sbatch --time`` (man page), or such as ``4h``.
     A bare number is minutes. Other strings raise ValueError.
     """
     stripped = str(text).strip()
@@ -161,9 +157,7 @@ def parse_factor(text: str) -> float:
 
 
 def parse_port_range(text: str) -> tuple[int, int]:
-    """Return the first and last port in ``40000:41000``, ``40000-41000`` or one port.
-    Other strings raise ValueError.
-    """
+    """Return the first and last port in ``40000:41000`` or one port, or raise ValueError."""
     match = re.fullmatch(r"([0-9]{1,5})(?:[:-]([0-9]{1,5}))?", text.strip())
     if match:
         first, last = int(match.group(1)), int(match.group(2) or match.group(1))

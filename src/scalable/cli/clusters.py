@@ -81,9 +81,7 @@ def read_counts(words: Sequence[str]) -> dict[str, int]:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation on the terminal, unless ``yes`` is set.
-    The answer no raises click.Abort, and a missing terminal click.UsageError.
-    """
+    """Confirm unless ``yes``, or raise click.Abort (answer no) or UsageError (no terminal)."""
     if yes:
         return
     if not sys.stdin.isatty():

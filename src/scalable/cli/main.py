@@ -77,7 +77,6 @@ class LazyGroup(click.Group):
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return a command, or None for an unknown name."""
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f"scalable.cli.commands.{cmd_name}")

@@ -191,7 +191,6 @@ class FileOutput(Output):
         self.script_stdout = inner.script_stdout
 
     def show(self, result: Result) -> None:
-        """Write the file and its companions."""
         files = {self._path: result.forms.get(self._path.suffix.lower(), result.text)}
         if self._as_json:
             document = result.data if result.document is None else result.document
@@ -288,9 +287,7 @@ def failure_data(failure: Failure) -> dict[str, Any]:
 
 
 def render_failure(failure: Failure) -> str:
-    """Format a failure: traceback, manifest errors, message and hint.
-    The result is harmless to a terminal, apart from the colour of ``error:``.
-    """
+    """Format a failure, harmless to a terminal: traceback, manifest errors, message and hint."""
     lines = [failure.trace.rstrip()] if failure.trace else []
     lines += [diagnostic.render() for diagnostic in failure.diagnostics]
     told = [harmless(line) for line in lines]

@@ -55,9 +55,7 @@ def plan_option(command: Command) -> Command:
 
 @dataclass(frozen=True)
 class AskedPlan:
-    """The plan that a user requests from a command.
-    Contradicting options raise click.UsageError.
-    """
+    """Options that choose a plan. Contradicting ones raise click.UsageError."""
 
     objective: str | None = None
     policy: str | None = None
@@ -86,7 +84,6 @@ class AskedPlan:
 
     @property
     def chosen(self) -> bool:
-        """True if any of the options was given."""
         return self.file is not None or bool(self.options)
 
     def read(self, manifest: Path | None, target: str | None) -> tuple[Request, Plan | None]:

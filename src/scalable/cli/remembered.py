@@ -131,9 +131,7 @@ def rows_data(rows: Sequence[Row], limit: int | None, unreadable: int) -> dict[s
 
 
 def keys_of(words: Iterable[str], keys: Iterable[str]) -> list[str]:
-    """Return the keys that words name, whole or by a prefix.
-    A word that names no key or several keys raises ClusterError.
-    """
+    """Return the keys that words name by a unique prefix, or raise ClusterError."""
     known = sorted(keys)
     chosen: dict[str, None] = {}
     for word in words:
@@ -157,9 +155,7 @@ def is_start(word: str) -> bool:
 
 
 def called(word: str, entries: Sequence[Entry]) -> Entry:
-    """Return the result that a word names: by its key, or the latest one of a function.
-    A word that names no result, several keys or several functions raises ClusterError.
-    """
+    """Return the result of a key prefix or the latest one of a function, or raise ClusterError."""
     own = [one for one in entries if is_named(one.function, word)]
     functions = sorted({one.function for one in own})
     if word in functions:
@@ -180,9 +176,7 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
 
 
 def why_data(entry: Entry, nearest: Entry | None, number: int) -> dict[str, Any]:
-    """Return the parts of a key, and its differences from the nearest earlier one of the function.
-    ``number`` is the number of stored results of the function.
-    """
+    """Return the parts of a key, and its differences from the function's nearest earlier one."""
     from scalable.caching.differences import differences, why_missed
 
     found = () if nearest is None else differences(entry.function, entry.parts, nearest.parts)

@@ -65,7 +65,6 @@ class ScriptTerminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Show the rest of the output, and close the terminal."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()

@@ -36,9 +36,7 @@ def script_environment(
     shown: Path | None = None,
     cluster: str | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a workflow's script.
-    Target None leaves the choice to the script and to ``environ``.
-    """
+    """Return the script's environment, in which ``target`` None keeps the target of ``environ``."""
     made = {settings.MANIFEST: str(manifest.absolute()), settings.RUN_LIST: str(listing)}
     if target is not None:
         made |= {settings.RUN_TARGET: target, settings.TARGET: target}
@@ -184,9 +182,7 @@ def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[set[int]]:
 
 
 def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
-    """Return a blocked signal, or None after the timeout, and True if the terminal sent it.
-    A signal from the terminal reaches the script as well.
-    """
+    """Return a signal (None: timeout), and True if the terminal sent it to the script too."""
     if sys.platform == "linux":
         info = signal.sigtimedwait(_SIGNALS, timeout_s)
         return (None, False) if info is None else (info.si_signo, info.si_code == _SI_KERNEL)

@@ -308,7 +308,6 @@ class Checker:
     def _refer(
         self, where: tuple[Entry, str], path: Path, known: Table, code: str, noun: str
     ) -> None:
-        """Report a name that refers to nothing."""
         entry, key = where
         reference = dict(children(entry.node)).get(key)
         name = text_of(reference)

@@ -12,9 +12,7 @@ _ABSENT = object()
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return a line for each value that differs, such as ``components.a.cpus: 1 -> 2``.
-    Values of environment variables are not shown, because they may be secrets.
-    """
+    """Return a line for each value that differs, such as ``components.a.cpus: 1 -> 2``."""
     return list(_differing(before, after, ()))
 
 

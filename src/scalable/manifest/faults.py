@@ -54,7 +54,6 @@ class Source:
         return f"{line[first : first + _EXCERPT_WIDTH]}\n{' ' * (column - 1 - first)}^"
 
     def locate(self, diagnostic: Diagnostic, place: Place | None) -> Diagnostic:
-        """Return a finding with its file, line, column and excerpt."""
         return Diagnostic(
             code=diagnostic.code,
             path=diagnostic.path,

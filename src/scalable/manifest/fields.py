@@ -328,9 +328,9 @@ Walltime: TypeAlias = Annotated[
 """Duration of a job as Slurm writes it; a bare number is minutes."""
 
 ContainerRuntime: TypeAlias = Literal["none", "auto", "docker", "podman", "apptainer"]
-#: ``host``: the target's container runtime, with the host's Python mounted.
 #: Rules that divide the desired workers of a cluster among its managers.
 ManagerPolicy: TypeAlias = Literal["waterfall", "cheapest"]
+#: ``host``: the target's container runtime, with the host's Python mounted.
 ComponentRuntime: TypeAlias = Literal["none", "auto", "docker", "podman", "apptainer", "host"]
 
 

@@ -15,9 +15,7 @@ if TYPE_CHECKING:
 def connected_client(
     cluster: Any, spec: DeploymentSpec, keeping: Keeping | None = None
 ) -> ScalableClient:
-    """Return a client of a cluster that routes by the manifest's names.
-    Publish the session's storage to the cluster's tasks.
-    """
+    """Return a client that routes by the manifest's names, and publish the session's storage."""
     from scalable.client.client import ScalableClient
     from scalable.protocol.operations import STORAGE
 

@@ -18,9 +18,7 @@ logger = logging.getLogger("scalable.session")
 
 
 def checked_counts(spec: DeploymentSpec, counts: Mapping[str, Any]) -> dict[str, int]:
-    """Return the counts, or raise ClusterError for an unknown tag or a bad count.
-    A count is a whole number >= 0.
-    """
+    """Return the counts, or raise ClusterError for unknown tags and invalid counts."""
     _check_tags(spec, counts)
     for tag, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:

@@ -57,9 +57,7 @@ def create_cluster(request: Request, plan: Plan, options: DetachOptions) -> Clus
 
 
 def requested_managers(request: Request, options: DetachOptions) -> Mapping[str, ManagerRequest]:
-    """Return the worker managers of a detached cluster by id, without starting them.
-    A target that cannot be detached raises ManifestError.
-    """
+    """Return the worker managers of a detached cluster by id, or raise ManifestError."""
     request.require_valid()
     request.require_clusters()
     return manager_requests(request.manifest, detached_manifest(request.resolved, options))

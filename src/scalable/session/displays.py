@@ -190,9 +190,7 @@ def _console(stream: TextIO) -> Console:
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Return True if a live display can be drawn on a stream.
-    It must be a terminal that can move its cursor, with this process in its foreground.
-    """
+    """Return True for a terminal with a movable cursor and this process in its foreground."""
     try:
         number = stream.fileno()
         return (

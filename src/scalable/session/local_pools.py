@@ -64,7 +64,6 @@ def _checked(data: Mapping[str, Any]) -> Manifest:
 
 
 def _resolved(data: Mapping[str, Any]) -> ResolvedManifest:
-    """Resolve a manifest whose components are counts of workers."""
     counts = {tag: component["workers"] for tag, component in data["components"].items()}
     bounds = {tag: {"workers": {"minimum": n, "maximum": n}} for tag, n in counts.items()}
     data = {**data, "components": bounds}

@@ -61,7 +61,6 @@ class Request:
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest with all its targets."""
         if self._manifest is None:
             from scalable.manifest import Manifest
 
@@ -141,9 +140,7 @@ class Request:
         return report
 
     def scripts(self) -> Mapping[str, str]:
-        """Return the script that starts one worker, by tag.
-        A provider that submits no scripts raises NotImplementedError.
-        """
+        """Return the start script of a worker by tag, or raise NotImplementedError."""
         if not hasattr(self.provider, "render_scripts"):
             raise NotImplementedError(
                 f"target {self.target!r}: provider {self.provider.name!r} submits no scripts"
@@ -152,9 +149,7 @@ class Request:
         return found
 
     def objects(self, plan: Plan, *, detached: bool = False) -> Mapping[str, bytes]:
-        """Return each object of a cluster of the plan as it is sent, by file name.
-        A provider that makes no objects raises NotImplementedError.
-        """
+        """Return a cluster's objects as sent, by file name, or raise NotImplementedError."""
         if not hasattr(self.provider, "render_objects"):
             raise NotImplementedError(
                 f"target {self.target!r}: provider {self.provider.name!r} makes no objects that "

@@ -142,9 +142,7 @@ class ClusterRecord:
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Decode the result of :meth:`to_dict`, ignoring unknown keys.
-        Other data raises ValueError.
-        """
+        """Decode a result of :meth:`to_dict`, ignoring unknown keys, or raise ValueError."""
         known = {f.name for f in dataclasses.fields(cls)}
         try:
             values = {key: value for key, value in data.items() if key in known}
@@ -227,9 +225,7 @@ class PoolStatus:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Decode the result of :meth:`to_dict`, ignoring unknown keys.
-        A TypeError names a value of a wrong type.
-        """
+        """Decode a result of :meth:`to_dict`, ignoring unknown keys, or raise TypeError."""
         if not isinstance(data, Mapping):
             raise TypeError(f"not the status of a pool: {data!r:.80}")
         known = {f.name for f in dataclasses.fields(cls)}

@@ -25,9 +25,7 @@ class SpecFormatError(ValueError):
 
 
 def encode_spec(spec: DeploymentSpec) -> str:
-    """Return a spec as JSON, from which :func:`decode_spec` returns an equal spec.
-    A TypeError names an option whose value is not plain JSON.
-    """
+    """Return a spec as JSON, or raise TypeError, which names an option that is not plain JSON."""
     for name, value in spec.options.items():
         _check_plain(value, name)
     fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}

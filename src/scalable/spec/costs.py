@@ -23,7 +23,6 @@ class HourlyPrice:
     granularity_s: float = 0.0
 
     def billed_s(self, seconds: float) -> float:
-        """Return the billed seconds for a duration."""
         charged = max(seconds, self.minimum_s)
         if self.granularity_s > 0:
             # A multiple is not rounded up again because of floating-point errors.
@@ -82,7 +81,6 @@ class Costs:
         return {manager: sum(own.values(), Cost()) for manager, own in self.pools.items()}
 
     def by_tag(self) -> dict[str, Cost]:
-        """Return the cost of the workers by tag, summed over the managers."""
         found: dict[str, Cost] = {}
         for own in self.pools.values():
             for tag, cost in own.items():
@@ -90,7 +88,6 @@ class Costs:
         return found
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values: the total, and the parts by pool and by manager."""
         return {
             "currency": CURRENCY,
             **self.total.to_dict(),

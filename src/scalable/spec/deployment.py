@@ -164,8 +164,6 @@ class DeploymentSpec:
 
 
 def walltime_of(options: Mapping[str, Any]) -> float | None:
-    """Return the walltime option in seconds, or None without one.
-    An option that is not a walltime raises ValueError.
-    """
+    """Return the walltime option in seconds or None, or raise ValueError for a bad one."""
     written = options.get("walltime")
     return None if written is None else parse_walltime(str(written))

@@ -63,7 +63,6 @@ class TaskOverview:
     mean_queued_s: float | None = None
 
     def __add__(self, other: TaskOverview) -> TaskOverview:
-        """Return this row with the tasks of another row added."""
         measured, run_s = self.measured + other.measured, self.run_s + other.run_s
         queued, queued_s = self.queued + other.queued, self.queued_s + other.queued_s
         return TaskOverview(
@@ -197,9 +196,7 @@ class Events:
     samples: Sequence[Mapping[str, Any]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values.
-        Only spans are copied, because a worker's last span may grow.
-        """
+        """Return plain JSON values with copied spans, because a worker's last span may grow."""
         plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         return {**plain, "spans": [list(span) for span in self.spans]}
 

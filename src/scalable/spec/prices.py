@@ -70,7 +70,6 @@ class Price:
         return None if self.date is None else (today - dt.date.fromisoformat(self.date)).days
 
     def is_old(self, today: dt.date) -> bool:
-        """Return True if the price is older than :data:`OLD_DAYS`."""
         age = self.age_days(today)
         return age is not None and age > OLD_DAYS
 

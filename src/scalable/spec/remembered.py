@@ -43,7 +43,6 @@ class RememberedOutcome:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The known keys of the tasks."""
         return (self.key, *self.more_keys) if self.key else self.more_keys
 
     @property
@@ -61,9 +60,7 @@ class RememberedOutcome:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Decode the result of :meth:`to_message`.
-        Other messages raise KeyError, TypeError or ValueError.
-        """
+        """Decode a result of :meth:`to_message`, or raise KeyError, TypeError or ValueError."""
         count, saved_s = int(message.get("count", 1)), float(message.get("saved_s", 0.0))
         if count < 0 or not 0 <= saved_s < float("inf"):
             raise ValueError(f"{count} calls that saved {saved_s} s")

@@ -52,9 +52,7 @@ class RetryPolicy:
 
 
 def _is_named(kind: str, wanted: str) -> bool:
-    """Return True if a name in a policy means a class.
-    Only package and last part count, because classes are often imported from another module.
-    """
+    """Compare packages and last parts only, because classes are often imported from elsewhere."""
     if kind == wanted:
         return True
     parts, asked = kind.split("."), wanted.split(".")

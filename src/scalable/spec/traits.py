@@ -22,9 +22,7 @@ class Starting:
 
 @dataclass(frozen=True)
 class Traits:
-    """Properties of a provider.
-    The defaults suit a provider without further information.
-    """
+    """Properties of a provider, by default those of one without further information."""
 
     #: Workers run here, without a queue or costs; schedulers listen on loopback.
     on_this_machine: bool = False

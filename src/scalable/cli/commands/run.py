@@ -191,13 +191,11 @@ def _compared(resumed: Path, runs: list[Path], request: Request, part: RunPart |
 
 
 def _shown_plan(plan: Plan, file: Path) -> Path:
-    """Write a plan to a file for the sessions of the script, and return the file."""
     file.write_text(json.dumps(plan.to_dict()), encoding="utf-8")
     return file
 
 
 def _in_one_line(plan: Plan) -> str:
-    """Return the worker counts and the predicted time of a plan."""
     counts = ", ".join(f"{tag} {n}" for tag, n in plan.scale_plan.workers_by_tag.items())
     known = plan.predicted_time_s
     about = "" if known is None else f"; about {format_duration(known)}"
@@ -221,7 +219,6 @@ def _in_words(code: int) -> str:
 
 
 def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
-    """Return this process's environment with settings for the sessions of the script."""
     environ = {name: value for name, value in os.environ.items() if name != settings.RESUMED}
     if budget is not None:
         environ[settings.BUDGET] = f"{budget:g}"
@@ -297,9 +294,7 @@ def _follow(
 
 
 def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, Any]:
-    """Return the streams of the script, as arguments of ``run_script``.
-    With a live display, output for the terminal is shown above it.
-    """
+    """Return the script's streams for ``run_script``, shown above the display if that is live."""
     from scalable.session.displays import LiveDisplay
 
     if not isinstance(display, LiveDisplay):

@@ -49,9 +49,6 @@ def command(name: str | None, *, once: bool, output: Output) -> int:
 
 
 def _run(name: str | None) -> None:
-    """Run the application until the user leaves it.
-    Without a terminal it raises click.UsageError, without textual ClusterError.
-    """
     if find_spec("textual") is None:
         raise ClusterError(
             "scalable top needs textual, which is not installed",
