@@ -19,12 +19,8 @@ _LISTED = 12
 
 
 def draw_front(plan: Plan) -> str:
-    """Return a text drawing of a plan's front: time to the right, cost upwards.
-
-    Parameters
-    ----------
-    plan
-        Plan with a front (at least one point).
+    """Return a text drawing of a plan's front, which must have at least one point.
+    Time grows to the right, cost upwards.
     """
     points, unit = plan.front, _unit(plan)
     chosen = _chosen(plan)
@@ -57,9 +53,9 @@ def draw_front(plan: Plan) -> str:
 
 
 def front_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Return a row of texts for choices of a plan: workers, time, its 80 %, cost and its 80 %.
-
-    The rows are evenly spaced, with both ends; the chosen row begins with ``@``.
+    """Return rows for a plan's choices: workers, time, its 80 %, cost and its 80 %.
+    The rows are evenly spaced and include the cheapest and the fastest. The chosen one starts with
+    ``@``.
     """
     unit, chosen = _unit(plan), _chosen(plan)
     return [_row(point, unit, chosen) for point in _listed(plan)]
@@ -70,7 +66,7 @@ def _scales(points: Sequence[FrontPoint]) -> tuple[_Scale, _Scale]:
 
 
 class _Scale:
-    """Axis that maps values to positions: the smallest value to 0, the largest value to 1."""
+    """Axis that maps the smallest value to 0 and the largest value to 1."""
 
     def __init__(self, values: Sequence[float]) -> None:
         self._low, self._high = min(values), max(values)
@@ -94,7 +90,7 @@ def _unit(plan: Plan) -> str:
 
 
 def _listed(plan: Plan) -> list[FrontPoint]:
-    """Return evenly spaced points of the front, including both ends and the chosen point."""
+    """Return evenly spaced points of the front, including the outer ones and the chosen one."""
     points, chosen = plan.front, _chosen(plan)
     step = max(1.0, (len(points) - 1) / (_LISTED - 1))
     places = {round(i * step) for i in range(_LISTED)} | {len(points) - 1}

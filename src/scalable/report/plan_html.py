@@ -1,4 +1,4 @@
-"""A plan as HTML for notebooks: counts, times, costs, front and reasons."""
+"""Plan as HTML for notebooks: counts, times, costs, front and reasons."""
 
 from __future__ import annotations
 
@@ -29,15 +29,7 @@ _CHOICES = (
 
 
 def plan_html(plan: Plan, *, time: str, cost: str) -> str:
-    """Return a plan as HTML.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    time, cost
-        Predicted time and cost in words.
-    """
+    """Return a plan as HTML, with the predicted time and cost in words."""
     facts: list[tuple[str, Any]] = [
         ("Target", f"{plan.target_name} (provider {plan.provider_name})"),
         ("Time", time),
@@ -87,6 +79,6 @@ def _tasks(plan: Plan) -> Table:
 
 
 def _choices(plan: Plan) -> Table:
-    """Return the choices of time and cost, and what they take and cost if predictions are wrong."""
+    """Return the choices of time and cost, with their 80 % quantiles."""
     rows = [row(texts[0], texts, texts) for texts in front_rows(plan)]
     return Table(_CHOICES, tuple(rows), "no choices")

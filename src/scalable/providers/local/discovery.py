@@ -1,4 +1,4 @@
-"""Processes of detached clusters on this machine: finding and ending them."""
+"""Processes of detached clusters on this machine: finding and stopping them."""
 
 from __future__ import annotations
 
@@ -41,22 +41,9 @@ def discover() -> list[dict[str, Any]]:
 
 
 def delete(cluster_id: str) -> list[str]:
-    """End the processes of a cluster, except this one, and remove their scratch directories.
-
-    Parameters
-    ----------
-    cluster_id
-        UUID of the cluster.
-
-    Returns
-    -------
-    list of str
-        Descriptions of the processes that were ended.
-
-    Raises
-    ------
-    ProviderError
-        If a process does not end.
+    """Stop a cluster's processes except this one, and remove their scratch directories.
+    Return descriptions of the processes. Idempotent. Raise ProviderError if a process does not
+    stop.
     """
     ended: list[str] = []
     directory = _parent() / cluster_id
