@@ -32,23 +32,7 @@ _STDERR = 2
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a command.
-
-    Attributes
-    ----------
-    text
-        Text for people: whole lines, or nothing.
-    data
-        JSON value for programs.
-    document
-        Content of a JSON file, where it differs from ``data``.
-    companions
-        Name -> text of files that are written next to a JSON file.
-    faulty
-        Whether the result reports faults; such a result is shown in quiet form too.
-    files
-        Name -> text of files that are written to a directory, in place of a file.
-    """
+    """Result of a command."""
 
     #: Whole lines for users, or nothing.
     text: str
@@ -60,6 +44,7 @@ class Result:
     companions: Mapping[str, str] = field(default_factory=dict)
     #: True if the result reports errors, which quiet form shows too.
     faulty: bool = False
+    #: Files that are written to a directory instead of one file, by name.
     files: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -43,7 +43,7 @@ class ShownCluster(PublicNames):
     if TYPE_CHECKING:
 
         @property
-        def scheduler_address(self) -> str:  # noqa: D102 - as in Dask
+        def scheduler_address(self) -> str:
             ...
 
     async def present(self) -> Overview | None:

@@ -47,17 +47,7 @@ class Quote:
 
 
 def prices_in_force(package: str, region: str, spec: DeploymentSpec) -> list[Price]:
-    """Return the prices of a region: the manifest's, else those of the table.
-
-    Parameters
-    ----------
-    package
-        Name of the provider's package, with its tables.
-    region
-        The provider's name of the region.
-    spec
-        Request, whose ``prices`` may name shapes.
-    """
+    """Return the prices of a region: from the manifest, else from the table."""
     found = {price.shape: price for price in prices_of(package) if price.region == region}
     for shape, hourly in spec.prices.items():
         if shape in spec.components:

@@ -22,39 +22,7 @@ class Starting:
 
 @dataclass(frozen=True)
 class Traits:
-    """Properties of a provider; the defaults suit a provider without further information.
-
-    Attributes
-    ----------
-    on_this_machine
-        Whether workers run on the machine of the process that starts them: no queue and no money is
-        involved, and schedulers listen on loopback.
-    shares_files
-        Whether workers see the file system of the user's machine.
-    remote
-        Whether the place keeps the files of a cluster, and runs its scheduler and managers: the
-        provider has the methods ``places`` and ``remote``.
-    asks_first
-        Whether ``scalable up`` asks for a confirmation, because starting workers takes a place in a
-        queue or costs money.
-    counts_startup
-        Whether starting a worker takes long enough to appear in plans.
-    starting
-        Time and price of starting a worker.
-    services_option
-        Name and value of the target's option with which the provider runs the scheduler and the
-        managers of a detached cluster. None if these programs are always processes of the user's
-        machine.
-    job_variable
-        Environment variable that is set inside the provider's jobs, or None.
-    longest_tag
-        Maximum number of characters in the name of a component. The default is that of a label in
-        Kubernetes and Google Cloud.
-    extras
-        Extras of this package that the provider needs.
-    programs
-        Programs of other packages that the provider calls on the user's machine.
-    """
+    """Properties of a provider. The defaults suit a provider without further information."""
 
     #: Workers run here, without a queue or costs; schedulers listen on loopback.
     on_this_machine: bool = False
@@ -73,5 +41,7 @@ class Traits:
     job_variable: str | None = None
     #: Maximum length of a tag; the default is that of Kubernetes and Google Cloud labels.
     longest_tag: int = 63
+    #: Extras of this package that the provider needs.
     extras: tuple[str, ...] = ()
+    #: Programs of other packages that the provider runs on the user's machine.
     programs: tuple[str, ...] = ()
