@@ -43,8 +43,7 @@ class ShownCluster(PublicNames):
     if TYPE_CHECKING:
 
         @property
-        def scheduler_address(self) -> str:
-            ...
+        def scheduler_address(self) -> str: ...
 
     async def present(self) -> Overview | None:
         """Return the current overview, or None if the scheduler makes none."""

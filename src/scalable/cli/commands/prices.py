@@ -46,43 +46,6 @@ def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:
     """Return the rates by tag or program; ``least_s`` is the minimum for the manifest's prices."""
     from scalable.spec import Price, Rate
 
-_HEADER = ("for", "machine", "workers", "an hour", "spot", "prices of", "date")
-_FROM = {
-    "manifest": "",
-    "table": "the prices in this package, as published at ",
-}
-
-
-@click.command()
-@manifest_argument
-@target_option("The target whose prices are shown; by default SCALABLE_TARGET or the only one.")
-@output_options
-def command(manifest: Path | None, target: str | None, *, output: Output) -> int:
-    """Show the prices that plans use, and where they come from."""
-    from scalable.forecasting import quoted_prices
-    from scalable.session.request import Request
-
-    request = Request.read(manifest, target)
-    request.require_valid()
-    for warning in request.validate().warnings:
-        output.note(warning.render())
-    prices = quoted_prices(request.provider, request.spec, detached=True)
-    output.show(_result(request, prices, dt.datetime.now(dt.UTC).date()))
-    return 0
-
-
-def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:
-    """Return (tag or program, rate) of everything with a price.
-
-    Parameters
-    ----------
-    prices
-        Prices of the target.
-    least_s
-        Shortest time that is billed where only the manifest has a price, in seconds.
-    """
-    from scalable.spec import Price, Rate
-
     if prices is None:
         return []
     written = {
