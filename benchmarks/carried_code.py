@@ -40,7 +40,7 @@ from scalable.protocol.importing import Importer
 from scalable.protocol.private_directory import make_private
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.worker.config import WorkerConfig, security_fields
-from scalable.worker.serving import serve
+from scalable.worker.program import serve
 
 TAG = "a"
 TIMEOUT_S = 300

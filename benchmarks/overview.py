@@ -341,7 +341,7 @@ def _worker_command(directory: ClusterDirectory, name: str) -> list[str]:
         "from scalable.protocol.private_directory import make_private\n"
         "from scalable.records import ClusterDirectory\n"
         "from scalable.worker.config import WorkerConfig, security_fields\n"
-        "from scalable.worker.serving import serve\n"
+        "from scalable.worker.program import serve\n"
         "directory = ClusterDirectory(Path(sys.argv[1]))\n"
         "asyncio.run(serve(WorkerConfig(\n"
         "    scheduler=directory.scheduler()['address'], name=sys.argv[2],\n"

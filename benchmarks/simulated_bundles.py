@@ -11,9 +11,8 @@ from typing import Any
 from scalable.protocol.bundles import EVERY, PLAIN
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import BEGUN, OUTCOMES, RETURNED
-from scalable.worker.bundle_counts import BundleCounts
-from scalable.worker.bundle_run import OVERDUE_S
-from scalable.worker.outcomes import EndedCalls
+from scalable.worker.bundles import OVERDUE_S
+from scalable.worker.outcomes import BundleCounts, EndedCalls
 
 #: Peak memory of each worker in bytes.
 MEMORY = 100_000_000

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
         ValidationReport,
     )
     from scalable.storage import Storage
-    from scalable.worker.checkpoints import checkpoint
-    from scalable.worker.storage import current_storage
+    from scalable.worker.checkpoints import checkpoint, current_storage
 
 __version__ = "2.0.0.dev0"
 
@@ -77,7 +76,7 @@ _SOURCES = {
     "cached": "scalable.caching.decorator",
     "checkpoint": "scalable.worker.checkpoints",
     "connect": "scalable.lifecycle.connecting",
-    "current_storage": "scalable.worker.storage",
+    "current_storage": "scalable.worker.checkpoints",
     "get_provider": "scalable.providers.registry",
     "list_clusters": "scalable.lifecycle.discovery",
     "register_provider": "scalable.providers.registry",

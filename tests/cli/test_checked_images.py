@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from scalable.containers import read_versions
-from scalable.providers.slurm import live
+from scalable.providers.slurm import check
 from scalable.session.request import Request
 from scalable.spec import ValidationReport
 
@@ -75,7 +75,7 @@ def test_a_check_of_slurm_starts_images_where_their_runtime_is_here(
     project, docker, monkeypatch, tmp_path
 ):
     (project / "scalable.yaml").write_text(BOXED)
-    monkeypatch.setattr(live, "wait_for", lambda asked: asked.close() or ValidationReport())
+    monkeypatch.setattr(check, "wait_for", lambda asked: asked.close() or ValidationReport())
     request = Request.read(None, "hpc")
     assert request.check().ok
     assert called(docker, "run").count("site/analysis:1") == 1

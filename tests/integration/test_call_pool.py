@@ -15,7 +15,7 @@ from manifests import TWO_POOLS
 
 from scalable import ClusterError, ScalableClient, ScalableSession
 from scalable.manager import decisions
-from scalable.worker import interrupts
+from scalable.worker import bundles
 
 MANIFEST, WORKERS = TWO_POOLS, 3
 
@@ -47,7 +47,7 @@ def soon_given_up(client, eventually):
     """Have workers given up soon after an interrupt that their calls do not follow."""
 
     def set_grace():
-        interrupts.INTERRUPT_GRACE_S = 0.2
+        bundles.INTERRUPT_GRACE_S = 0.2
 
     # A test before may have ended a worker, which is replaced.
     eventually(lambda: [client.worker_count(tag) for tag in "ab"] == [2, 1])

@@ -12,7 +12,7 @@ from distributed import Client
 from scalable.manager import decisions
 from scalable.report import build
 from scalable.scheduler import adaptation, recorder
-from scalable.worker import interrupts
+from scalable.worker import bundles
 
 MANIFEST = """\
 version: 1
@@ -214,7 +214,7 @@ def recorded(running_session, eventually):
 
 
 def set_grace():
-    interrupts.INTERRUPT_GRACE_S = 0.2
+    bundles.INTERRUPT_GRACE_S = 0.2
 
 
 def rows_of(session, name, stream="tasks"):

@@ -13,7 +13,7 @@ from manifests import TWO_POOLS
 from scalable import ScalableClient
 from scalable.manager import decisions
 from scalable.scheduler import abandoned_calls
-from scalable.worker import interrupts
+from scalable.worker import bundles
 
 MANIFEST, WORKERS = TWO_POOLS, 3
 
@@ -27,7 +27,7 @@ def lost_soon():
 
 
 def set_grace():
-    interrupts.INTERRUPT_GRACE_S = 0.2
+    bundles.INTERRUPT_GRACE_S = 0.2
 
 
 @pytest.fixture

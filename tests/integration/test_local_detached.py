@@ -20,8 +20,7 @@ from scalable.manager.launcher import UnitState
 from scalable.manager.site import ManagerSite
 from scalable.providers.local import LocalProvider
 from scalable.providers.local.options import LocalOptions
-from scalable.providers.local.processes import programs
-from scalable.providers.local.scratch import find_scratch
+from scalable.providers.local.processes import find_scratch, programs
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.spec import ComponentSpec, DeploymentSpec
 

@@ -15,7 +15,7 @@ from distributed.utils_test import inc
 from scalable import ClusterError, PoolCluster, ProviderError, ScalableClient
 from scalable.errors import NoWorkersError
 from scalable.lifecycle import garbage
-from scalable.manager.entry_security import takes_security
+from scalable.manager.entries import takes_security
 from scalable.worker.pool_worker import PoolWorker
 
 INPROC = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard_address": ":0"}}

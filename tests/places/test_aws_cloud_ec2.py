@@ -35,12 +35,12 @@ RUNNING = MachineState.RUNNING
 @pytest.fixture(autouse=True)
 def command(monkeypatch, aws_bed):
     """Let containers run a program of the test, since only the machines are tested here."""
-    from scalable.providers.aws import fleet
+    from scalable.providers.aws import instances
 
     def program(request):
         return ["python3", "-c", PROGRAM, *request.program]
 
-    monkeypatch.setattr(fleet, "program", program)
+    monkeypatch.setattr(instances, "program", program)
     for variable, value in aws_bed.environment("alice").items():
         monkeypatch.setenv(variable, value)
     aws_bed.settings(delay=0.02)

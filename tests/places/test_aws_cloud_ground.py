@@ -7,8 +7,7 @@ pytest.importorskip("aiobotocore")
 from test_aws_cloud_fargate import run, user
 
 from scalable.errors import ProviderError
-from scalable.providers.aws.settings import Settings
-from scalable.providers.aws.wish import Wish
+from scalable.providers.aws.settings import Settings, Wish
 from scalable.remote.cloud import CLUSTER
 
 __all__ = ["user"]

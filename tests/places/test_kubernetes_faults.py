@@ -49,7 +49,7 @@ def slow(key, seconds):
 
 
 def hog():
-    from scalable.worker import memory
+    from scalable.worker import process_worker as memory
 
     memory.TERMINATE_FRACTION = 1e9  # the kubelet is faster than the worker's own watch
     note("begin hog")

@@ -18,7 +18,7 @@ from scalable.manager.site import ManagerSite
 from scalable.manifest import Manifest
 from scalable.providers.local.launcher import ProcessLauncher
 from scalable.providers.registry import option_models
-from scalable.providers.slurm.jobs import Jobs
+from scalable.providers.slurm.launcher import Jobs
 from scalable.providers.slurm.names import comment
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.render import JobTemplate, batch_script

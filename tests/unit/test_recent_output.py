@@ -1,7 +1,7 @@
 """The last lines that the process of a worker has printed."""
 
 from scalable.protocol.described_failures import LAST_CHARACTERS
-from scalable.worker.recent_output import _last_printed
+from scalable.worker.program import _last_printed
 
 DASK = (
     "2026-03-01 12:00:00,759 - distributed.worker - INFO -       Start worker at: tls://10.0.0.1\n"

@@ -7,19 +7,33 @@ from typing import TYPE_CHECKING
 from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
-    from scalable.containers.check import (
+    from scalable.containers.choose import (
+        ADVICE,
+        RUNTIMES,
+        Versions,
+        choose_runtime,
+        describe_mismatch,
+        image_fault,
+        read_versions,
+    )
+    from scalable.containers.component import (
         check_image,
         check_mounts,
+        image_findings,
         probe_versions,
+        prove,
+        request_for,
         run_bounded,
     )
-    from scalable.containers.choose import RUNTIMES, choose_runtime
-    from scalable.containers.component import image_findings, prove, request_for
-    from scalable.containers.contract import ADVICE, image_fault
     from scalable.containers.host_python import HostPython, read_host_python
-    from scalable.containers.render import render_batch, render_command, render_removal
-    from scalable.containers.request import ContainerRequest, Runtime, container_name
-    from scalable.containers.versions import Versions, describe_mismatch, read_versions
+    from scalable.containers.render import (
+        ContainerRequest,
+        Runtime,
+        container_name,
+        render_batch,
+        render_command,
+        render_removal,
+    )
 
 __all__ = [
     "ADVICE",
@@ -49,43 +63,35 @@ __all__ = [
 __getattr__, __dir__ = exported_lazily(
     __name__,
     {
-        "scalable.containers.check": (
-            "check_image",
-            "check_mounts",
-            "probe_versions",
-            "run_bounded",
-        ),
         "scalable.containers.choose": (
-            "RUNTIMES",
+            "ADVICE",
             "choose_runtime",
+            "describe_mismatch",
+            "image_fault",
+            "read_versions",
+            "RUNTIMES",
+            "Versions",
         ),
         "scalable.containers.component": (
+            "check_image",
+            "check_mounts",
             "image_findings",
+            "probe_versions",
             "prove",
             "request_for",
-        ),
-        "scalable.containers.contract": (
-            "ADVICE",
-            "image_fault",
+            "run_bounded",
         ),
         "scalable.containers.host_python": (
             "HostPython",
             "read_host_python",
         ),
         "scalable.containers.render": (
+            "container_name",
+            "ContainerRequest",
             "render_batch",
             "render_command",
             "render_removal",
-        ),
-        "scalable.containers.request": (
-            "ContainerRequest",
             "Runtime",
-            "container_name",
-        ),
-        "scalable.containers.versions": (
-            "Versions",
-            "describe_mismatch",
-            "read_versions",
         ),
     },
 )

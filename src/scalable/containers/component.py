@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
 
-from scalable.containers.check import check_image, check_mounts, probe_versions
-from scalable.containers.choose import HOST, choose_runtime
-from scalable.containers.contract import ADVICE, lacking
+from scalable.containers.choose import (
+    ADVICE,
+    HOST,
+    PACKAGES,
+    Versions,
+    choose_runtime,
+    describe_mismatch,
+    image_fault,
+    lacking,
+    read_versions,
+)
 from scalable.containers.host_python import read_host_python
-from scalable.containers.request import ContainerRequest, container_name
-from scalable.containers.versions import describe_mismatch, read_versions
+from scalable.containers.render import ContainerRequest, container_name, render_command
 from scalable.errors import ProviderError
 from scalable.spec import ComponentSpec, Diagnostic
 
@@ -80,3 +92,121 @@ def image_findings(requests: Mapping[str, ContainerRequest | None]) -> list[Diag
             path = ("components", tag, "image")
             found.append(Diagnostic("E_BAD_OPTION", path, error.message, error.hint))
     return found
+
+
+# Check --------------------------------------------------------------------------------------------
+
+INSPECT_S = 30.0
+PULL_S = 1800.0
+PROBE_S = 120.0
+SAID_LINES = 5
+
+Run: TypeAlias = Callable[[Sequence[str], float], "subprocess.CompletedProcess[str]"]
+
+# The image may lack this package, so only the standard library is used.
+_REPORT = """
+import json, platform, sys
+from importlib.metadata import PackageNotFoundError, version
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = version(name)
+    except PackageNotFoundError:
+        found[name] = None
+print(json.dumps({"python": platform.python_version(), "packages": found}))
+"""
+
+
+def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a command. Raise ProviderError if it cannot start, or exceeds ``timeout_s`` seconds."""
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ProviderError(
+            f"{_verb(command)} did not end within {timeout_s:g} s", transient=True
+        ) from error
+    except OSError as error:
+        raise ProviderError(f"{_verb(command)} cannot be started: {error}") from error
+
+
+def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
+    """Fetch an image to this machine, so that workers need not fetch it.
+    Raise ProviderError, with the runtime's message, if a file is missing or a reference cannot be
+    fetched.
+    """
+    runtime, reference = request.runtime, request.reference
+    if runtime == "apptainer":
+        if request.image_file is None:
+            # Convert the image into the cache that all workers use.
+            _require(request, run(["apptainer", "exec", "--cleanenv", reference, "true"], PULL_S))
+        elif not Path(request.image_file).exists():
+            raise ProviderError(
+                f"image {request.image_file} does not exist",
+                hint="build it with apptainer build, or write a reference such as "
+                "docker://ghcr.io/site/model:1",
+            )
+    elif request.image_file is not None:
+        raise ProviderError(
+            f"image {request.image_file} is a file, which {runtime} cannot run; only apptainer can",
+            hint="ask for the runtime apptainer, or write a reference such as ghcr.io/site/model:1",
+        )
+    elif run([runtime, "image", "inspect", reference], INSPECT_S).returncode:
+        _require(request, run([runtime, "pull", reference], PULL_S))
+
+
+def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
+    """Return a sentence for each error in the mounts. ``exist``: host paths have to exist here."""
+    faults = []
+    for outside, inside in mounts.items():
+        if not outside.startswith("/"):
+            faults.append(f"host path {outside!r} is not absolute")
+        elif exist and not Path(outside).exists():
+            faults.append(f"host path {outside} does not exist")
+        if not inside.startswith("/"):
+            faults.append(f"container path {inside!r} is not absolute")
+    counts = Counter(mounts.values())
+    return faults + [f"container path {p} is given twice" for p, n in counts.items() if n > 1]
+
+
+def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> Versions:
+    """Start the container once and return the versions of its Python and packages.
+    The trial shows errors that would stop every worker: no permission, a refused mount, no Python.
+    Then it raises ProviderError.
+    """
+    answer = run(render_command(request, [request.python, "-c", _REPORT, *PACKAGES]), PROBE_S)
+    try:
+        said = json.loads(answer.stdout.splitlines()[-1])
+        return Versions(said["python"], said["packages"])
+    except (ValueError, LookupError, TypeError):
+        said = _said(answer)
+        fault = image_fault(request.image, said) or f"Python does not start in {request.image!r}"
+        raise ProviderError(
+            f"{fault}: {said}", hint=f"{ADVICE}; or use this machine's Python with runtime: host"
+        ) from None
+
+
+def _require(request: ContainerRequest, answer: subprocess.CompletedProcess[str]) -> None:
+    if answer.returncode:
+        raise ProviderError(
+            f"image {request.image!r} is not on this machine and cannot be fetched: "
+            f"{_said(answer)}",
+            hint="check its name, or that you are logged in to its registry",
+        )
+
+
+def _said(answer: subprocess.CompletedProcess[str]) -> str:
+    """Return the last lines of a command's output, or its exit code."""
+    lines = (answer.stderr.strip() or answer.stdout.strip()).splitlines()[-SAID_LINES:]
+    return "; ".join(line.strip() for line in lines) or f"exit code {answer.returncode}"
+
+
+def _verb(command: Sequence[str]) -> str:
+    return " ".join(command[:2])

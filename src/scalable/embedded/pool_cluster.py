@@ -7,19 +7,23 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from distributed import Security
+from distributed import Scheduler, Security
 from distributed.core import Status
-from distributed.utils import NoOpAwaitable
+from distributed.utils import NoOpAwaitable, import_term
 
 from scalable.client.shown_cluster import NOW_S, ShownCluster
-from scalable.embedded.adapting import read_bounds
-from scalable.embedded.manager import EmbeddedManager, controller_of
-from scalable.embedded.scheduler_entry import secured_entry
+from scalable.embedded.manager import EMBEDDED, EmbeddedManager, controller_of
 from scalable.errors import ClusterError
 from scalable.manager.launcher import Launcher, UnitName
 from scalable.manager.pools import Pool
+from scalable.manager.site import ManagerSite
+from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.credentials import new_security
 from scalable.protocol.dask_seams.spec_cluster import (
     ManagedSpecCluster,
     memory_per_worker,
@@ -27,11 +31,16 @@ from scalable.protocol.dask_seams.spec_cluster import (
     threads_per_worker,
 )
 from scalable.protocol.events import Event
-from scalable.protocol.guarded_http import GuardedHttp
-from scalable.protocol.pools import UNTAGGED, known_tags, only_tag, wanted_counts
+from scalable.protocol.guarded_http import GuardedHttp, guarded
+from scalable.protocol.pools import UNTAGGED, known_tags, only_tag, shown, wanted_counts
+from scalable.protocol.private_directory import scratch_parent
+from scalable.protocol.private_node import private_class
+from scalable.protocol.search_path import search_path
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import ScalingListener
+from scalable.scheduler.pool_scheduler import PoolScheduler
+from scalable.settings import state_dir
 from scalable.spec import PoolStatus, Starting
 from scalable.spec.overview import Overview
 from scalable.units import parse_bytes
@@ -445,3 +454,132 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
         from scalable.client.attached import AttachedCluster
 
         return AttachedCluster.from_name(name, loop=loop, asynchronous=asynchronous)
+
+
+# Adapting -----------------------------------------------------------------------------------------
+
+#: Options with the cores of one worker.
+_CORES = ("nthreads", "ncores", "threads", "cores")
+#: Options with the memory of one worker.
+_MEMORY = ("memory_limit", "memory")
+
+
+@dataclass
+class Bounds:
+    """The bounds of an adaptive pool, and the class that adapts it."""
+
+    #: Tag of the pool. None if no pool was named.
+    tag: str | None
+    minimum: int
+    #: Upper bound of the worker count. None for no upper bound.
+    maximum: int | None
+    #: Class that adapts the cluster instead of ours.
+    adaptive: type[Any] | None = None
+    #: The given ones of ``minimum_cores``, ``maximum_cores`` and the same for ``memory``.
+    totals: dict[str, Any] = field(default_factory=dict)
+
+    def apply_totals(self, pool: Pool) -> None:
+        """Narrow the bounds to the totals. Raise ClusterError if a worker's size is unknown."""
+        for name, total in self.totals.items():
+            bound, _, unit = name.partition("_")
+            if unit == "memory":
+                share = parse_bytes(total) / _size(pool, name, "memory", _MEMORY)
+            else:
+                share = float(total) / _size(pool, name, "cpus", _CORES)
+            if bound == "minimum":
+                self.minimum = max(self.minimum, math.ceil(share))
+            else:
+                most = math.floor(share)
+                self.maximum = most if self.maximum is None else min(self.maximum, most)
+
+
+def read_bounds(
+    given: tuple[Any, ...], tag: str | None, minimum: Any, maximum: Any, options: dict[str, Any]
+) -> Bounds:
+    """Return the bounds in the arguments of ``adapt``, and remove them from ``options``.
+    ``given`` are the positional arguments: a class or a tag, then ``minimum`` and ``maximum``.
+    Raise TypeError if there are too many.
+    """
+    rest = list(given)
+    adaptive = options.pop("Adaptive", None)
+    if rest and isinstance(rest[0], type):
+        adaptive = rest.pop(0)
+    if rest and isinstance(rest[0], str):
+        tag = rest.pop(0)
+    minimum = rest.pop(0) if rest else minimum
+    maximum = rest.pop(0) if rest else maximum
+    if rest:
+        raise TypeError(f"adapt(tag, minimum, maximum) takes no more arguments: {rest}")
+    totals = {
+        name: value
+        for name in ("minimum_cores", "maximum_cores", "minimum_memory", "maximum_memory")
+        if (value := options.pop(name, None)) is not None
+    }
+    return Bounds(tag, minimum or 0, None if maximum == math.inf else maximum, adaptive, totals)
+
+
+def _size(pool: Pool, asked: str, part: str, names: tuple[str, ...]) -> float:
+    """Return the cores, or the memory in bytes, of one worker of a pool."""
+    template: Mapping[str, Any] = (pool.template or {}).get("options", {})
+    known = [template.get(name) for name in names] + [pool.shape.get(part)]
+    for value in filter(None, known):
+        with suppress(ValueError, TypeError):
+            return float(parse_bytes(value) if part == "memory" else value)
+    raise ClusterError(
+        f"adapt({asked}=...): it is not known how much one worker of {shown(pool.tag)} has",
+        hint=f"give {asked.partition('_')[0]}=, a number of workers",
+    )
+
+
+# Scheduler entry ----------------------------------------------------------------------------------
+
+
+def secured_entry(
+    scheduler: Mapping[str, Any] | None, security: Security | None
+) -> tuple[dict[str, Any], Security | None]:
+    """Return a complete scheduler entry and its TLS credentials, new unless some are given.
+    Without an entry it is a ``PoolScheduler`` on the loopback interface.
+    """
+    entry = dict(
+        scheduler
+        or {"cls": PoolScheduler, "options": {"host": LOOPBACK, "dashboard": False, "port": 0}}
+    )
+    cls = entry.get("cls", PoolScheduler)
+    if isinstance(cls, str):
+        cls = import_term(cls)
+    options = dict(entry.get("options", {}))
+    given = options.get("security")
+    if security is None and isinstance(given, Security):
+        security = given
+    ours = isinstance(cls, type) and issubclass(cls, Scheduler)
+    if ours:
+        # Refused here, because Dask wraps the error of a scheduler that does not start.
+        scratch_parent(options.get("local_directory"))
+        cls = private_class(guarded(cls))
+    if ours and "security" not in options:
+        if security is None and "protocol" not in options:
+            security = new_security()
+        if security is not None and security.require_encryption:
+            options["security"] = security
+            options.setdefault("protocol", "tls://")
+    return {**entry, "cls": cls, "options": options}, security
+
+
+# Site ---------------------------------------------------------------------------------------------
+
+
+def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
+    """Return the site of the manager in the user's process. The scheduler has to be running.
+    Its directory does not exist yet. It is not next to those of detached clusters, because the
+    search for leftover clusters must not find it.
+    """
+    return ManagerSite(
+        cluster_id=cluster.incarnation,
+        manager=EMBEDDED,
+        incarnation=cluster.incarnation,
+        scheduler=cluster.scheduler.contact_address or cluster.scheduler.address,
+        security=cluster.security,
+        directory=state_dir() / "embedded" / cluster.incarnation,
+        log_dir=log_dir,
+        sys_path=search_path(),
+    )

@@ -14,7 +14,7 @@ from scalable.units import counted, format_duration
 
 
 class Cause(NamedTuple):
-    """Why a pool has no free worker, in words about the pool ("it ..."), and a hint."""
+    """Reason why a pool has no free worker, in words about the pool ("it ..."), and a hint."""
 
     reason: Reason
     words: str

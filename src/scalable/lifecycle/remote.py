@@ -24,10 +24,9 @@ from scalable.protocol.addresses import LOOPBACK
 from scalable.providers.base import ProgramState, RemotePlace
 from scalable.providers.registry import get_provider, provider_names, provider_traits
 from scalable.records import ClusterDirectory
-from scalable.records.directory import UNNAMED
+from scalable.records.directory import SILENT_S, UNNAMED
 from scalable.records.finding import copies
 from scalable.records.packing import record_in, unpack
-from scalable.records.states import SILENT_S
 from scalable.spec import ClusterRecord, names
 from scalable.telemetry.directory import amend_status
 from scalable.telemetry.reading import read_run

@@ -8,30 +8,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from scalable.errors import ProviderError
-from scalable.manager.charges import Charges
 from scalable.manager.decisions import (
     CRASH_LOOP_STARTS,
+    WALLTIME,
     Decision,
     Loss,
+    Margin,
     decide,
     in_crash_loop,
 )
 from scalable.manager.inventory import Inventory
-from scalable.manager.launcher import Observation, UnitName
+from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.manager.launches import Batch, Launches
-from scalable.manager.losses import Losses, note_reason
+from scalable.manager.losses import LOG_TIMEOUT_S, Losses, note_reason
 from scalable.manager.pools import Pool
-from scalable.manager.refusals import refused
-from scalable.manager.renewals import drain_reasons, margins_of, renew
 from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
-from scalable.manager.silent_starts import SilentStarts
-from scalable.manager.stops import Stops
 from scalable.manager.units import Phase, Unit, refresh, set_phase, take_note
-from scalable.protocol.events import Event, degraded, worker_event
+from scalable.protocol.events import SILENT_SCHEDULER, Event, degraded, failed_start, worker_event
+from scalable.scaling.metering import Charge
+from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.manager")
 
@@ -406,3 +405,267 @@ class Reconciler:
         self._end([unit for unit in units if unit.in_flight])
         await self._stops.finish()
         await self.inventory.close_launchers()
+
+
+# Charges ------------------------------------------------------------------------------------------
+
+
+class Charges:
+    """The units of a manager that are charged, until they are gone.
+    A unit is charged from the first of: its backend reports that it runs, its backend charges for
+    it, its workers connect. The charge stops when a stop request has finished, or its backend
+    reports that it ended.
+    """
+
+    def __init__(self) -> None:
+        self.observed: Mapping[UnitName, Observation] = {}
+        self.counted = False
+        self._since: dict[UnitName, tuple[Unit, float]] = {}
+
+    def of(
+        self, units: Iterable[Unit], ending: Iterable[UnitName], now: float
+    ) -> dict[str, Charge] | None:
+        """Map the charged units to their charges, or return None if costs are not counted.
+        ``ending`` names the units that are being stopped, or that may still exist after they were
+        lost. ``now`` is monotonic.
+        """
+        known, self._since = self._since, {}
+        for unit in units:
+            since = _charged_since(unit, self.observed.get(unit.name), now)
+            if since is not None:
+                self._since[unit.name] = unit, known.get(unit.name, (unit, since))[1]
+        for name in ending:
+            if name in known:
+                self._since.setdefault(name, known[name])
+        if not self.counted:
+            return None
+        seen = self.observed
+        return {
+            str(name): _charge(unit, since, seen.get(name), now)
+            for name, (unit, since) in self._since.items()
+            if name not in seen or seen[name].state is not UnitState.ENDED
+        }
+
+
+def _charge(unit: Unit, since: float, seen: Observation | None, now: float) -> Charge:
+    machine = None if seen is None else seen.machine
+    workers = tuple(map(str, unit.worker_names))
+    if machine is None:
+        return Charge(unit.pool, now - since, workers)
+    charged_s = now - since if machine.charged_s is None else machine.charged_s
+    return Charge(
+        unit.pool, charged_s, workers, machine.name, machine.per_hour, max(1, machine.holds)
+    )
+
+
+def _charged_since(unit: Unit, seen: Observation | None, now: float) -> float | None:
+    charged_s = None if seen is None or seen.machine is None else seen.machine.charged_s
+    moments = unit.running_since, unit.connected_at, None if charged_s is None else now - charged_s
+    return min((moment for moment in moments if moment is not None), default=None)
+
+
+# Refusals -----------------------------------------------------------------------------------------
+
+#: Seconds of refusals with temporary errors after which a pool is degraded.
+REFUSED_LIMIT_S = 600.0
+
+
+def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | None:
+    """Record a refusal of ``count`` units in their pool, and delay or reduce the next request.
+    Return the reason why the pool has to be given up, or None if it is retried.
+    """
+    if isinstance(error, LimitReachedError):
+        if pool.limited(now, count, error.message):
+            logger.warning("pool %r: %s; it is asked for more later", pool.tag, error)
+        return None
+    if not isinstance(error, ProviderError):
+        logger.critical("the launcher of pool %r failed", pool.tag, exc_info=error)
+        return f"its launcher failed: {error!r}"
+    if not error.transient:
+        return str(error)
+    if pool.refused_for(now, error.message) > REFUSED_LIMIT_S:
+        return f"refused for {REFUSED_LIMIT_S:g} s; the last: {error}"
+    pool.pause(now)
+    logger.warning("pool %r: %s; it is tried again", pool.tag, error)
+    return None
+
+
+# Renewals -----------------------------------------------------------------------------------------
+
+#: Seconds that a worker needs to hand over its results before its walltime is over.
+HAND_OVER_S = 10.0
+
+
+def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
+    """Return how long before the walltime a pool's units are renewed and stopped.
+    A fifth of ``task_s`` (0 if unknown) is added for slow tasks, and 10 s for moving results. A
+    unit works for at least half of its walltime. ``wait_s`` is the last unit's time from request to
+    connection.
+    """
+    stop = min(1.2 * task_s + HAND_OVER_S, walltime_s / 2)
+    return Margin(stop_s=stop, renew_s=stop + min(wait_s, walltime_s / 4))
+
+
+def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]:
+    """Map the pools whose units have a walltime to their margins.
+    ``longest_s``, the mean duration of the slowest kind of task so far, replaces a missing
+    expectation.
+    """
+    return {
+        tag: margin_for(pool.task_s or longest_s, pool.wait_s, pool.walltime_s)
+        for tag, pool in pools.items()
+        if pool.walltime_s is not None
+    }
+
+
+def drain_reasons(units: Mapping[UnitName, Unit], decision: Decision) -> dict[str, str]:
+    """Map the names of the workers to drain now to the reason."""
+    reasons: dict[str, str] = {}
+    for name in decision.drain:
+        if name in units:
+            reason, left_s = units[name].leaving, decision.left_s.get(name)
+            if reason == WALLTIME and left_s is not None:
+                reason = f"its walltime ends in {format_duration(left_s)}"
+            reasons |= dict.fromkeys(units[name].worker_names, reason)
+    return reasons
+
+
+def renew(inventory: Inventory, decision: Decision) -> None:
+    """Request successors for leaving units, and make those that must leave undesired."""
+    for name in (*decision.renew, *decision.leave):
+        unit = inventory.units.get(name)
+        if unit is not None and not unit.renewed:
+            logger.debug("unit %s is renewed", name)
+            inventory.wanted.renew(unit, inventory.pools[unit.pool])
+    for name in decision.taken_back:
+        unit = inventory.units.get(name)
+        if unit is not None:
+            pool, reason = inventory.pools[unit.pool], decision.leave[name]
+            logger.warning("worker %s is replaced: %s", name, reason)
+            pool.lost += 1
+            pool.last_loss = f"{name}: {reason}"
+    for name, reason in decision.leave.items():
+        if name in inventory.units:
+            inventory.units[name].leaving = reason
+            inventory.wanted.remove(name)
+
+
+# Silent starts ------------------------------------------------------------------------------------
+
+#: Seconds for which a unit runs without connecting before its output is read.
+SILENT_S = 12.0
+#: Seconds between two reads of the output of a pool's units.
+AGAIN_S = 4.0
+
+
+class SilentStarts:
+    """Finds workers whose output reports that their scheduler does not answer."""
+
+    def __init__(self, on_event: Callable[[Event], None]) -> None:
+        self._on_event = on_event
+        self._looking: dict[str, asyncio.Task[None]] = {}
+        self._looked_at: dict[str, float] = {}
+
+    def look(self, units: Iterable[Unit], pools: Mapping[str, Pool], now: float) -> None:
+        """Start reading the output of silent units. Needs a running event loop."""
+        for unit in units:
+            pool = pools[unit.pool]
+            since, tag = unit.running_since, pool.tag
+            silent = unit.phase is Phase.LAUNCHING and unit.connected_at is None
+            if not silent or since is None or now - since < SILENT_S or pool.start_failure:
+                continue
+            if tag in self._looking or now - self._looked_at.get(tag, -AGAIN_S) < AGAIN_S:
+                continue
+            self._looked_at[tag] = now
+            self._looking[tag] = asyncio.ensure_future(self._read(unit, pool))
+
+    async def _read(self, unit: Unit, pool: Pool) -> None:
+        try:
+            await self._show(unit, pool)
+        finally:
+            del self._looking[pool.tag]
+
+    async def _show(self, unit: Unit, pool: Pool) -> None:
+        try:
+            text = await asyncio.wait_for(pool.launcher.logs(unit.name), LOG_TIMEOUT_S)
+        except (ProviderError, OSError) as error:  # TimeoutError is an OSError
+            logger.debug("the output of worker %s cannot be read: %r", unit.name, error)
+            return
+        said = [line.strip() for line in text.splitlines() if line.startswith(SILENT_SCHEDULER)]
+        if said and unit.connected_at is None and pool.start_failure is None:
+            logger.warning("worker %s runs and does not connect: %s", unit.name, said[-1])
+            pool.start_failure = said[-1]
+            self._on_event(failed_start(pool.tag, str(unit.name), said[-1]))
+
+    def close(self) -> None:
+        for task in self._looking.values():
+            task.cancel()
+
+
+# Stops --------------------------------------------------------------------------------------------
+
+#: Seconds before a stop is repeated on a backend that did not answer. They double.
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
+#: Seconds after which stops are not repeated on a backend that does not answer.
+GIVE_UP_S = 3600.0
+
+
+class Stops:
+    """The requests to stop units, which run in the background. ``on_stopped`` is called after each.
+    No new unit gets the name of a unit that is being stopped (``names``). A stop is repeated if a
+    backend does not answer, because its units would otherwise cost money until the cluster stops.
+    """
+
+    def __init__(self, on_stopped: Callable[[], None]) -> None:
+        self.names: set[UnitName] = set()
+        self._on_stopped = on_stopped
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._finishing: asyncio.Event | None = None
+
+    def begin(self, pool: Pool, names: Sequence[UnitName]) -> None:
+        """Stop units of a pool in the background. Needs a running event loop."""
+        self.names.update(names)
+        task = asyncio.ensure_future(self._stop(pool, names))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _stop(self, pool: Pool, names: Sequence[UnitName]) -> None:
+        deadline, pause_s = time.monotonic() + GIVE_UP_S, FIRST_PAUSE_S
+        try:
+            while not await self._is_stopped(pool, names):
+                if self._is_finishing() or time.monotonic() > deadline:
+                    logger.error("pool %r: units %s may still run", pool.tag, list(names))
+                    return
+                await self._pause(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        finally:
+            self.names.difference_update(names)
+            self._on_stopped()
+
+    async def _is_stopped(self, pool: Pool, names: Sequence[UnitName]) -> bool:
+        """Stop units. Return False if another attempt may succeed."""
+        try:
+            await pool.launcher.stop(list(names))
+        except ProviderError as error:
+            logger.warning("units %s could not be stopped: %s", list(names), error)
+            return not error.transient
+        logger.debug("pool %r: units %s are stopped", pool.tag, names)
+        return True
+
+    def _is_finishing(self) -> bool:
+        return self._finishing is not None and self._finishing.is_set()
+
+    async def _pause(self, seconds: float) -> None:
+        """Wait, but not after :meth:`finish` was called."""
+        self._finishing = self._finishing or asyncio.Event()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._finishing.wait(), seconds)
+
+    async def finish(self) -> None:
+        """Wait until all requests have made their last attempt. Log unexpected errors."""
+        self._finishing = self._finishing or asyncio.Event()
+        self._finishing.set()
+        while self._tasks:
+            done = await asyncio.gather(*self._tasks, return_exceptions=True)
+            for error in filter(None, done):
+                logger.error("a request to stop units failed", exc_info=error)

@@ -28,8 +28,7 @@ from scalable.protocol.machine_kind import MACHINE_TYPE
 from scalable.providers.registry import get_provider
 from scalable.records.packing import key_of
 from scalable.remote.cloud import MACHINE_OF, MANAGING, SCHEDULER, MachineSide
-from scalable.remote.machines import CONFIG, PORT
-from scalable.remote.notices import NoticeWatch
+from scalable.remote.machines import CONFIG, PORT, NoticeWatch
 from scalable.worker.notices import NOTICE_FILE
 
 logger = logging.getLogger("scalable.programs")

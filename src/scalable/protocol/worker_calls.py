@@ -19,6 +19,6 @@ class WorkerCalls:
         self._comm = comm
 
     async def shown_call(self, key: Any = None) -> dict[str, Any]:
-        """See :func:`scalable.worker.shown_calls.shown_call`, empty if it is not our worker."""
+        """See :func:`scalable.worker.pool_worker.shown_call`, empty if it is not our worker."""
         answer = await getattr(self._comm, WorkerHandler.SHOWN_CALL.value)(key=key)
         return answer if isinstance(answer, dict) else {}

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import json
 import logging
+import os
 import re
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 from scalable import settings
 from scalable.errors import ClusterError, NameTakenError
 from scalable.files import private_directory, read_private, write_private
-from scalable.records.locking import locked_directory
-from scalable.records.sight import sight_of
-from scalable.records.states import state_of
+from scalable.liveness import is_alive, number_taken, rebooted
 from scalable.spec import ClusterRecord, names
 
 logger = logging.getLogger("scalable.records")
@@ -372,3 +374,140 @@ def _refuse_taken(name: str, parent: Path) -> None:
                 f"a cluster {name!r} exists already",
                 hint=f"choose another name, or end it: scalable down {name}",
             )
+
+
+# Locking ------------------------------------------------------------------------------------------
+
+#: Longest wait in seconds for the lock. It is usually held for milliseconds.
+LOCK_TIMEOUT_S = 30.0
+_LOCK_POLL_S = 0.02
+
+
+@contextmanager
+def locked_directory(parent: Path) -> Iterator[None]:
+    """Hold the lock of a directory. Raise ClusterError after 30 s, or without file locks."""
+    path = parent / ".lock"
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _lock(descriptor, path)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    deadline = time.monotonic() + LOCK_TIMEOUT_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"another process has held {path} for {LOCK_TIMEOUT_S:.0f} s",
+                    hint=f"`fuser {path}` shows that process, which began to make a cluster",
+                ) from error
+            time.sleep(_LOCK_POLL_S)
+        except OSError as error:
+            raise ClusterError(
+                f"{path} cannot be locked: {error.strerror}",
+                hint="let XDG_STATE_HOME name a directory on a file system that has locks",
+            ) from error
+        else:
+            return
+
+
+# Sight --------------------------------------------------------------------------------------------
+
+
+def sight_of(
+    record: ClusterRecord,
+    scheduler: Mapping[str, Any] | None,
+    services: Callable[[], Mapping[str, Mapping[str, Any]]],
+) -> Sight | None:
+    """Observe a cluster's scheduler, or the user's process. None if no process is known.
+    ``services`` returns the process or job of each program. It is called only if needed.
+    """
+    identity: Mapping[str, Any] | None = record.creator if record.embedded else scheduler
+    if not identity:
+        started = services().get(names.SCHEDULER, {})
+        identity = started if "pid" in started else None
+    if not identity:
+        # No scheduler was started. Only a restart of the machine proves that none will be.
+        return Sight(alive=None, another=True) if rebooted(record.creator) else None
+    another = rebooted(identity) or number_taken(identity)
+    return Sight(is_alive(identity), another)
+
+
+# States -------------------------------------------------------------------------------------------
+
+#: A scheduler writes its status every 2 s. After this time without one it is unreachable.
+SILENT_S = 15.0
+
+
+@dataclass(frozen=True)
+class Sight:
+    """Observation of the process that a cluster depends on."""
+
+    #: Whether the process is alive. None if that is unknown.
+    alive: bool | None
+    #: Whether another process has its process id now, or its host was restarted.
+    another: bool = False
+
+
+def state_of(
+    record: ClusterRecord, status: Mapping[str, Any] | None, sight: Sight | None, now: float
+) -> tuple[str, str | None]:
+    """Return the state of a cluster, and the reason.
+    ``status`` is the scheduler's last one. ``sight`` is None while the process is unknown. ``now``
+    is epoch seconds.
+    """
+    if sight is not None and sight.another:
+        return "stale", "its process id belongs to another process, or its machine was restarted"
+    if record.stage == "deleting":
+        return "deleting", None
+    if sight is not None and sight.alive is False:
+        what = "the process that it lived in" if record.embedded else "its scheduler"
+        return "failed", f"{what} is gone"
+    if status is None:
+        return ("creating", None) if record.stage == "creating" else ("starting", None)
+    silent_s = now - float(status.get("written_at") or 0.0)
+    if silent_s > SILENT_S:
+        return "unreachable", f"its scheduler has written no status for {silent_s:.0f} s"
+    return str(status.get("state")), status.get("reason")
+
+
+# Places -------------------------------------------------------------------------------------------
+
+#: Seconds for which a site is kept after its last use.
+REMEMBERED_S = 30 * 86400.0
+
+
+def _directory() -> Path:
+    return settings.state_dir() / "places"
+
+
+def remember(provider: str, place: Mapping[str, str]) -> None:
+    """Record a site. Without write access it is found by its clusters only."""
+    text = json.dumps({"provider": provider, "place": dict(place)}, sort_keys=True)
+    name = hashlib.sha256(text.encode()).hexdigest()[:16]
+    with suppress(OSError, ClusterError):
+        write_private(private_directory(_directory()) / f"{name}.json", text)
+
+
+def remembered(provider: str) -> list[dict[str, str]]:
+    """Return the recently used sites of a provider, in a fixed order."""
+    found = []
+    for path in sorted(_directory().glob("*.json")):
+        with suppress(OSError, ClusterError, ValueError, KeyError, TypeError, AttributeError):
+            if time.time() - path.stat().st_mtime > REMEMBERED_S:
+                path.unlink()
+                continue
+            row = json.loads(read_private(path))
+            if row["provider"] == provider:
+                found.append({str(key): str(text) for key, text in row["place"].items()})
+    return found
+
+
+def all_places(provider: str, present: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Return the sites of the current shell, followed by the recorded ones."""
+    return present + [place for place in remembered(provider) if place not in present]

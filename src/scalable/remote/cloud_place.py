@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from scalable.client.tunnel import Tunnel
 from scalable.errors import ClusterError, ProviderError
 from scalable.protocol.streams import RELAY_PORT
 from scalable.records.packing import record_in
-from scalable.remote.asking import ask
 from scalable.remote.cloud import (
     CLUSTER,
     MACHINE_OF,
@@ -27,8 +28,13 @@ from scalable.remote.cloud import (
     Machine,
     MachineState,
 )
-from scalable.remote.dialling import TcpDial, listens
-from scalable.remote.machine_site import DIAL_TIMEOUT_S, REMOVAL_TIMEOUT_S, remove_all
+from scalable.remote.machine_site import (
+    DIAL_TIMEOUT_S,
+    REMOVAL_TIMEOUT_S,
+    TcpDial,
+    listens,
+    remove_all,
+)
 from scalable.remote.machines import PORT, MachineFrame
 from scalable.spec import ProgramState
 
@@ -273,3 +279,38 @@ class SchedulerTunnel:
     async def close(self) -> None:
         if self._tunnel is not None:
             await self._tunnel.close()
+
+
+# Asking -------------------------------------------------------------------------------------------
+
+Result = TypeVar("Result")
+
+
+def ask(
+    connect: Callable[[], Cloud],
+    question: Callable[[Cloud], Awaitable[Result]],
+    timeout_s: float,
+) -> Result:
+    """Run ``question`` with a new connection, which is closed afterwards.
+
+    Can be called in an event loop. Blocks for at most ``timeout_s`` seconds. Raises ProviderError
+    if the cloud refuses or does not answer in time.
+    """
+
+    async def asked() -> Result:
+        cloud = connect()
+        try:
+            return await asyncio.wait_for(question(cloud), timeout_s)
+        except TimeoutError as error:
+            raise ProviderError(
+                f"the cloud has not answered within {timeout_s:g} s", transient=True
+            ) from error
+        finally:
+            await cloud.close()
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(asked())
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, asked()).result()

@@ -71,7 +71,7 @@ class CloudProvider(ABC):
         ProviderError
             When the cloud refuses, or the scheduler does not run in time. Nothing is left running.
         """
-        from scalable.records.places import remember
+        from scalable.records.directory import remember
         from scalable.remote.machine_site import MachineSite
         from scalable.remote.session_cluster import SessionCluster
 

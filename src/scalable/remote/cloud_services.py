@@ -18,10 +18,8 @@ from scalable.manager.pools import Pool
 from scalable.manager.site import ManagerSite
 from scalable.protocol.credentials import security_of
 from scalable.records import ClusterDirectory
-from scalable.records.directory import RECORD
+from scalable.records.directory import RECORD, remember
 from scalable.records.packing import BEGUN, packed, record_in
-from scalable.records.places import remember
-from scalable.remote.asking import ask
 from scalable.remote.cloud import (
     MACHINE_OF,
     OWNER,
@@ -34,6 +32,7 @@ from scalable.remote.cloud import (
 from scalable.remote.cloud_place import (
     START_TIMEOUT_S,
     CloudPlace,
+    ask,
     inner_address,
     is_fresh,
     scheduler_of,

@@ -7,12 +7,14 @@ import dataclasses
 import json
 import logging
 import secrets
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from scalable.client.tunnel import BackgroundTunnel
+from scalable.client.tunnel import BackgroundTunnel, Tunnel
 from scalable.errors import ProviderError
-from scalable.protocol.streams import RELAY_PORT
+from scalable.protocol.stream_ends import SocketCarrier
+from scalable.protocol.streams import KEPT_S, RELAY_PORT
 from scalable.remote.cloud import (
     MANAGING,
     SCHEDULER,
@@ -22,7 +24,6 @@ from scalable.remote.cloud import (
     MachineState,
     Refusal,
 )
-from scalable.remote.dialling import listens, tunnel_to
 from scalable.remote.machine_launcher import MachineLauncher
 from scalable.remote.machines import CONFIG, PORT, MachineFrame
 from scalable.remote.session_files import manager_files
@@ -271,3 +272,43 @@ class MachineSite:
             await asyncio.gather(self._watching, return_exceptions=True)
         await self.launcher.close()
         await self._cloud.close()
+
+
+# Dialling -----------------------------------------------------------------------------------------
+
+
+class TcpDial:
+    """Opens carriers to a relay's port. Client and scheduler encrypt the traffic end to end."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self._host, self._port = host, port
+
+    async def __call__(self) -> SocketCarrier:
+        """Open a carrier, or raise OSError."""
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        connection = socket.socket(family, kind, protocol)
+        try:
+            connection.setblocking(False)
+            await loop.sock_connect(connection, address)
+        except BaseException:
+            connection.close()
+            raise
+        return SocketCarrier(connection)
+
+
+async def listens(host: str, port: int, timeout_s: float) -> bool:
+    """Return whether a port accepts a connection within ``timeout_s`` seconds."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            carrier = await TcpDial(host, port)()
+    except (OSError, TimeoutError):
+        return False
+    await carrier.close()
+    return True
+
+
+def tunnel_to(host: str, port: int, *, kept_s: float = KEPT_S) -> BackgroundTunnel:
+    """Return a tunnel to a relay, which closes connections after ``kept_s`` seconds without it."""
+    return BackgroundTunnel(lambda: Tunnel(TcpDial(host, port), kept_s=kept_s))

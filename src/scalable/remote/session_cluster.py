@@ -6,27 +6,29 @@ import asyncio
 import dataclasses
 import logging
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from typing import Any, Protocol
 
-from distributed.core import Status
+from distributed.core import Status, rpc
 
 from scalable.client.attached import AttachedCluster
 from scalable.client.tunnel import BackgroundTunnel
-from scalable.errors import ScalableError
+from scalable.errors import ClusterError, ProviderError, ScalableError
 from scalable.liveness import identify_process
 from scalable.manager.launcher import Launcher
 from scalable.manager.pools import Pool
+from scalable.manager.reconciler import Reconciler
+from scalable.manager.scheduler_link import RpcLink
 from scalable.planning.unit_prices import unit_prices
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.attachments import Attachment
 from scalable.protocol.credentials import new_credentials
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.records import AccessFile
 from scalable.records.directory import pem_fields
-from scalable.remote.placed_manager import PlacedManager
 from scalable.remote.session_files import session_files
-from scalable.remote.session_manager import SessionManager
 from scalable.remote.workers import pool_of, shape_of, worker_config
 from scalable.spec import DeploymentSpec, ProgramState, Traits
 from scalable.units import parse_duration
@@ -304,3 +306,186 @@ class SessionCluster(AttachedCluster):
             if self.scheduler_comm is not None:
                 ending.push_async_callback(self.scheduler_comm.close_rpc)
             ending.push_async_callback(self._manager.close)
+
+
+# Placed manager -----------------------------------------------------------------------------------
+
+#: Number of reports that the creator sends within ``abandoned_after``.
+REPORTS = 5
+#: Longest pause in seconds between two reports.
+LONGEST_PERIOD_S = 10.0
+#: Seconds between two checks of the program of a manager that has not attached yet.
+STATE_POLL_S = 2.0
+
+
+class ManagerProgram(Protocol):
+    """The program of a manager in a remote backend."""
+
+    async def start_manager(self) -> None:
+        """Start the program, and raise ProviderError if the backend refuses."""
+
+    async def manager_state(self) -> ProgramState:
+        """Return the state of the program, with the reason."""
+
+
+class PlacedManager:
+    """Starts a manager in the backend, and reports to the scheduler that the creator is alive.
+
+    The manager has to attach within ``start_s`` seconds. The cluster stops itself after
+    ``abandoned_after_s`` seconds without a report.
+    """
+
+    def __init__(
+        self, program: ManagerProgram, manager: str, start_s: float, abandoned_after_s: float
+    ) -> None:
+        self._program, self._manager, self._start_s = program, manager, start_s
+        self._period_s = min(LONGEST_PERIOD_S, abandoned_after_s / REPORTS)
+        self._comm: Any = None
+        self._reporting: asyncio.Task[None] | None = None
+
+    async def start(
+        self, address: str, security: Any, check: Callable[[], Awaitable[object]]
+    ) -> None:
+        """Start the manager, and return when it is attached to the scheduler at ``address``.
+
+        ``check`` raises an error if the scheduler has ended. Raises ClusterError if the scheduler
+        does not answer in time, and ProviderError if the manager does not start or attach.
+        """
+        self._comm = scheduler_comm(address, security)
+        calls = SchedulerCalls(self._comm)
+        # The first report precedes the manager: from now on the manager's reports do not count.
+        await answer_of(calls.creator_lives, check)
+        self._reporting = asyncio.create_task(self._report(calls))
+        await self._program.start_manager()
+        await self._attached(calls, check)
+
+    async def _attached(
+        self, calls: SchedulerCalls, check: Callable[[], Awaitable[object]]
+    ) -> None:
+        deadline = time.monotonic() + self._start_s
+        looked_at, told = time.monotonic(), ""
+        while True:
+            status = await answer_of(calls.status, check)
+            if any(row["id"] == self._manager for row in status["managers"]):
+                return
+            if time.monotonic() - looked_at > STATE_POLL_S:
+                looked_at = time.monotonic()
+                seen = await self._program.manager_state()
+                if seen.state in ("failed", "completed"):
+                    raise ProviderError(f"the manager does not run: {seen.reason or seen.state}")
+                if seen.reason and seen.reason != told:
+                    told = seen.reason
+                    logger.debug("the manager waits: %s", told)
+            if time.monotonic() > deadline:
+                raise ProviderError(
+                    f"the manager has not attached to the scheduler within {self._start_s:g} s"
+                    f"{told and f': {told}'}",
+                    hint="raise start_timeout in the target if it only needs more time, or leave "
+                    "out manager: there",
+                )
+            await asyncio.sleep(POLL_S)
+
+    async def _report(self, calls: SchedulerCalls) -> None:
+        while True:
+            try:
+                await asyncio.wait_for(calls.creator_lives(), CONNECT_TIMEOUT_S)
+            except (OSError, TimeoutError) as error:
+                logger.debug("the scheduler was not told that its creator lives: %s", error)
+            await asyncio.sleep(self._period_s)
+
+    async def close(self) -> None:
+        """Report the end of the cluster to the scheduler. Its manager stops the workers."""
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.gather(self._reporting, return_exceptions=True)
+        if self._comm is None:
+            return
+        try:
+            end = SchedulerCalls(self._comm).end("its creator has closed it")
+            await asyncio.wait_for(end, LEAVE_TIMEOUT_S)
+        except (OSError, TimeoutError) as error:
+            logger.debug("the scheduler was not told of the end: %s", error)
+        await self._comm.close_rpc()
+
+
+# Session manager ----------------------------------------------------------------------------------
+
+CONNECT_TIMEOUT_S = 10.0
+ATTACH_TIMEOUT_S = 60.0
+LEAVE_TIMEOUT_S = 10.0
+POLL_S = 0.2
+
+
+def scheduler_comm(address: str, security: Any) -> Any:
+    """Return Dask's ``rpc`` object for a scheduler with these credentials."""
+    arguments = security.get_connection_args("client")
+    return rpc(address, timeout=CONNECT_TIMEOUT_S, connection_args=arguments)  # type: ignore[no-untyped-call]
+
+
+async def answer_of(
+    ask: Callable[[], Awaitable[Any]], check: Callable[[], Awaitable[object]]
+) -> Any:
+    """Return the result of ``ask``, which is repeated while the scheduler's program starts.
+
+    ``check`` raises an error if the scheduler has ended. Raises ClusterError if the scheduler does
+    not answer within 60 s.
+    """
+    deadline = time.monotonic() + ATTACH_TIMEOUT_S
+    while True:
+        try:
+            return await asyncio.wait_for(ask(), CONNECT_TIMEOUT_S)
+        except (OSError, TimeoutError) as error:
+            await check()
+            if time.monotonic() > deadline:
+                raise ClusterError(
+                    f"the scheduler does not answer through the tunnel: {error or 'no answer'}"
+                ) from error
+        await asyncio.sleep(POLL_S)
+
+
+class SessionManager:
+    """Starts and stops units for a scheduler behind a tunnel."""
+
+    def __init__(
+        self, attachment: Attachment, incarnation: str, pools: Callable[[], Iterable[Pool]]
+    ) -> None:
+        # The incarnation makes the names of units unique.
+        self.reconciler = Reconciler(incarnation)
+        self._pools = pools
+        self._attachment = attachment
+        self._comm: Any = None
+
+    async def start(
+        self,
+        address: str,
+        security: Any,
+        check: Callable[[], Awaitable[object]],
+    ) -> None:
+        """Attach to the scheduler at ``address``, and start to reconcile the pools.
+
+        ``check`` raises an error if the scheduler has ended. Raises ClusterError if the scheduler
+        does not answer in time or refuses the manager.
+        """
+        own = self._attachment
+        self._comm = scheduler_comm(address, security)
+        calls = SchedulerCalls(self._comm)
+        answer = await answer_of(lambda: calls.attach(own), check)
+        if not answer["accepted"]:
+            raise ClusterError(f"the scheduler refuses its manager: {answer['reason']}")
+        for pool in self._pools():
+            self.reconciler.inventory.add_pool(pool)
+        self.reconciler.start(RpcLink(self._comm, own.manager, own.nonce))
+        self.reconciler.wake()
+
+    async def close(self) -> None:
+        """Stop all units, and report the end of the cluster to the scheduler."""
+        await self.reconciler.close()
+        if self._comm is None:
+            return
+        own, calls = self._attachment, SchedulerCalls(self._comm)
+        try:
+            await asyncio.wait_for(calls.leave(own.manager, own.nonce, gone=True), LEAVE_TIMEOUT_S)
+            await asyncio.wait_for(calls.end("its creator has closed it"), LEAVE_TIMEOUT_S)
+        except (OSError, TimeoutError) as error:
+            logger.debug("the scheduler was not told of the end: %s", error)
+        await self._comm.close_rpc()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.manifest.resolved import ResolvedManifest
-from scalable.providers.local.defaults import DEFAULTS
+from scalable.providers.local.options import DEFAULTS
 from scalable.session.request import Request
 from scalable.spec import ComponentSpec, DeploymentSpec, WorkerRange, names
 

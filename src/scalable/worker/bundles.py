@@ -6,25 +6,61 @@ A *bundle* is a batch of tasks that a client sends as one Dask task.
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
-from collections.abc import Mapping
+import math
+import threading
+import time
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
 from distributed import Worker, get_worker
 
-from scalable.protocol.bundles import ALL, EVERY
+from scalable.caching.hearing import heard_by
+from scalable.protocol.bundles import (
+    ALL,
+    ERROR,
+    EVERY,
+    INTERRUPT_GRACE_S,
+    KEPT,
+    PLAIN,
+    PROCESS,
+    TELL_S,
+    first_try,
+    too_long,
+)
 from scalable.protocol.dask_seams.worker import (
+    act_on_thread_of,
     is_waiting,
     offer_on_stream,
+    runs_in,
     send_to_scheduler,
     task_of,
+    timings_of,
 )
+from scalable.protocol.described_failures import note_call
+from scalable.protocol.ended_frames import release_frames
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.protocol.messages import load_calls
-from scalable.protocol.operations import INTERRUPT, RETURNED
-from scalable.worker.bundle_run import BundleRun
-from scalable.worker.interrupts import interrupt_task
+from scalable.protocol.importing import with_place
+from scalable.protocol.lending import CallInterrupted, take_slot_back
+from scalable.protocol.measured import remembered_addition
+from scalable.protocol.messages import Pickled, arguments, load_calls
+from scalable.protocol.operations import BEGUN, INTERRUPT, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
+from scalable.worker.outcomes import (
+    NO_CALLS,
+    BundleCounts,
+    EndedCall,
+    EndedCalls,
+    Lines,
+    function_or_error,
+    heard,
+    is_small,
+    packed,
+    packed_error,
+)
 
 logger = logging.getLogger("scalable.worker")
 
@@ -105,3 +141,401 @@ def _note_cancelled(key: str, number: int) -> None:
     _cancelled.setdefault(key, set()).add(number)
     while len(_cancelled) > MOST_CANCELLED:
         del _cancelled[next(iter(_cancelled))]
+
+
+# Bundle run ---------------------------------------------------------------------------------------
+
+#: Seconds after which a bundle gives back the tasks that have not started: other slots may be free.
+OVERDUE_S = 0.15
+#: Largest time in seconds between two checks for tasks that run longer than their limit.
+CHECK_S = 0.25
+#: Shortest time in seconds between two readings of the thread's CPU time, which take longer than
+#: short tasks.
+CPU_READ_S = 1e-4
+_NOBODY = -1
+
+
+class BundleRun:
+    """One running bundle."""
+
+    def __init__(
+        self,
+        worker: Any,
+        header: Mapping[str, Any],
+        calls: tuple[Sequence[int] | None, Sequence[Any]],
+        references: Mapping[Any, Any],
+    ) -> None:
+        # ``calls`` contains the index of each task's function, and each task's arguments as
+        # received. ``header`` and ``references`` are those of
+        # :func:`scalable.worker.bundles.run_bundle`.
+        self.key: str = header["key"]
+        self._client: str = header["client"]
+        code: str = header["code"]
+        self._functions = [function_or_error(d, data, code) for d, data in header["functions"]]
+        self._indexes, self._rows = calls
+        self._references = references
+        self._timeout_s: float | None = header["timeout_s"]
+        self._profile: bool = header["profile"]
+        self._record: bool = header["record"]
+        self._measures = self._profile or self._record
+        self._first_tries: Mapping[int, str] = header["first_tries"]
+        self._checkpoints: Any = getattr(worker, "checkpoints", None)
+        self._streams = header["process"] not in ("", PROCESS)
+        self._worker = worker
+        self._thread = threading.get_ident()
+        #: Held while a task is interrupted.
+        self._lock = threading.Lock()
+        #: Held while outcomes are taken and sent, so that messages are in order.
+        self._sending = threading.Lock()
+        #: Positions of the tasks that have not started. Any thread takes the next one, or all.
+        self._waiting = iter(range(len(self._rows)))
+        self._over = False
+        self._skipped: set[int] = set()
+        self._current = self._interrupting = self._timed_out = _NOBODY
+        self._began = self._sent_at = 0.0
+        #: CPU time of the thread when it was last read, and time at which it is read again.
+        self._cpu_s, self._cpu_due = 0.0, math.inf
+        #: What ``time.time`` adds to ``time.perf_counter``, or less if time passes in between.
+        self._epoch = max(time.time() - time.perf_counter() for _ in range(3))
+        self._given: Any = None
+        self._kept: dict[int, Pickled] = {}
+        self._unsent: list[EndedCall] = []
+        self._counts = BundleCounts()
+
+    # In the thread that runs the tasks ----------------------------------------------------------
+
+    def skip(self, numbers: set[int]) -> None:
+        """Leave out cancelled tasks, given by their positions in the bundle, or by ``EVERY``."""
+        self._skipped |= numbers
+        if EVERY in numbers:
+            self._take_waiting()
+
+    def send_begun(self) -> None:
+        """Report to the client that the bundle starts, without waiting for an answer."""
+        self._send(op=BEGUN)
+
+    def run(self) -> dict[int, Pickled]:
+        """Run the tasks, and return by position the values that are too large for a message."""
+        if len(self._rows) > 1 or self._timeout_s is not None:
+            self._check_after(OVERDUE_S)
+        lines = Lines(lambda text: self._send(op=PRINTED, text=text))
+        try:
+            output = heard(lines.write) if self._streams else nullcontext()
+            with output, heard_by(self._counts.hear):
+                self._run_calls()
+            lines.end()
+            with self._sending:
+                last = self._take()
+                # This comes before the last message: a client with all outcomes may read the
+                # records.
+                timings = timings_of(self._worker, self.key)
+                timings.append(self._counts.entry())
+                if self._counts.outcomes:
+                    timings.append(remembered_addition(self._counts.outcomes))
+                self._send_outcomes(last, time.perf_counter(), over=True)
+        finally:
+            self._over = True
+        return self._kept
+
+    def _run_calls(self) -> None:
+        """Run the tasks that wait, each timed from the end of the one before."""
+        # Reading a clock takes as long as some tasks.
+        began = self._sent_at = self._read_clocks()
+        for number in self._waiting:
+            if number in self._skipped:
+                continue
+            began = self._run_call(number, began)
+            if began - self._sent_at > TELL_S:
+                with self._sending:
+                    self._send_outcomes(self._take(), began)
+                began = self._read_clocks()
+
+    def _read_clocks(self) -> float:
+        """Return the time from which the next task runs."""
+        now = time.perf_counter()
+        if self._measures:
+            self._cpu_s, self._cpu_due = time.thread_time(), now + CPU_READ_S
+        return now
+
+    def _run_call(self, number: int, began: float) -> float:
+        """Run a task, note its outcome, and return the time of its end."""
+        row = self._rows[number]
+        value: Any = None
+        given: Any = None
+        error: BaseException | None = None
+        self._began = began
+        try:
+            self._current = number
+            if number not in self._skipped:  # it may have been cancelled since the first check
+                try:
+                    if type(row) is not bytes:
+                        value = self._function(number)(*row)
+                    else:
+                        self._given = given = args, kwargs = arguments(row, self._references)
+                        value = self._function(number)(*args, **kwargs)
+                except CallInterrupted:
+                    raise
+                except BaseException as raised:  # noqa: BLE001 - a failing call fails alone
+                    error = raised
+            self._current, self._given = _NOBODY, None
+            if number in self._skipped:
+                # The interrupt may still be pending, and must not reach the next task.
+                with self._lock:
+                    clear_interrupt(self._thread)
+        except CallInterrupted as interrupted:
+            error = interrupted
+            self._current, self._given = _NOBODY, None
+        if number in self._skipped:
+            self._end_skipped(number, error, time.perf_counter() - began, given)
+            value = given = error = None  # no reference cycle, and nothing kept during the wait
+            take_slot_back()  # for the next task
+            return self._read_clocks()
+        if self._checkpoints is not None and self._checkpoints.begun:
+            self._checkpoints.end(self.key, number, succeeded=error is None)
+        kind = PLAIN
+        if error is not None:
+            value, kind = self._failed(number, error, given or self._plain(number)), ERROR
+            release_frames(error)
+            error = None  # no reference cycle through the traceback
+        elif not is_small(value):
+            value, kind = self._packed(number, value)
+        return self._note(number, value, kind, began)
+
+    def _note(self, number: int, value: Any, kind: int, began: float) -> float:
+        """Note what is sent of the outcome of a task, and return the time of its end."""
+        ended = time.perf_counter()
+        cpu_s = None
+        if ended >= self._cpu_due:
+            cpu_at, self._cpu_due = time.thread_time(), ended + CPU_READ_S
+            cpu_s, self._cpu_s = cpu_at - self._cpu_s, cpu_at
+        if self._counts.heard is not None:
+            self._counts.remember(number)
+        self._unsent.append((number, value, kind, began, ended, cpu_s))  # the last step
+        return ended
+
+    @property
+    def position(self) -> int:
+        """Position of the running task, for the thread that runs it."""
+        return self._current
+
+    def first_try(self, number: int) -> str:
+        """Return the name of the first attempt of a task, which all its attempts share."""
+        return self._first_tries.get(number) or first_try(self.key, number)
+
+    def _function(self, number: int) -> Any:
+        return self._functions[self._indexes[number] if self._indexes else 0]
+
+    def _end_skipped(
+        self, number: int, error: BaseException | None, seconds: float, given: Any
+    ) -> None:
+        """Finish a cancelled task. Record it as failed if it exceeded its time limit."""
+        if self._checkpoints is not None:
+            self._checkpoints.end(self.key, number, succeeded=False)
+        self._interrupting = _NOBODY
+        logger.debug("call %d of bundle %s is ended after %.3f s", number, self.key, seconds)
+        if self._timed_out == number:
+            late = too_long(self._function(number), self._timeout_s or 0.0)
+            late = late.with_traceback(error.__traceback__ if error else None)
+            self._counts.failed(late, number, given or self._plain(number))
+            self._counts.remember(number)
+            self._counts.ran([number], [seconds])
+        self._counts.cancelled()
+        if error is not None:
+            release_frames(error)
+
+    def _packed(self, number: int, value: Any) -> tuple[Any, int]:
+        """Return what is sent of a result, and its kind. Keep a value that is too large."""
+        try:
+            kept, kind = packed(value)
+        except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
+            return self._failed(number, raised), ERROR
+        if kind != KEPT:
+            return kept, kind
+        self._kept[number] = kept
+        return None, KEPT
+
+    def _failed(self, number: int, error: BaseException, given: Any = None) -> bytes:
+        """Count a failed task, and return what is sent of its error."""
+        function = self._function(number)
+        named = getattr(function, "__name__", self.key)  # some callables have a plain name only
+        name = getattr(function, "__qualname__", named)
+        if isinstance(error, ModuleNotFoundError):
+            error = with_place(error, f"call {name!r}")
+        told = self._counts.failed(error, number, given)
+        note_call(error, name, told, str(self._worker.name))
+        return packed_error(error)
+
+    def _plain(self, number: int) -> Any:
+        """Return the arguments of a task if they were received unpickled, or None."""
+        row = self._rows[number]
+        return None if type(row) is bytes else (row, {})
+
+    # For the thread of the tasks, and the event loop, with the lock of sending --------------------
+
+    def _take(self) -> EndedCalls | None:
+        """Take the tasks that have finished since the last message, and count them."""
+        calls = self._unsent[:]  # the thread of the tasks may add one at this moment
+        del self._unsent[: len(calls)]
+        if not calls:
+            return None
+        ended = EndedCalls(calls)
+        self._counts.ran(ended.numbers, ended.durations)
+        return ended
+
+    def _send_outcomes(self, ended: EndedCalls | None, now: float, *, over: bool = False) -> None:
+        busy_s, self._sent_at = now - self._sent_at, now
+        if ended is not None or over:
+            outcomes = NO_CALLS if ended is None else ended.message(self._measured(ended))
+            self._send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s, over=over)
+
+    def _measured(self, ended: EndedCalls) -> Any:
+        """Record measurements of tasks, and return those that the client collects, or None."""
+        if not self._measures:
+            return None
+        peak = getattr(self._worker, "peak_memory", lambda: None)()  # slow: once for all of them
+        began = [self._epoch + at for at in ended.began]
+        cpu_s = ended.cpu_s()
+        if self._record:
+            for number, *times in zip(ended.numbers, began, ended.durations, cpu_s, strict=True):
+                failed = ended.kinds.get(number) == ERROR
+                row = self._counts.state(number, failed=failed), (*times, peak)
+                self._counts.rows.append(row)
+        if not self._profile:
+            return None
+        columns = (array("d", column) for column in (began, ended.durations, cpu_s))
+        return str(self._worker.name), self._transfer_s, *columns, peak
+
+    @property
+    def _transfer_s(self) -> float:
+        """Seconds that the transfer of the bundle's arguments took."""
+        parts = timings_of(self._worker, self.key)
+        return sum((p["stop"] - p["start"] for p in parts if p["action"] == "transfer"), 0.0)
+
+    def _send(self, **message: Any) -> None:
+        message |= {"client": self._client, "key": self.key}
+        self._worker.loop.add_callback(send_to_scheduler, self._worker, message)
+
+    # In the worker's event loop -----------------------------------------------------------------
+
+    def running_call(self) -> tuple[int | None, float | None, Any]:
+        """Return position, running time in seconds and arguments of the running task.
+
+        Each is None between two tasks. The arguments are None until they are unpickled.
+        """
+        number, began, given = self._current, self._began, self._given
+        if number == _NOBODY or number != self._current:
+            return None, None, None
+        return number, time.perf_counter() - began, given or self._plain(number)
+
+    def interrupt(self, number: int) -> None:
+        """Interrupt a task: skip it if it has not started, or raise an exception in its thread."""
+        with self._lock:
+            if self._interrupting == number:
+                return  # the second request for the same task
+            self._skipped.add(number)
+            if self._current != number:
+                return
+            self._interrupting = number
+            if self._current != number:  # it has just finished
+                self._interrupting = _NOBODY
+                return
+            logger.debug("call %d of bundle %s is interrupted", number, self.key)
+            raise_in(self._thread)
+        shown = getattr(self._function(number), "__qualname__", self.key)
+        replace_if_stuck(self._worker, self.key, shown, lambda: self._runs(number))
+
+    def end(self) -> None:
+        """Start no more tasks, and interrupt the running one."""
+        self._take_waiting()
+        number = self._current
+        if number != _NOBODY:
+            self.interrupt(number)
+
+    def _take_waiting(self) -> list[int]:
+        """Prevent the start of more tasks, and return the positions of those not started."""
+        return list(self._waiting)
+
+    def _runs(self, number: int) -> bool:
+        return not self._over and self._current == number
+
+    def _send_ended(self) -> None:
+        """Send the outcomes of the tasks that have finished, while a long task runs."""
+        with self._sending:
+            if self._unsent and not self._over:
+                self._send_outcomes(self._take(), max(self._began, self._sent_at))
+
+    def _check_after(self, seconds: float) -> None:
+        self._worker.loop.add_callback(self._worker.loop.call_later, seconds, self._check)
+
+    def _check(self) -> None:
+        """Give back tasks that have not started, and send the outcomes of finished ones."""
+        if self._over:
+            return
+        returned = [number for number in self._take_waiting() if number not in self._skipped]
+        if returned:
+            logger.debug("bundle %s gives back %d calls", self.key, len(returned))
+            self._send(op=RETURNED, numbers=returned)
+        self._send_ended()
+        # A task that exceeds its time limit is interrupted.
+        if self._timeout_s is None:
+            return
+        number, began = self._current, self._began
+        is_late = began and time.perf_counter() - began >= self._timeout_s
+        if is_late and number not in (_NOBODY, self._timed_out):
+            logger.debug("call %d of bundle %s runs for too long", number, self.key)
+            self._timed_out = number
+            self._send(op=TIMED_OUT, number=number)
+            self.interrupt(number)
+        self._check_after(min(CHECK_S, self._timeout_s / 4))
+
+
+# Interrupts ---------------------------------------------------------------------------------------
+
+
+def raise_in(thread: int) -> None:
+    """Raise :class:`CallInterrupted` in a thread, at its next bytecode instruction."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), ctypes.py_object(CallInterrupted)
+    )
+
+
+def clear_interrupt(thread: int) -> None:
+    """Cancel an interrupt that has not been raised in a thread yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
+
+
+def interrupt_task(worker: Worker, key: Any) -> None:
+    """Interrupt a task that is a Dask task of its own. Already finished is success."""
+    thread = act_on_thread_of(worker, key, raise_in)
+    if thread is None:
+        return
+    logger.debug("call %s is interrupted", key)
+    replace_if_stuck(worker, key, str(key), lambda: runs_in(worker, thread, key))
+
+
+def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]) -> None:
+    """Replace the worker if an interrupted task does not stop in time and holds its slot.
+
+    A task that waits for nested tasks while it stops has lent its slot, and is given more time.
+    ``shown`` is the name of the task for messages.
+    """
+
+    def check() -> None:
+        lender = getattr(worker, "slot_lender", None)
+        if runs() and lender is not None and lender.lends(key):
+            worker.loop.call_later(INTERRUPT_GRACE_S, check)
+        elif runs():
+            _give_up(worker, key, shown)
+
+    worker.loop.call_later(INTERRUPT_GRACE_S, check)
+
+
+def _give_up(worker: Any, key: Any, shown: str) -> None:
+    give_up_on_call = getattr(worker, "give_up_on_call", None)
+    if give_up_on_call is None:
+        logger.warning(
+            "a call of %s was interrupted and still runs; this worker cannot be replaced", shown
+        )
+    else:
+        logger.debug("worker %s is given up: call %s does not end", worker.address, shown)
+        give_up_on_call(key, shown)

@@ -14,11 +14,12 @@ from scalable.caching.checkpoints import (
     remembered_call,
 )
 from scalable.errors import ClusterError
+from scalable.protocol.dask_seams.metadata import fact_of_scheduler
 from scalable.protocol.dask_seams.worker import current_call
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.lending import wait_in_call
-from scalable.protocol.operations import CHECKPOINTS
-from scalable.storage import scheme_of
+from scalable.protocol.operations import CHECKPOINTS, STORAGE
+from scalable.storage import Storage, no_storage, scheme_of
 from scalable.worker.bundles import running_bundle
 
 _NO_POSITION = -1
@@ -134,3 +135,32 @@ class WorkerCheckpoints:
         begun = self.begun.pop((key, position), None) if self.begun else None
         if begun is not None:
             begun.end(succeeded=succeeded)
+
+
+# Storage ------------------------------------------------------------------------------------------
+
+
+def current_storage() -> Storage:
+    """Return the storage of the session whose task runs in this thread.
+
+    It is the same as ``session.storage`` in the workflow's process: the ``default_storage`` of the
+    manifest.
+
+    Raises
+    ------
+    ClusterError
+        When no task runs in this thread. Coroutines do not run in a thread of their own.
+    ManifestError
+        When the manifest names no ``default_storage``.
+    """
+    here = current_call()
+    if here is None:
+        raise ClusterError(
+            "current_storage() is for calls, and none runs in this thread",
+            hint="use session.storage, or pass it to the call as an argument",
+        )
+    worker, _ = here
+    url = wait_in_call(worker.loop, fact_of_scheduler, worker.scheduler, STORAGE)
+    if url is None:
+        raise no_storage()
+    return Storage(url)

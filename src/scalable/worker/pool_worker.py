@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from distributed import Client
+import dask
+from distributed import Client, Worker
+from distributed.client import default_client
 from distributed.metrics import context_meter
+from distributed.utils import in_async_call
 from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent
 
+from scalable import settings
 from scalable.caching.hearing import heard_by
-from scalable.protocol.code import located
+from scalable.errors import ScalableError
+from scalable.protocol.archive import ArchiveError, CarriedFiles
+from scalable.protocol.code import CodeTable, located, missing_module
+from scalable.protocol.dask_seams.arguments import (
+    drop_idle_connections,
+    fail_waiting_call,
+    fetched,
+    unreadable,
+    waiting_calls,
+    with_data,
+)
 from scalable.protocol.dask_seams.arguments import seams as argument_seams
+from scalable.protocol.dask_seams.nodes import CarriedNode
 from scalable.protocol.dask_seams.shared_frames import share_memory
 from scalable.protocol.dask_seams.shared_results import SharingWorker
 from scalable.protocol.dask_seams.shared_results import seams as result_seams
@@ -24,25 +40,27 @@ from scalable.protocol.dask_seams.worker import (
     failure_for_clients,
     forget_workers,
     offer_on_stream,
+    task_of,
 )
+from scalable.protocol.described_failures import recent_output
 from scalable.protocol.guarded_http import GuardedHttp
-from scalable.protocol.handlers import offer
-from scalable.protocol.importing import here
-from scalable.protocol.lending import CallInterrupted
+from scalable.protocol.handlers import SchedulerCalls, offer
+from scalable.protocol.importing import Importer, here
+from scalable.protocol.lending import CallInterrupted, Lender, wait_in_call
 from scalable.protocol.machine_kind import MACHINE_KIND, machine_kind
 from scalable.protocol.measured import FAILURE, USAGE, addition, remembered_addition
 from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY, PRIORITIES
 from scalable.protocol.private_node import PrivateNode
+from scalable.protocol.shown_values import shown_arguments
 from scalable.protocol.thread_frames import read_frames_without_collection
 from scalable.protocol.worker_calls import WorkerHandler
 from scalable.spec.remembered import RememberedOutcome
-from scalable.worker.arguments import fetch_arguments
-from scalable.worker.bundles import interrupt
-from scalable.worker.call_client import CallClient
+from scalable.worker.bundles import interrupt, running_bundle
 from scalable.worker.checkpoints import WorkerCheckpoints
-from scalable.worker.code import CodeOfCalls
-from scalable.worker.shown_calls import shown_call
 from scalable.worker.slots import SlotLender
+
+if TYPE_CHECKING:
+    from scalable.client.client import ScalableClient
 
 
 class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
@@ -155,3 +173,266 @@ class ThreadUsage:
 
     def end(self) -> dict[str, float | int | None]:
         return {"cpu_s": self._cpu_s, "peak_memory": None}
+
+
+# Arguments ----------------------------------------------------------------------------------------
+
+logger = logging.getLogger("scalable.worker")
+
+#: Fetches the values of some keys. The result is an event of Dask's worker.
+Fetch = Callable[[Collection[Any]], Awaitable[Any]]
+#: Fetches the code of a task, given its state on the worker.
+Know = Callable[[Any], Awaitable[None]]
+
+
+async def fetch_arguments(
+    worker: Worker, source: str, keys: Collection[Any], fetch: Fetch, know: Know
+) -> Any:
+    """Fetch arguments of tasks from another worker. Tasks with unreadable arguments fail."""
+    await _use_code_of_calls(worker, keys, know)
+    event = await fetch(keys)
+    if unreadable(event) is None:
+        return event
+    drop_idle_connections(worker, source)
+    if len(keys) == 1:
+        _fail_calls(worker, next(iter(keys)), event)
+        return event
+    data: dict[Any, Any] = {}
+    read = None
+    for key in keys:  # one that cannot be unpickled does not affect the others
+        one = await fetch([key])
+        values = fetched(one)
+        if values is not None:
+            data.update(values)
+            read = one
+        elif unreadable(one) is not None:
+            drop_idle_connections(worker, source)
+            _fail_calls(worker, key, one)
+        else:  # the other worker is busy, or gone: Dask fetches all keys again
+            return one
+    return event if read is None else with_data(read, data)
+
+
+async def _use_code_of_calls(worker: Worker, keys: Collection[Any], know: Know) -> None:
+    """Use the code of the tasks that wait for any of these keys, before the keys are unpickled."""
+    importer = here()
+    if importer is None:
+        return
+    for call in waiting_calls(worker, keys):
+        await know(call)
+        if isinstance(call.run_spec, CarriedNode):
+            importer.use(call.run_spec.code)
+
+
+def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
+    """Fail the tasks that wait for an argument which cannot be unpickled."""
+    error = unreadable(event)
+    importer = here()
+    name = f"worker {worker.name}" if importer is None else importer.name
+    for call in waiting_calls(worker, [key]):
+        shown = getattr(call.run_spec, "shown", str(call.key))
+        if isinstance(error, ModuleNotFoundError):
+            told: Exception = missing_module(error, f"an argument of call {shown!r}", name)
+        else:
+            told = RuntimeError(
+                f"Argument {key!r} of call {shown!r} cannot be unpickled on {name}: {error!r}. "
+                "Its class has to be importable there, and has to accept what was pickled."
+            )
+        logger.debug("call %s fails: argument %s: %r", call.key, key, error)
+        fail_waiting_call(worker, call, told)
+
+
+# Call client --------------------------------------------------------------------------------------
+
+
+class CallClient:
+    """Client with which the tasks of one worker submit other tasks.
+
+    It is the default client of the process if that is connected to the worker's scheduler, as in
+    Dask. Otherwise the worker gets a client of its own.
+    """
+
+    def __init__(self, worker: Worker, lender: Lender) -> None:
+        self._worker, self._lender = worker, lender
+        self._own: ScalableClient | None = None
+        self._connecting: asyncio.Future[Any] | None = None
+
+    def get(self, timeout: float | None = None) -> ScalableClient:
+        """Return a client of the worker's scheduler that routes by tag (``timeout`` in seconds)."""
+        given = self._given()
+        if given is not None:
+            return given
+        if in_async_call(self._worker.loop):
+            return self._made(timeout)
+        # The client is made in the event loop: an interrupt of the task that needs it first would
+        # leave it half made, for all later tasks too.
+        client: ScalableClient = wait_in_call(self._worker.loop, self._connected, timeout)
+        return client
+
+    async def close(self) -> None:
+        """Close the worker's own client."""
+        if self._own is not None and self._own.status != "closed":
+            await self._own.close_at_once()
+
+    def _given(self) -> ScalableClient | None:
+        """Return the default client of the process, if it belongs to the worker's cluster."""
+        from scalable.client.client import ScalableClient
+
+        try:
+            client = default_client()
+        except ValueError:
+            return None
+        if not isinstance(client, ScalableClient) or client.status != "running":
+            return None
+        scheduler = client.scheduler
+        if scheduler is None or scheduler.address != self._worker.scheduler.address:
+            return None
+        return client
+
+    async def _connected(self, seconds: float | None) -> ScalableClient:
+        client = self._made(seconds)
+        if self._connecting is not None:
+            await asyncio.shield(self._connecting)  # others wait for it too
+        return client
+
+    def _made(self, timeout: float | None) -> ScalableClient:
+        """Return the worker's own client, which may not be connected yet."""
+        from scalable.client.client import ScalableClient
+
+        if self._own is not None and self._own.status not in ("closing", "closed"):
+            return self._own
+        worker = self._worker
+        client = ScalableClient(
+            worker.scheduler,
+            loop=worker.loop,
+            security=worker.security,
+            set_as_default=not _there_is_a_default(),
+            asynchronous=True,
+            direct_to_workers=True,
+            name="worker",
+            timeout=timeout or dask.config.get("distributed.comm.timeouts.connect"),
+        )
+        logger.debug("client %s is made for the calls of %s", client.id, worker.address)
+        client.serve_calls_of(self._lender)
+        self._own, self._connecting = client, asyncio.ensure_future(_connect(client))
+        self._connecting.add_done_callback(self._forget_failed)
+        return client
+
+    def _forget_failed(self, connecting: asyncio.Future[Any]) -> None:
+        """Leave it to the next task to make a client, if this one could not connect."""
+        failed = connecting.cancelled() or connecting.exception() is not None
+        if failed and connecting is self._connecting and self._own is not None:
+            logger.debug("client %s cannot connect: %s", self._own.id, connecting)
+            self._worker.loop.add_callback(self._own.close_at_once)
+            self._own = None
+
+
+async def _connect(client: ScalableClient) -> None:
+    await client
+
+
+def _there_is_a_default() -> bool:
+    try:
+        default_client()
+    except ValueError:
+        return False
+    return True
+
+
+# Code ---------------------------------------------------------------------------------------------
+
+#: Seconds to wait before each repeated attempt to fetch code.
+PAUSES_S = (0.2, 1.0, 5.0)
+
+
+class CodeOfCalls:
+    """Fetcher of the versions of modules, and the archives of files, that tasks need."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        #: Running fetch by code id: each is fetched once, however many tasks wait for it.
+        self._fetches: dict[str, asyncio.Task[None]] = {}
+
+    async def know(self, task: Any) -> None:
+        """Fetch the code that a task needs, unless it is here. Without it, the task will fail."""
+        importer, node = here(), getattr(task, "run_spec", None)
+        if importer is None or not isinstance(node, CarriedNode) or importer.knows(node.code):
+            return
+        fetch = self._fetches.get(node.code)
+        if fetch is None:
+            fetch = asyncio.create_task(self._fetch(importer, node.code))
+            self._fetches[node.code] = fetch
+            fetch.add_done_callback(lambda _: self._fetches.pop(node.code, None))
+        await asyncio.shield(fetch)
+
+    async def _fetch(self, importer: Importer, code: str) -> None:
+        for pause_s in (*PAUSES_S, None):
+            try:
+                await self._fetch_once(importer, code)
+            except (ArchiveError, ScalableError) as error:
+                logger.warning("code %s cannot be used: %s", code, error)
+            except OSError as error:
+                logger.warning("code %s cannot be fetched: %s", code, error)
+                if pause_s is not None:
+                    await asyncio.sleep(pause_s)
+                    continue
+            return
+
+    async def _fetch_once(self, importer: Importer, code: str) -> None:
+        calls = SchedulerCalls(self._worker.scheduler)
+        message = await calls.code_table(code)
+        if message is None:
+            logger.warning("code %s is not known to the scheduler any more", code)
+            return
+        table = CodeTable.from_message(message)
+        files = table.files
+        if files is not None and importer.lacks_files(table):
+            data = await self._archive(calls, files)
+            if data is None:
+                return
+            await asyncio.to_thread(importer.trees.add, files, data)
+            importer.trees.drop_old(importer.digests_of(self._running()))
+        missing = await asyncio.to_thread(importer.missing_sources, table)
+        sources = await calls.sources(missing) if missing else {}
+        logger.debug("code %s: %d sources are not in files here", code, len(missing))
+        importer.add(table, sources, code)
+
+    async def _archive(self, calls: SchedulerCalls, files: CarriedFiles) -> bytes | None:
+        parts: list[bytes] = []
+        while True:
+            answer = await calls.files(files.digest, len(parts))
+            if answer is None:
+                logger.warning("archive %s is not known to the scheduler", files.digest)
+                return None
+            parts.append(answer[1])
+            if len(parts) == answer[0]:
+                return b"".join(parts)
+
+    def _running(self) -> set[str]:
+        """Return the code ids of the tasks that run."""
+        state = self._worker.state
+        specs = (task.run_spec for task in state.executing | state.long_running)
+        return {spec.code for spec in specs if isinstance(spec, CarriedNode)}
+
+
+# Shown calls --------------------------------------------------------------------------------------
+
+
+def shown_call(worker: Worker, key: Any = None) -> dict[str, Any]:
+    """Return what this worker has about a task, without running code of its classes.
+
+    ``output`` contains the last lines that the process printed, or None. A running task also has
+    ``arguments``, unless they are not to be shown. A bundle also has ``position`` and ``since_s``
+    of its running task. Without a key, only ``output`` is returned.
+    """
+    answer: dict[str, Any] = {"output": recent_output()}
+    if key is None:
+        return answer
+    given = None
+    if (bundle := running_bundle(str(key))) is not None:
+        answer["position"], answer["since_s"], given = bundle.running_call()
+    elif (task := task_of(worker, key)) is not None:
+        given = getattr(task.run_spec, "given", lambda: None)()
+    if given is not None and settings.records_arguments():
+        answer["arguments"] = shown_arguments(*given)
+    return answer

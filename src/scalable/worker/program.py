@@ -10,24 +10,32 @@ import asyncio
 import json
 import logging
 import os
+import re
 import shutil
+import signal
+import stat
 import sys
+from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from distributed.comm.core import connect
-from distributed.core import rpc
+from distributed.core import Status, rpc
 
 from scalable.harmless import make_logs_harmless
 from scalable.protocol import exit_codes
+from scalable.protocol.code import in_image
+from scalable.protocol.described_failures import LAST_CHARACTERS, last_lines, read_output_with
 from scalable.protocol.events import SILENT_SCHEDULER
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.importing import Importer
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
 from scalable.worker.lifeline import Lifeline, read_line, remove_scratch, take_standard_input
-from scalable.worker.recent_output import remember_output
-from scalable.worker.serving import Ending, serve
+from scalable.worker.notices import tell_of_notice
+from scalable.worker.process_worker import ProcessWorker
 
 #: Seconds in which a scheduler accepts the connection of a new worker.
 FIRST_ANSWER_TIMEOUT_S = 40.0
@@ -158,3 +166,175 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+# Serving ------------------------------------------------------------------------------------------
+
+logger = logging.getLogger("scalable.worker")
+
+CONNECT_TIMEOUT_S = 60.0
+HAND_OVER_TIMEOUT_S = 20.0
+#: Seconds in which a worker closes. Without a scheduler no client can fetch its results.
+CLOSE_TIMEOUT_S = 10.0
+_POLL_S = 0.2
+
+
+class Ending(Enum):
+    """Way in which a worker stops: requested by a signal, closed, or closed while tasks run."""
+
+    TOLD = "told"
+    CLOSED = "closed"
+    CALLS_RUN = "calls run"
+
+
+async def serve(config: WorkerConfig) -> Ending:
+    """Run the worker until it stops. TimeoutError if the scheduler does not answer within 60 s."""
+    Importer(
+        in_image(f"worker {config.name}"),
+        shares_files=config.shares_files,
+        directory=config.local_directory,
+    ).install()
+    worker = ProcessWorker(
+        config.scheduler,
+        name=config.name,
+        nthreads=config.nthreads,
+        resources=dict(config.resources),
+        memory_limit=config.memory_limit,
+        host=None if config.interface else config.host or None,
+        interface=config.interface or None,
+        port=config.ports or None,
+        local_directory=config.local_directory,
+        preload=list(config.preload),
+        security=config.credentials(),
+        death_timeout=CONNECT_TIMEOUT_S,
+        manager=config.manager,
+    )
+    loop = asyncio.get_running_loop()
+    closing: list[asyncio.Task[Any]] = []
+
+    def close() -> None:
+        if worker.status is not Status.running and not closing:
+            # A worker that is still starting would register, and receive tasks that are then lost.
+            remove_scratch(config.local_directory)
+            os._exit(0)
+        if not closing:
+            logger.debug("worker %s ends: told by a signal", config.name)
+            closing.append(loop.create_task(_end(worker, hand_over=config.hand_over)))
+
+    loop.add_signal_handler(signal.SIGTERM, close)
+    await worker
+    watch = None
+    if config.notice_file:
+        watch = loop.create_task(tell_of_notice(worker, Path(config.notice_file)))
+    has_closed = await _close_of(worker)
+    if watch is not None:
+        watch.cancel()
+    if closing:
+        return Ending.TOLD
+    return Ending.CLOSED if has_closed else Ending.CALLS_RUN
+
+
+async def _close_of(worker: Any) -> bool:
+    """Wait until the worker has closed. Return False if its tasks keep it from closing."""
+    finished = asyncio.ensure_future(worker.finished())
+    while worker.status is not Status.closing and not finished.done():
+        await asyncio.wait([finished], timeout=_POLL_S)
+    await asyncio.wait([finished], timeout=CLOSE_TIMEOUT_S)
+    if not finished.done():
+        logger.warning("worker %s ends although its calls have not ended", worker.name)
+    return bool(finished.done())
+
+
+async def _end(worker: Any, *, hand_over: bool) -> None:
+    if hand_over:
+        # Its tasks run again elsewhere at once, and the scheduler counts no failure for them.
+        with suppress(OSError, TimeoutError):
+            await asyncio.wait_for(
+                worker.scheduler.retire_workers(
+                    workers=[worker.address],
+                    close_workers=False,
+                    remove=True,
+                    stimulus_id=f"terminated-{worker.name}",
+                ),
+                HAND_OVER_TIMEOUT_S,
+            )
+    # Running tasks are not awaited: the provider would kill the process before they finish.
+    await worker.close(reason="terminated", nanny=False, executor_wait=False)
+
+
+# Recent output ------------------------------------------------------------------------------------
+
+_STDOUT, _STDERR = 1, 2
+#: Entries of Dask's log about its normal work, such as the start of a worker, and about failed
+#: tasks, which are reported elsewhere.
+_OF_DASK = re.compile(
+    r"^\S+ \S+ - distributed[\w.]* - (?:"
+    r"INFO - .*\n?"
+    r"|\w+ - Compute Failed\n(?:(?:Key|State|Task|Exception|Traceback):.*\n)*\n?)",
+    re.MULTILINE,
+)
+#: Number of characters that are read to find the last lines which are not such entries.
+_READ_CHARACTERS = 4 * LAST_CHARACTERS
+
+
+class _Remembering:
+    """Stream that keeps the strings which Python writes to it last."""
+
+    def __init__(self, stream: Any, recent: deque[str]) -> None:
+        self._stream, self._recent = stream, recent
+
+    def write(self, text: str) -> Any:
+        if text:
+            self._recent.append(text[-LAST_CHARACTERS:])
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def remember_output() -> None:
+    """Add what the process printed last to the failures of tasks in this process.
+
+    Output that goes to a file is read from there, with the output of child processes and of
+    libraries in other languages. Elsewhere only what Python prints is kept.
+    """
+    if _is_file(_STDERR):
+        read_output_with(_end_of_file)
+        return
+    recent: deque[str] = deque(maxlen=200)
+    sys.stdout, sys.stderr = _Remembering(sys.stdout, recent), _Remembering(sys.stderr, recent)
+    read_output_with(lambda: _last_printed("".join(list(recent))))
+
+
+def _last_printed(text: str) -> str | None:
+    """Return the last lines of an output without those of Dask about its work and failed tasks."""
+    return last_lines(_OF_DASK.sub("", text)) or None
+
+
+def _is_file(descriptor: int) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
+def _end_of_file() -> str | None:
+    """Return the last lines of the file to which standard error goes."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    try:
+        # The descriptor itself may be open for writing only.
+        file = os.open(f"/proc/self/fd/{_STDERR}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        size = os.fstat(file).st_size
+        data = os.pread(file, _READ_CHARACTERS, max(0, size - _READ_CHARACTERS))
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    if size > _READ_CHARACTERS:
+        data = data.partition(b"\n")[2] or data  # a line that was cut is not recognised as Dask's
+    return _last_printed(data.decode(errors="replace"))

@@ -4,8 +4,7 @@ import pytest
 
 from scalable.containers import component as module
 from scalable.containers import image_fault, image_findings, prove, read_versions
-from scalable.containers.contract import lacking
-from scalable.containers.versions import Versions
+from scalable.containers.choose import Versions, lacking
 from scalable.errors import ProviderError
 
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError
 from scalable.manager.pools import Pool
-from scalable.manager.refusals import REFUSED_LIMIT_S, refused
+from scalable.manager.reconciler import REFUSED_LIMIT_S, refused
 
 
 def pool() -> Pool:

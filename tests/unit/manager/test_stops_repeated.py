@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from scalable.errors import ProviderError
-from scalable.manager import stops as module
-from scalable.manager.stops import Stops
+from scalable.manager import reconciler as module
+from scalable.manager.reconciler import Stops
 
 
 class Place:

@@ -8,12 +8,12 @@ import subprocess
 import pytest
 
 from scalable.errors import ProviderError
-from scalable.providers.aws import fleet, names, policies, render, states, userdata
+from scalable.providers.aws import instances, names, render, roles, states, userdata
 from scalable.providers.aws.api import Identity, refusal
-from scalable.providers.aws.drafts import findings
 from scalable.providers.aws.network import Ground, rules
 from scalable.providers.aws.objects import objects
 from scalable.providers.aws.options import AWSOptions
+from scalable.providers.aws.provider import findings
 from scalable.providers.aws.secrets import LIMIT, packed, unpacked
 from scalable.providers.aws.shapes import is_arm
 from scalable.remote.cloud import CLUSTER, NAME, ROLE, TAG, MachineRequest, MachineState
@@ -100,7 +100,7 @@ def test_a_task_is_tried_anywhere_and_then_in_each_zone_with_a_token_for_each():
 
 
 def test_a_fleet_has_one_subnet_of_each_zone_and_the_types_in_their_order():
-    order = fleet.fleet(request(), "t", ["m6i.large", "m7i.large"], GROUND, "lowest-price")
+    order = instances.fleet(request(), "t", ["m6i.large", "m7i.large"], GROUND, "lowest-price")
     overrides = order["LaunchTemplateConfigs"][0]["Overrides"]
     assert [o["InstanceType"] for o in overrides] == ["m6i.large"] * 2 + ["m7i.large"] * 2
     assert {o["SubnetId"] for o in overrides} == {"s-a", "s-b"}
@@ -109,8 +109,8 @@ def test_a_fleet_has_one_subnet_of_each_zone_and_the_types_in_their_order():
 
 
 def test_the_script_of_an_instance_is_a_script_and_quotes_what_it_is_given(tmp_path):
-    frame = fleet.InstanceFrame("us-east-1", "ami-1", "profile", "arn:secret")
-    data = fleet.launch_template(request(), frame, GROUND)
+    frame = instances.InstanceFrame("us-east-1", "ami-1", "profile", "arn:secret")
+    data = instances.launch_template(request(), frame, GROUND)
     text = base64.b64decode(data["UserData"]).decode()
     path = tmp_path / "script"
     path.write_text(text)
@@ -249,16 +249,16 @@ def test_only_the_scheduler_opens_ports_and_only_to_clients():
 
 
 def test_policies_are_limited_to_the_cluster():
-    scope = policies.Scope(Identity("1", "arn:aws-cn:iam::1:user/a"), "r", "c1")
+    scope = roles.Scope(Identity("1", "arn:aws-cn:iam::1:user/a"), "r", "c1")
     secrets = "arn:aws-cn:secretsmanager:r:1:secret:scalable/c1/*"
-    statements = json.loads(policies.execution_policy(scope))["Statement"]
+    statements = json.loads(roles.execution_policy(scope))["Statement"]
     assert statements[0]["Resource"] == secrets
-    manager = json.loads(policies.manager_policy(scope, ["arn:given"]))["Statement"]
+    manager = json.loads(roles.manager_policy(scope, ["arn:given"]))["Statement"]
     passed = next(s for s in manager if s["Action"] == ["iam:PassRole"])
     assert passed["Resource"] == ["arn:aws-cn:iam::1:role/scalable/c1/*", "arn:given"]
-    assert len(policies.role_name("x" * 36, "ec2-scheduler")) <= 64
+    assert len(roles.role_name("x" * 36, "ec2-scheduler")) <= 64
     # EC2 and ECS take no more than these.
-    assert len(policies.manager_policy(scope)) < 10_240
+    assert len(roles.manager_policy(scope)) < 10_240
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import subprocess
 
 import pytest
 
-from scalable.providers.gcp import firewall, names, payloads, refusals, startup
+from scalable.providers.gcp import names, network, payloads, refusals, startup
+from scalable.providers.gcp.check import left_of, metrics_of
 from scalable.providers.gcp.config import Config, config_of
-from scalable.providers.gcp.drafts import findings
 from scalable.providers.gcp.errors import no_credentials, refusal
 from scalable.providers.gcp.instances import Attempt, instance_body, machine_of
-from scalable.providers.gcp.quotas import left_of, metrics_of
+from scalable.providers.gcp.provider import findings
 from scalable.providers.gcp.refusals import Failure, Kind, Tried, failure_of
 from scalable.providers.gcp.shapes import candidates, units_on
 from scalable.remote.cloud import (
@@ -209,22 +209,22 @@ def rule(**fields):
 )
 def test_a_rule_is_found_that_lets_clients_in(fields, met):
     config = dataclasses.replace(CONFIG, clients_from=("203.0.113.0/24",))
-    need = firewall.needs("c-1", config)[1]
+    need = network.needs("c-1", config)[1]
     assert need.target == names.network_tag("c-1", SCHEDULER)
-    assert firewall.is_met(need, [rule(**fields)], ["ours"]) == met
+    assert network.is_met(need, [rule(**fields)], ["ours"]) == met
 
 
 def test_machines_of_a_subnetwork_reach_each_other_by_its_range():
-    need = firewall.needs("c-1", CONFIG, "10.128.0.0/20")[0]
-    assert firewall.is_met(need, [rule(sourceRanges=["10.128.0.0/9"])], ())
-    assert not firewall.is_met(
-        firewall.needs("c-1", CONFIG)[0], [rule(sourceRanges=["10.0.0.0/8"])], ()
+    need = network.needs("c-1", CONFIG, "10.128.0.0/20")[0]
+    assert network.is_met(need, [rule(sourceRanges=["10.128.0.0/9"])], ())
+    assert not network.is_met(
+        network.needs("c-1", CONFIG)[0], [rule(sourceRanges=["10.0.0.0/8"])], ()
     )
-    made = firewall.rule_body(need, "n", {CLUSTER: "c-1"})
+    made = network.rule_body(need, "n", {CLUSTER: "c-1"})
     assert made["sourceTags"] == made["targetTags"] == [names.network_tag("c-1")]
-    assert firewall.marks_of(made) == {CLUSTER: "c-1"}
-    assert firewall.is_met(need, [made], ())
-    assert firewall.marks_of({"description": "by hand"}) == {}
+    assert network.marks_of(made) == {CLUSTER: "c-1"}
+    assert network.is_met(need, [made], ())
+    assert network.marks_of({"description": "by hand"}) == {}
 
 
 # Files --------------------------------------------------------------------------------------------

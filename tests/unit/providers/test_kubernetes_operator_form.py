@@ -8,10 +8,10 @@ from test_kubernetes_render import frame_of, our_container, request
 
 from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes import drafts
-from scalable.providers.kubernetes.dask_operator import OperatorForm
-from scalable.providers.kubernetes.job_states import state_of
+from scalable.providers.kubernetes.form import OperatorForm
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.permissions import role
+from scalable.providers.kubernetes.remote import state_of
 from scalable.spec import ComponentSpec
 
 FORM = OperatorForm()

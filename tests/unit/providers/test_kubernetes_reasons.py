@@ -3,7 +3,7 @@
 import pytest
 
 from scalable.manager.launcher import UnitState
-from scalable.providers.kubernetes.quantities import amount
+from scalable.providers.kubernetes.check import amount
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
 
 

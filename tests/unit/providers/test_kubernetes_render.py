@@ -8,10 +8,9 @@ import pytest
 
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes import drafts, render
-from scalable.providers.kubernetes.mounts import parse_mount, volumes
 from scalable.providers.kubernetes.names import label_value, object_name
 from scalable.providers.kubernetes.options import KubernetesOptions
-from scalable.providers.kubernetes.template import merge
+from scalable.providers.kubernetes.render import merge, parse_mount, volumes
 from scalable.spec import ComponentSpec, DeploymentSpec
 
 VERSIONS = ("1.31", "1.34")

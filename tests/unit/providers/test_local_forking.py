@@ -11,10 +11,9 @@ import pytest
 
 from scalable.protocol.exit_codes import OUT_OF_MEMORY
 from scalable.protocol.forking import COMMAND_LINE_BYTES, WorkerStart, fits, worker_command
-from scalable.providers.local.forking import StartRequest, can_fork, different, obstacle
+from scalable.providers.local.fork_server import StartRequest, can_fork, different, obstacle
 from scalable.providers.local.render import end_of
-from scalable.worker.fork_server import more_than_one_thread
-from scalable.worker.preloading import LARGE_BYTES, NumpyLater
+from scalable.worker.fork_server import LARGE_BYTES, NumpyLater, more_than_one_thread
 
 OURS = {"PATH": "/bin", "HOME": "/home/u", "LD_LIBRARY_PATH": "/lib", "PYTHONPATH": "/src"}
 PLAIN = StartRequest(
@@ -143,7 +142,7 @@ def test_a_second_thread_is_noticed():
 
 def test_the_stand_in_gives_memory_and_notes_what_it_cannot_do():
     program = (
-        "import sys; from scalable.worker.preloading import NumpyLater\n"
+        "import sys; from scalable.worker.fork_server import NumpyLater\n"
         "later = NumpyLater()\n"
         f"sizes = [later.empty((n,), dtype='u1').data.nbytes for n in (0, 7, {LARGE_BYTES - 1})]\n"
         "print(sizes, 'numpy' in sys.modules, later.missed)\n"
@@ -165,7 +164,7 @@ def test_distributed_takes_its_memory_through_the_stand_in():
     """Dask is free to take memory otherwise; then this test and the stand-in can go."""
     pytest.importorskip("numpy")
     program = (
-        "import sys; from scalable.worker.preloading import NumpyLater, preload\n"
+        "import sys; from scalable.worker.fork_server import NumpyLater, preload\n"
         "assert preload() is None, preload()\n"
         "import distributed.protocol.utils as utils\n"
         "assert 'numpy' not in sys.modules and isinstance(utils.numpy, NumpyLater)\n"
@@ -182,7 +181,7 @@ def test_distributed_takes_its_memory_through_the_stand_in():
 def test_a_forked_worker_reads_no_metadata_and_loads_no_module_of_its_own():
     """Dask is free to do this otherwise; then the preloading has to follow."""
     program = (
-        "import sys; from scalable.worker.preloading import MODULES, preload\n"
+        "import sys; from scalable.worker.fork_server import MODULES, preload\n"
         "assert preload() is None\n"
         "import distributed.versions as versions; versions.version = None\n"
         "assert versions.get_versions()['packages']['dask']\n"

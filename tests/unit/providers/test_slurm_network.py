@@ -5,8 +5,8 @@ import socket
 import pytest
 
 from scalable.errors import ProviderError
-from scalable.providers.slurm import network
-from scalable.providers.slurm.network import PORTS_TRIED, address_of, free_port
+from scalable.providers.slurm import api
+from scalable.providers.slurm.api import PORTS_TRIED, address_of, free_port
 
 
 def test_the_loopback_interface_has_an_address():
@@ -50,14 +50,14 @@ def test_the_port_is_free_again_when_it_is_handed_out(taken):
 
 
 def test_without_a_free_port_the_error_names_the_option(taken, monkeypatch):
-    monkeypatch.setattr(network, "PORTS_TRIED", 1)
+    monkeypatch.setattr(api, "PORTS_TRIED", 1)
     with pytest.raises(ProviderError, match=rf"no port of {taken} to {taken} is free") as caught:
         free_port("127.0.0.1", taken)
     assert "scheduler_port" in str(caught.value.hint)
 
 
 def test_an_address_of_another_machine_has_no_free_port(monkeypatch):
-    monkeypatch.setattr(network, "PORTS_TRIED", 3)
+    monkeypatch.setattr(api, "PORTS_TRIED", 3)
     with pytest.raises(ProviderError, match="is free on 192.0.2.1"):
         free_port("192.0.2.1", 8786)
 

@@ -18,7 +18,7 @@ from scalable.records import (
     status_of,
     write_access_file,
 )
-from scalable.records.states import SILENT_S, Sight, state_of
+from scalable.records.directory import SILENT_S, Sight, state_of
 from scalable.spec import ClusterRecord
 
 

@@ -21,9 +21,11 @@ from scalable.records import (
     ClusterDirectory,
     all_directories,
     find,
-    locking,
     read_access_file,
     status_of,
+)
+from scalable.records import (
+    directory as records_directory,
 )
 from scalable.records.access_file import AccessFile
 from scalable.spec import ClusterRecord, PoolStatus
@@ -167,7 +169,7 @@ class TestMaking:
 
     def test_waiting_for_the_lock_ends_at_its_time_limit(self, record, state, monkeypatch):
         ClusterDirectory.create(record())
-        monkeypatch.setattr(locking, "LOCK_TIMEOUT_S", 0.3)
+        monkeypatch.setattr(records_directory, "LOCK_TIMEOUT_S", 0.3)
         with (state / ".lock").open() as other:
             fcntl.flock(other, fcntl.LOCK_EX)
             began = time.monotonic()

@@ -12,8 +12,8 @@ from memory_cloud import MemoryCloud
 from scalable.errors import NameTakenError, ProviderError
 from scalable.protocol import credentials
 from scalable.records import ClusterDirectory
+from scalable.records.directory import remembered
 from scalable.records.packing import BEGUN, record_in
-from scalable.records.places import remembered
 from scalable.remote.cloud import MACHINE_OF, MachineState
 from scalable.remote.cloud_place import CloudPlace, remains
 from scalable.remote.cloud_services import CloudServices

@@ -11,8 +11,8 @@ from scalable.protocol.lending import CallInterrupted
 from scalable.protocol.messages import dump_calls, dump_function, load, load_calls
 from scalable.protocol.operations import OUTCOMES
 from scalable.spec.remembered import Kind, RememberedOutcome
-from scalable.worker import bundle_run
-from scalable.worker.bundle_run import BundleRun
+from scalable.worker import bundles
+from scalable.worker.bundles import BundleRun
 
 
 class Argument:
@@ -69,7 +69,7 @@ SENT, RUNS, MADE = [], [], weakref.WeakSet()
 
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
-    monkeypatch.setattr(bundle_run, "timings_of", lambda worker, key: [])
+    monkeypatch.setattr(bundles, "timings_of", lambda worker, key: [])
     SENT.clear()
     RUNS.clear()
 

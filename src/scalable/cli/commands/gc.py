@@ -46,7 +46,7 @@ def command(manifest: Path | None, target: str | None, *, yes: bool, output: Out
 def _remember_place(manifest: Path | None, target: str) -> None:
     """Record the location of a target, so that it is examined too."""
     from scalable.providers.registry import provider_traits
-    from scalable.records.places import remember
+    from scalable.records.directory import remember
     from scalable.session.request import Request
 
     request = Request.read(manifest, target)

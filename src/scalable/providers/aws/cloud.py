@@ -9,15 +9,13 @@ from collections.abc import Collection, Mapping, Sequence
 from scalable.errors import ProviderError
 from scalable.providers.aws.api import Api, AWSError
 from scalable.providers.aws.fargate import Tasks, cluster_is_gone
-from scalable.providers.aws.fleet import InstanceFrame
-from scalable.providers.aws.instances import Instances, like
-from scalable.providers.aws.logs import Logs
+from scalable.providers.aws.instances import InstanceFrame, Instances, Logs, like
 from scalable.providers.aws.names import owner_of
 from scalable.providers.aws.network import Ground, Network
 from scalable.providers.aws.render import TaskFrame
 from scalable.providers.aws.roles import Roles
 from scalable.providers.aws.secrets import Secrets
-from scalable.providers.aws.settings import EC2, FARGATE, Settings
+from scalable.providers.aws.settings import EC2, FARGATE, Settings, settings_at
 from scalable.providers.aws.shapes import units_on
 from scalable.remote.cloud import (
     CLUSTER,
@@ -26,12 +24,14 @@ from scalable.remote.cloud import (
     ROLE,
     SCHEDULER,
     WORKERS,
+    Cloud,
     Machine,
     MachineRequest,
     Refusal,
     StoredFiles,
 )
-from scalable.spec import ComponentSpec
+from scalable.remote.cloud_place import ask
+from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 
 logger = logging.getLogger("scalable.providers.aws")
 
@@ -315,3 +315,52 @@ class AWSCloud:
 
 def _is_task(machine: Machine) -> bool:
     return machine.id.startswith("arn:")
+
+
+# Check --------------------------------------------------------------------------------------------
+
+TIMEOUT_S = 60.0
+#: Id of a cluster that does not exist.
+_NONE = "CLUSTER"
+
+
+def check(spec: DeploymentSpec) -> ValidationReport:
+    """Compare the request with the account, without creating anything."""
+    clouds: list[AWSCloud] = []
+
+    def connect() -> AWSCloud:
+        clouds.append(AWSCloud(settings_at({}, spec)))
+        return clouds[-1]
+
+    async def found(_: Cloud) -> list[Diagnostic]:
+        return await _findings(spec, clouds[-1])
+
+    report = ValidationReport()
+    report.extend(ask(connect, found, TIMEOUT_S))
+    return report
+
+
+async def _findings(spec: DeploymentSpec, cloud: AWSCloud) -> list[Diagnostic]:
+    target = ("targets", spec.target_name)
+    await cloud.owner()
+    found = []
+    try:
+        created = await cloud.missing(_NONE)
+    except ProviderError as error:
+        if error.transient:
+            raise
+        return [Diagnostic("E_BAD_OPTION", target, error.message, hint=error.hint)]
+    if created:
+        text = "; ".join(created)
+        message = f"`up` makes what does not exist, and `down` removes it: {text}"
+        found.append(Diagnostic("W_NOT_APPLIED", target, message, hint=_WAYS, severity="warning"))
+    if spec.options["cluster_type"] == EC2:
+        absent = await cloud.absent_types()
+        for name in absent:
+            message = f"region {cloud.api.region} does not have {name}"
+            path = (*target, "instance_type")
+            found.append(Diagnostic("E_BAD_OPTION", path, message, hint=absent[name]))
+    return found
+
+
+_WAYS = "name your own in subnets, security_groups and the options whose names end with role_arn"

@@ -6,25 +6,41 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.providers.aws import fleet
 from scalable.providers.aws.api import Api, AWSError
-from scalable.providers.aws.fleet import InstanceFrame
-from scalable.providers.aws.logs import Logs
-from scalable.providers.aws.names import STOPPED, content_name, log_stream, pairs, tags, token
+from scalable.providers.aws.names import (
+    LOG_GROUP,
+    SHARED,
+    STOPPED,
+    content_name,
+    log_stream,
+    machine_tags,
+    pairs,
+    tags,
+    token,
+)
 from scalable.providers.aws.network import Ground
+from scalable.providers.aws.render import program
 from scalable.providers.aws.settings import Settings
 from scalable.providers.aws.shapes import chosen, is_arm
 from scalable.providers.aws.states import instance_machine
-from scalable.providers.aws.userdata import END_STREAM, end_in
+from scalable.providers.aws.userdata import (
+    END_STREAM,
+    FILES_AT_VARIABLE,
+    Container,
+    end_in,
+    user_data,
+)
 from scalable.providers.quotes import share_counted
 from scalable.remote.cloud import (
     CLUSTER,
+    MACHINE_OF,
     NAME,
     ROLE,
+    SCHEDULER,
     TAG,
     Machine,
     MachineRequest,
@@ -72,7 +88,7 @@ class Instances:
     async def image(self, types: Sequence[str], gpus: int) -> str:
         if self._settings.ami:
             return self._settings.ami
-        parameter = fleet.image_parameter(arm=is_arm(types[0]), gpus=gpus > 0)
+        parameter = image_parameter(arm=is_arm(types[0]), gpus=gpus > 0)
         if parameter not in self._images:
             said = await self._api.call("ssm", "get_parameter", Name=parameter)
             self._images[parameter] = str(said["Parameter"]["Value"])
@@ -90,11 +106,11 @@ class Instances:
         self, request: MachineRequest, types: list[str], frame: InstanceFrame, ground: Ground
     ) -> Machine | Refusal:
         """Start an instance, and return its machine or the refusal for lack of capacity."""
-        data = fleet.launch_template(request, frame, ground)
+        data = launch_template(request, frame, ground)
         purpose = request.marks.get(TAG) or request.marks[ROLE]
         template = content_name(request.marks[CLUSTER], purpose, data)
         await self._define(template, data, request.marks)
-        order = fleet.fleet(request, template, types, ground, self._settings.spot_allocation)
+        order = fleet(request, template, types, ground, self._settings.spot_allocation)
         until = time.monotonic() + PROFILE_TIMEOUT_S
         attempt = 0
         while True:
@@ -105,7 +121,7 @@ class Instances:
                 # Some refusals are errors of the whole request.
                 code = error.error_code
                 answer, errors = {}, [{"ErrorCode": code, "ErrorMessage": error.message}]
-                known = fleet.lacks_capacity(code) or fleet.lacks_type(errors)
+                known = lacks_capacity(code) or lacks_type(errors)
                 if not (known or _is_unknown_profile(errors)):
                     raise
             made = [each for each in answer.get("Instances") or () if each.get("InstanceIds")]
@@ -125,9 +141,9 @@ class Instances:
         types: list[str],
         ground: Ground,
     ) -> Refusal:
-        if any(fleet.lacks_capacity(str(error.get("ErrorCode"))) for error in errors):
-            return Refusal(fleet.refusal_of(errors, types, ground, spot=request.spot))
-        if fleet.lacks_type(errors):
+        if any(lacks_capacity(str(error.get("ErrorCode"))) for error in errors):
+            return Refusal(refusal_of(errors, types, ground, spot=request.spot))
+        if lacks_type(errors):
             raise ProviderError(
                 f"region {self._api.region} does not have {', '.join(types)} in "
                 f"{', '.join(sorted(set(ground.subnets.values())))}",
@@ -301,3 +317,248 @@ def _is_unknown_profile(errors: Sequence[Mapping[str, Any]]) -> bool:
 
 def _plain(text: object) -> str:
     return str(text).lower().replace(" ", "").replace("iam", "")
+
+
+# Fleet --------------------------------------------------------------------------------------------
+
+SPOT, ON_DEMAND = "spot", "on-demand"
+#: Maximum number of overrides in one fleet request.
+MOST_OVERRIDES = 300
+#: Paths of public parameters that name the latest machine image with Docker.
+_IMAGES = "/aws/service/ecs/optimized-ami/amazon-linux-2023"
+
+#: Errors of a fleet request for a lack of machines that may pass.
+_CAPACITY = {
+    "InsufficientAddressCapacity",
+    "InsufficientCapacity",
+    "InsufficientFreeAddressesInSubnet",
+    "InsufficientHostCapacity",
+    "InsufficientInstanceCapacity",
+    "InstanceLimitExceeded",
+    "MaxSpotInstanceCountExceeded",
+    "SpotMaxPriceTooLow",
+    "UnfulfillableCapacity",
+    "VcpuLimitExceeded",
+}
+_IN_WORDS = {
+    "InstanceLimitExceeded": "the account's limit of instances is reached",
+    "MaxSpotInstanceCountExceeded": "the account's limit of spot instances is reached",
+    "VcpuLimitExceeded": "the account's limit of vCPUs for such instances is reached",
+    "InsufficientFreeAddressesInSubnet": "a subnet has no free addresses",
+}
+#: Errors for an instance type that a zone or the region does not have.
+_UNKNOWN_TYPE = {
+    "InvalidFleetConfiguration",
+    "InvalidInstanceType",
+    "InvalidParameterValue",
+    "Unsupported",
+}
+
+
+def image_parameter(*, arm: bool, gpus: bool) -> str:
+    """Return the name of the public parameter with the machine image's id."""
+    kind = "/gpu" if gpus else "/arm64" if arm else ""
+    return f"{_IMAGES}{kind}/recommended/image_id"
+
+
+@dataclass(frozen=True)
+class InstanceFrame:
+    """The common part of the instances of a component in one cluster."""
+
+    region: str
+    ami: str
+    #: ARN of the instance profile.
+    profile: str
+    #: ARN of the secret with the files.
+    secret: str
+    #: Device name and GiB of the root disk; None for the image's own.
+    disk: tuple[str, int] | None = None
+
+
+def container_of(request: MachineRequest, frame: InstanceFrame) -> Container:
+    """Return the container of a machine, without the names of its units."""
+    units = len(request.units)
+    command = program(request)
+    return Container(
+        cluster_id=request.marks[CLUSTER],
+        region=frame.region,
+        image=request.image.removeprefix("docker://"),
+        command=command[:-units] if units else command,
+        environment={
+            **request.environment,
+            MACHINE_OF: "aws",
+            FILES_AT_VARIABLE: frame.secret,
+            "AWS_DEFAULT_REGION": frame.region,
+        },
+        gpus=request.gpus > 0,
+    )
+
+
+def launch_template(
+    request: MachineRequest, frame: InstanceFrame, ground: Ground
+) -> dict[str, Any]:
+    """Return the data of a machine's launch template, which equal machines share."""
+    scheduler = request.marks[ROLE] == SCHEDULER
+    data: dict[str, Any] = {
+        "ImageId": frame.ami,
+        "IamInstanceProfile": {"Arn": frame.profile},
+        "UserData": user_data(container_of(request, frame)),
+        "InstanceInitiatedShutdownBehavior": "terminate",
+        "MetadataOptions": {
+            "HttpEndpoint": "enabled",
+            "HttpTokens": "required",
+            # Containers are on the instance's network, so that one hop is enough.
+            "HttpPutResponseHopLimit": 1,
+            "InstanceMetadataTags": "enabled",
+        },
+        "NetworkInterfaces": [
+            {
+                "DeviceIndex": 0,
+                "AssociatePublicIpAddress": ground.public,
+                "DeleteOnTermination": True,
+                "Groups": list(ground.scheduler_groups if scheduler else ground.groups),
+            }
+        ],
+    }
+    if frame.disk is not None:
+        device, size = frame.disk
+        ebs = {"VolumeSize": size, "VolumeType": "gp3", "DeleteOnTermination": True}
+        data["BlockDeviceMappings"] = [{"DeviceName": device, "Ebs": ebs}]
+    return data
+
+
+def fleet(
+    request: MachineRequest,
+    template: str,
+    types: Sequence[str],
+    ground: Ground,
+    allocation: str,
+) -> dict[str, Any]:
+    """Return the request that starts one instance, with ``types`` in order of preference."""
+    zones = {zone: subnet for subnet, zone in reversed(list(ground.subnets.items()))}
+    overrides = [
+        {"InstanceType": name, "SubnetId": subnet, "Priority": float(rank)}
+        for rank, name in enumerate(types)
+        for subnet in zones.values()
+    ]
+    kind = SPOT if request.spot else ON_DEMAND
+    return {
+        "Type": "instant",
+        "ClientToken": token(request.marks[CLUSTER], request.name, kind),
+        "LaunchTemplateConfigs": [
+            {
+                "LaunchTemplateSpecification": {
+                    "LaunchTemplateName": template,
+                    "Version": "$Latest",
+                },
+                "Overrides": overrides[:MOST_OVERRIDES],
+            }
+        ],
+        "TargetCapacitySpecification": {
+            "TotalTargetCapacity": 1,
+            "DefaultTargetCapacityType": kind,
+        },
+        "SpotOptions": {"AllocationStrategy": allocation},
+        "OnDemandOptions": {"AllocationStrategy": "prioritized"},
+        "TagSpecifications": [
+            {"ResourceType": "instance", "Tags": tags(machine_tags(request))},
+        ],
+    }
+
+
+def lacks_capacity(code: str) -> bool:
+    """Return whether the code of a fleet's error means a lack of machines that may pass."""
+    return code in _CAPACITY
+
+
+def lacks_type(errors: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether all errors of a fleet are about types that do not exist there."""
+    return bool(errors) and all(
+        error.get("ErrorCode") in _UNKNOWN_TYPE
+        and "instancetype" in str(error.get("ErrorMessage", "")).lower().replace(" ", "")
+        for error in errors
+    )
+
+
+def refusal_of(
+    errors: Sequence[Mapping[str, Any]], types: Sequence[str], ground: Ground, *, spot: bool
+) -> str:
+    """Return the reason of a refusal in plain words, with what was tried."""
+    codes = dict.fromkeys(str(error.get("ErrorCode")) for error in errors)
+    said = [_IN_WORDS[code] for code in codes if code in _IN_WORDS]
+    reason = "; ".join(said) or "AWS has no such instance free at the moment"
+    zones = ", ".join(sorted(set(ground.subnets.values())))
+    kind = "spot" if spot else "on demand"
+    return f"{reason} ({', '.join(codes)}; tried {', '.join(types)}, {kind}, in {zones})"
+
+
+# Logs ---------------------------------------------------------------------------------------------
+
+_NONE, _EXISTS = "ResourceNotFoundException", "ResourceAlreadyExistsException"
+#: Number of characters after which one call reads no further page.
+LONGEST = 400_000
+
+
+class Logs:
+    """The log group of one region, created with a retention of ``kept_days``."""
+
+    def __init__(self, api: Api, kept_days: int) -> None:
+        self._api = api
+        self._kept_days = kept_days
+        self._known = False
+
+    async def exists(self) -> bool:
+        groups = await self._api.pages(
+            "logs", "describe_log_groups", "logGroups", logGroupNamePrefix=LOG_GROUP
+        )
+        return any(group["logGroupName"] == LOG_GROUP for group in groups)
+
+    async def prepare(self) -> None:
+        """Create the log group if it does not exist."""
+        if self._known:
+            return
+        if not await self.exists():
+            try:
+                await self._api.call(
+                    "logs", "create_log_group", logGroupName=LOG_GROUP, tags={SHARED: "logs"}
+                )
+            except AWSError as error:
+                if error.error_code != _EXISTS:
+                    raise
+            await self._api.call(
+                "logs",
+                "put_retention_policy",
+                logGroupName=LOG_GROUP,
+                retentionInDays=self._kept_days,
+            )
+        self._known = True
+
+    async def read(self, stream: str, since: str) -> tuple[str, str]:
+        """Return the output in a stream, if it exists, after a mark, and the next mark."""
+        parts: list[str] = []
+        size = 0
+        mark = since
+        while size < LONGEST:
+            given: Mapping[str, str] = {"nextToken": mark} if mark else {}
+            try:
+                answer = await self._api.call(
+                    "logs",
+                    "get_log_events",
+                    logGroupName=LOG_GROUP,
+                    logStreamName=stream,
+                    startFromHead=True,
+                    **given,
+                )
+            except AWSError as error:
+                if error.error_code != _NONE:
+                    raise
+                break
+            lines = [f"{event['message']}\n" for event in answer.get("events", ())]
+            following = str(answer.get("nextForwardToken") or mark)
+            parts += lines
+            size += sum(map(len, lines))
+            if following == mark or not lines:
+                mark = following
+                break
+            mark = following
+        return "".join(parts), mark

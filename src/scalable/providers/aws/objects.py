@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from scalable.providers.aws import fleet, policies, render
+from scalable.providers.aws import instances, render, roles
 from scalable.providers.aws.api import Identity
-from scalable.providers.aws.fleet import InstanceFrame
+from scalable.providers.aws.instances import InstanceFrame
 from scalable.providers.aws.network import Ground, rules
-from scalable.providers.aws.policies import EXECUTION, Scope
 from scalable.providers.aws.render import TaskFrame
+from scalable.providers.aws.roles import EXECUTION, Scope
 from scalable.providers.aws.settings import EC2, Settings, settings_at
 from scalable.providers.aws.shapes import chosen, units_on
 from scalable.providers.aws.sizes import fargate_size
@@ -72,11 +72,11 @@ def _prepared(its: Settings, *, detached: bool) -> dict[str, Any]:
     texts: dict[str, str] = {}
     if its.kinds == (EC2,):
         for role in (SCHEDULER, WORKERS):
-            texts[f"role-ec2-{role}.json"] = policies.instance_policy(scope, role)
+            texts[f"role-ec2-{role}.json"] = roles.instance_policy(scope, role)
     elif not its.execution_role:
-        texts[f"role-{EXECUTION}.json"] = policies.execution_policy(scope)
+        texts[f"role-{EXECUTION}.json"] = roles.execution_policy(scope)
     if detached and not its.manager_role:
-        texts["role-manager.json"] = policies.manager_policy(scope, its.passed_roles)
+        texts["role-manager.json"] = roles.manager_policy(scope, its.passed_roles)
     return made | {file: json.loads(text) for file, text in texts.items()}
 
 
@@ -96,8 +96,10 @@ def _machine(its: Settings, request: MachineRequest) -> dict[str, Any]:
         )  # fmt: skip
         frame = InstanceFrame(region, its.ami or "ami-0", "INSTANCE-PROFILE", SECRET)
         return {
-            f"launch-template-{name}.json": fleet.launch_template(request, frame, ground),
-            f"fleet-{name}.json": fleet.fleet(request, name, types, ground, its.spot_allocation),
+            f"launch-template-{name}.json": instances.launch_template(request, frame, ground),
+            f"fleet-{name}.json": instances.fleet(
+                request, name, types, ground, its.spot_allocation
+            ),
         }
     size = fargate_size(request.cpus, request.memory_bytes)
     managing = request.program[0] == MANAGING

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from scalable.errors import ProviderError
+from scalable.providers.aws.quote import region_of, types_of
+from scalable.providers.aws.settings import EC2
+from scalable.providers.aws.shapes import chosen, offers_for
+from scalable.providers.aws.sizes import fargate_size
 from scalable.providers.aws.traits import TRAITS
 from scalable.providers.base import OptionsModel, ValidationReport
 from scalable.remote.cloud_provider import CloudProvider
+from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic
 
 if TYPE_CHECKING:
     from scalable.providers.aws.cloud import AWSCloud
@@ -24,7 +32,6 @@ class AWSProvider(CloudProvider):
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
         """Check what needs no request: the region, sizes, types, zones, roles, mounts."""
-        from scalable.providers.aws.drafts import findings
         from scalable.providers.aws.quote import price_warnings
 
         report = ValidationReport()
@@ -34,7 +41,7 @@ class AWSProvider(CloudProvider):
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
         """Compare the request with the live account, without creating anything."""
-        from scalable.providers.aws.check import check
+        from scalable.providers.aws.cloud import check
 
         return check(spec)
 
@@ -73,10 +80,152 @@ class AWSProvider(CloudProvider):
     def places(self) -> list[dict[str, str]]:
         """Return the sites of the environment, and of earlier clusters from here."""
         from scalable.providers.aws.settings import has_credentials, known_places
-        from scalable.records.places import all_places
+        from scalable.records.directory import all_places
 
         return all_places(self.name, known_places()) if has_credentials() else []
 
 
 #: Another name of the provider.
 AWSBatchProvider = AWSProvider
+
+
+# Drafts -------------------------------------------------------------------------------------------
+
+#: Options of a target without effect, and the keys of a component to use instead.
+_INSTEAD = {"worker_cpu": "cpus", "worker_mem": "memory"}
+#: Options that only EC2 instances have.
+_ONLY_EC2 = ("instance_type", "instance_types", "ami", "spot_allocation")
+_ROLE = re.compile(r"arn:[a-z-]+:iam::\d{12}:role/[\w+=,.@/-]+")
+#: Days for which CloudWatch can keep logs.
+_KEPT_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557,
+              2922, 3288, 3653)  # fmt: skip
+
+
+def findings(spec: DeploymentSpec) -> list[Diagnostic]:
+    """Return the errors and warnings about a target."""
+    found = [*_options(spec), *_place(spec)]
+    for component in spec.components.values():
+        found += _component(spec, component)
+    return found
+
+
+def _options(spec: DeploymentSpec) -> Iterator[Diagnostic]:
+    target = ("targets", spec.target_name)
+    for option, instead in _INSTEAD.items():
+        if option in spec.written_options:
+            yield Diagnostic(
+                "W_NOT_APPLIED",
+                (*target, option),
+                f"{option} has no effect: each component has its own {instead}",
+                hint=f"set {instead} in the components",
+                severity="warning",
+            )
+    if spec.options["cluster_type"] != EC2:
+        for option in _ONLY_EC2:
+            if option in spec.written_options:
+                yield Diagnostic(
+                    "W_NOT_APPLIED",
+                    (*target, option),
+                    f"{option} has no effect: tasks of Fargate have no instances",
+                    hint="write cluster_type: ec2",
+                    severity="warning",
+                )
+    for option in ("execution_role_arn", "task_role_arn", "manager_role_arn"):
+        arn = spec.options[option]
+        if arn and not _ROLE.fullmatch(arn):
+            yield Diagnostic(
+                "E_BAD_OPTION",
+                (*target, option),
+                f"{arn!r} is no ARN of a role",
+                hint="write it as arn:aws:iam::123456789012:role/NAME",
+            )
+    for block in spec.options["clients_from"]:
+        try:
+            ipaddress.ip_network(block)
+        except ValueError as error:
+            yield Diagnostic(
+                "E_BAD_OPTION",
+                (*target, "clients_from"),
+                f"{block!r} is no CIDR block: {error}",
+                hint="write it as 203.0.113.0/24",
+            )
+    days = spec.options["logs_kept_days"]
+    if days not in _KEPT_DAYS:
+        yield Diagnostic(
+            "E_BAD_OPTION",
+            (*target, "logs_kept_days"),
+            f"CloudWatch cannot keep logs for {days} days",
+            hint=f"it can for {', '.join(map(str, _KEPT_DAYS))}",
+        )
+
+
+def _place(spec: DeploymentSpec) -> Iterator[Diagnostic]:
+    target = ("targets", spec.target_name)
+    region = region_of(spec.options)
+    if region is None:
+        yield Diagnostic(
+            "W_NOT_APPLIED",
+            (*target, "region"),
+            "no region is named, and machines cannot be started without one",
+            hint="write region: us-east-1, or set AWS_REGION",
+            severity="warning",
+        )
+        return
+    for zone in spec.options["zones"]:
+        if not zone.startswith(region):
+            yield Diagnostic(
+                "E_BAD_OPTION", (*target, "zones"), f"zone {zone!r} is not in region {region!r}"
+            )
+
+
+def _component(spec: DeploymentSpec, component: ComponentSpec) -> Iterator[Diagnostic]:
+    path = ("components", component.name)
+    if spec.options["cluster_type"] == EC2:
+        yield from _instances(spec, component)
+    elif component.gpus:
+        yield Diagnostic(
+            "E_BAD_OPTION",
+            (*path, "gpus"),
+            f"Fargate has no GPUs, and a worker of {component.name!r} asks for {component.gpus}",
+            hint="write cluster_type: ec2 in the target",
+        )
+    else:
+        try:
+            fargate_size(component.cpus, component.memory_bytes)
+        except ValueError as error:
+            yield Diagnostic(
+                "E_BAD_OPTION", path, str(error), hint="write cluster_type: ec2 in the target"
+            )
+    if component.mounts:
+        yield Diagnostic(
+            "W_NOT_APPLIED",
+            (*path, "mounts"),
+            "mounts have no effect: machines of AWS share no files with this one",
+            hint="read and write through a storage such as s3://",
+            severity="warning",
+        )
+    script = component.preload_script
+    if script is not None and not script.startswith("/"):
+        yield Diagnostic(
+            "E_BAD_OPTION",
+            (*path, "preload_script"),
+            f"preload_script {script!r} is a file of this machine, which containers do not see",
+            hint="put it into the image, and write its absolute path there",
+        )
+
+
+def _instances(spec: DeploymentSpec, component: ComponentSpec) -> Iterator[Diagnostic]:
+    if region_of(spec.options) is None:
+        return
+    try:
+        chosen(
+            offers_for(region_of(spec.options), spec),
+            types_of(spec.options),
+            component.cpus,
+            component.memory_bytes or 0,
+            component.gpus,
+        )
+    except ProviderError as error:
+        where = ("targets", spec.target_name, "instance_type")
+        path = where if types_of(spec.options) else ("components", component.name)
+        yield Diagnostic("E_BAD_OPTION", path, error.message, hint=error.hint)

@@ -13,11 +13,30 @@ from scalable.errors import ProviderError
 from scalable.providers.aws.names import ECS_CLUSTER
 from scalable.providers.aws.quote import region_of, types_of
 from scalable.providers.aws.shapes import offers_for
-from scalable.providers.aws.wish import Wish
 from scalable.providers.quotes import spot_share
 from scalable.spec import DeploymentSpec
 from scalable.spec.prices import Offer
 from scalable.units import parse_bytes
+
+# Wish ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Wish:
+    """Network options of a target."""
+
+    #: Ids; None or empty for resources that are found or created.
+    vpc: str | None = None
+    subnets: tuple[str, ...] = ()
+    security_groups: tuple[str, ...] = ()
+    #: Zones of the machines; empty for all.
+    zones: tuple[str, ...] = ()
+    public: bool = True
+    #: CIDR blocks from which clients reach the scheduler.
+    clients_from: tuple[str, ...] = ("0.0.0.0/0",)
+
+
+# Settings -----------------------------------------------------------------------------------------
 
 FARGATE, EC2 = "fargate", "ec2"
 KINDS = (FARGATE, EC2)

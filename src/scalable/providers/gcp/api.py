@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 import logging
 import os
 import random
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.providers.gcp.channel import Channel
-from scalable.providers.gcp.errors import GoogleError, refusal
+from scalable.providers.gcp.errors import UNAUTHORIZED, GoogleError, no_credentials, refusal
 
 logger = logging.getLogger("scalable.providers.gcp")
 
@@ -168,3 +169,176 @@ class Api:
     async def compute_url(self, path: str, project: str | None = None) -> str:
         project = project or await self.project()
         return service_url("compute", f"compute/v1/projects/{project}/{path}")
+
+
+# Channel ------------------------------------------------------------------------------------------
+
+SCOPES = (
+    "https://www.googleapis.com/auth/cloud-platform",
+    "https://www.googleapis.com/auth/userinfo.email",
+)
+REQUEST_TIMEOUT_S = 30.0
+
+
+class Channel:
+    """Sends requests, from any number of threads."""
+
+    def __init__(self, at_once: int) -> None:
+        try:
+            import google.auth
+            import requests
+            from google.auth.exceptions import GoogleAuthError
+            from google.auth.transport.requests import Request
+        except ImportError as error:
+            raise ProviderError(
+                "the libraries of Google Cloud are not installed",
+                hint="pip install 'scalable[gcp]'",
+            ) from error
+        try:
+            found: tuple[Any, str | None] = google.auth.default(scopes=SCOPES)
+        except (GoogleAuthError, OSError, ValueError) as error:
+            raise no_credentials(error) from error
+        self.credentials, self.project = found
+        self._http = requests.Session()
+        for scheme in ("https://", "http://"):
+            self._http.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=at_once))
+        self._asking = functools.partial(Request(self._http), timeout=REQUEST_TIMEOUT_S)
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def token(self, refused: str | None = None) -> str:
+        """Return an access token that is valid now, other than one that a service has refused."""
+        from google.auth.exceptions import GoogleAuthError, TransportError
+
+        with self._lock:
+            if not self.credentials.valid or self.credentials.token == refused:
+                try:
+                    self.credentials.refresh(self._asking)
+                except TransportError as error:
+                    raise GoogleError("no access token: no answer", transient=True) from error
+                except GoogleAuthError as error:
+                    if error.retryable:
+                        message = f"no access token: {error.args[0]}"
+                        raise GoogleError(message, transient=True) from error
+                    raise no_credentials(error) from error
+            return str(self.credentials.token)
+
+    def send(
+        self, method: str, url: str, query: Mapping[str, str] | None, body: Any
+    ) -> tuple[int, str, str]:
+        """Send a request, and return status, body and ``Retry-After``. Renews a refused token."""
+        token = self.token()
+        answer = self._send(method, url, query, body, token)
+        if answer[0] == UNAUTHORIZED:
+            answer = self._send(method, url, query, body, self.token(refused=token))
+        return answer
+
+    def _send(
+        self, method: str, url: str, query: Mapping[str, str] | None, body: Any, token: str
+    ) -> tuple[int, str, str]:
+        from requests.exceptions import RequestException
+
+        kind, data = "application/json", None
+        if isinstance(body, bytes):
+            kind, data = "application/x-www-form-urlencoded", body
+        elif body is not None:
+            data = json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {token}"}
+        project = getattr(self.credentials, "quota_project_id", None)
+        if project:
+            headers["X-Goog-User-Project"] = str(project)
+        if data is not None:
+            headers["Content-Type"] = kind
+        try:
+            answer = self._http.request(
+                method, url, params=query, data=data, headers=headers, timeout=REQUEST_TIMEOUT_S
+            )
+        except (RequestException, OSError) as error:
+            raise GoogleError(
+                f"Google Cloud does not answer: {type(error).__name__}", transient=True
+            ) from error
+        return answer.status_code, answer.text, answer.headers.get("Retry-After", "")
+
+
+# Operations ---------------------------------------------------------------------------------------
+
+FIRST_POLL_S, LONGEST_POLL_S = 0.5, 3.0
+
+
+class Operations:
+    """Waits for any number of operations, with one list per zone at a time."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        # Pending futures by scope (`zones/Z` or `global`, after the project) and operation name.
+        self._awaited: dict[str, dict[str, asyncio.Future[dict[str, Any]]]] = {}
+        self._polls: dict[str, asyncio.Task[None]] = {}
+
+    async def outcome(
+        self, scope: str, operation: dict[str, Any], within_s: float, project: str | None = None
+    ) -> dict[str, Any]:
+        """Return an operation when it is done, or unchanged after ``within_s`` seconds.
+
+        ``scope`` is ``zones/ZONE`` or ``global``. ``project`` is only given if it is not that of
+        the connection.
+        """
+        if operation.get("status") == "DONE":
+            return operation
+        name, key = operation["name"], f"{project or ''}:{scope}"
+        future = asyncio.get_running_loop().create_future()
+        self._awaited.setdefault(key, {})[name] = future
+        if key not in self._polls or self._polls[key].done():
+            self._polls[key] = asyncio.create_task(self._poll(key, scope, project))
+        try:
+            async with asyncio.timeout(within_s):
+                done: dict[str, Any] = await future
+                return done
+        except TimeoutError:
+            return operation
+        finally:
+            self._awaited[key].pop(name, None)
+
+    async def _poll(self, key: str, scope: str, project: str | None) -> None:
+        pause = FIRST_POLL_S
+        while awaited := self._awaited.get(key):
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_POLL_S, 1.5 * pause)
+            try:
+                await self._look(awaited, scope, project)
+            except ProviderError as error:
+                logger.debug("operations of %s are not listed: %s", scope, error)
+                for future in awaited.values():
+                    if not future.done():
+                        future.set_exception(error)
+                return
+
+    async def _look(
+        self, awaited: dict[str, asyncio.Future[dict[str, Any]]], scope: str, project: str | None
+    ) -> None:
+        missing = set(awaited)
+        if len(missing) == 1:
+            (name,) = missing
+            path = f"{scope}/operations/{name}"
+            _noted(awaited, await self._api.compute("GET", path, project=project))
+            return
+        url = await self._api.compute_url(f"{scope}/operations", project)
+        query = {"orderBy": "creationTimestamp desc", "maxResults": "500"}
+        async for page in self._api.pages(url, query):
+            for operation in page.get("items") or ():
+                missing.discard(operation["name"])
+                _noted(awaited, operation)
+            if not missing:
+                return
+
+    async def close(self) -> None:
+        for task in self._polls.values():
+            task.cancel()
+        await asyncio.gather(*self._polls.values(), return_exceptions=True)
+
+
+def _noted(awaited: dict[str, asyncio.Future[dict[str, Any]]], operation: dict[str, Any]) -> None:
+    future = awaited.get(operation["name"])
+    if future is not None and not future.done() and operation.get("status") == "DONE":
+        future.set_result(operation)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scalable.providers.gcp.api import service_url
 from scalable.providers.gcp.cloud import GoogleCloud
 from scalable.providers.gcp.errors import NOT_FOUND, GoogleError
 from scalable.providers.gcp.instances import split_shape
-from scalable.providers.gcp.quotas import left_of, metrics_of
 from scalable.providers.gcp.shapes import candidates, offers_in, shape_named, units_on
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
+from scalable.spec.prices import Shape
 
 #: Permissions for starting and stopping clusters.
 PERMISSIONS = (
@@ -160,3 +160,34 @@ class _Look:
                             f"{component.name!r} ({name}) takes {amount:g}",
                             hint="ask Google for more, or name another instance_type or region",
                         )
+
+
+# Quotas -------------------------------------------------------------------------------------------
+
+#: Series with a quota of their own for cores; cores of others count for ``CPUS``.
+_OWN = ("n2", "n2d", "c2", "c2d", "c3", "t2d", "a2", "m1", "m2")
+_GPUS = {
+    "t4": "NVIDIA_T4_GPUS",
+    "l4": "NVIDIA_L4_GPUS",
+    "a100": "NVIDIA_A100_GPUS",
+    "v100": "NVIDIA_V100_GPUS",
+}
+
+
+def metrics_of(shape: Shape, *, public: bool) -> dict[str, float]:
+    """Return the quotas and amounts for a machine, which has a public address if ``public``."""
+    series = shape.name.partition("-")[0]
+    found = {f"{series.upper()}_CPUS" if series in _OWN else "CPUS": shape.cpus, "INSTANCES": 1.0}
+    if shape.gpus and shape.gpu_type in _GPUS:
+        found[_GPUS[shape.gpu_type]] = float(shape.gpus)
+    if public:
+        found["IN_USE_ADDRESSES"] = 1.0
+    return found
+
+
+def left_of(quotas: Iterable[Mapping[str, Any]], metric: str) -> float | None:
+    """Return the amount that a quota leaves, or None if the region does not have the quota."""
+    for quota in quotas:
+        if quota.get("metric") == metric:
+            return float(quota.get("limit", 0)) - float(quota.get("usage", 0))
+    return None

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterable
 
 from scalable.providers.gcp.config import Config
-from scalable.providers.gcp.prices import instances
 from scalable.providers.gcp.quote import RESERVED_BYTES, machines
 from scalable.providers.quotes import most_units
+from scalable.providers.tables import offers, prices_of, shapes_of
 from scalable.spec import ComponentSpec
-from scalable.spec.prices import Offer, Shape
+from scalable.spec.prices import Offer, Price, Shape
 
 #: Number of machine types that are tried, and their maximum price in multiples of the cheapest.
 ALTERNATIVES, DEAREST = 4, 2.0
@@ -66,3 +66,23 @@ def candidates(
         if offer.price.expected(spot) <= DEAREST * fitting[0].price.expected(spot):
             chosen.setdefault(family, offer)
     return [offer.shape.name for offer in chosen.values()][:ALTERNATIVES]
+
+
+# Prices -------------------------------------------------------------------------------------------
+
+_PACKAGE = "scalable.providers.gcp"
+
+
+def regions() -> list[str]:
+    """Return the regions of the table, in its order."""
+    return list(dict.fromkeys(price.region for price in prices_of(_PACKAGE)))
+
+
+def prices(region: str) -> list[Price]:
+    """Return the prices of a region, or an empty list if the table does not have it."""
+    return [price for price in prices_of(_PACKAGE) if price.region == region]
+
+
+def instances(region: str) -> list[Offer]:
+    """Return a region's machine types, such as ``n1-standard-4+t4x1`` with a T4, and prices."""
+    return offers(prices(region), shapes_of(_PACKAGE))

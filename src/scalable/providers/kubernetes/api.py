@@ -12,15 +12,27 @@ import json
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from importlib import import_module
+from importlib.util import find_spec, module_from_spec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
 
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError
-from scalable.providers.kubernetes import kubeconfig, library
-from scalable.providers.kubernetes.permissions import ACCOUNT_KINDS, RULES, Rule, role
+from scalable.providers.kubernetes.permissions import (
+    ACCOUNT_KINDS,
+    DETACHED_RULES,
+    RULES,
+    Rule,
+    role,
+)
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
@@ -305,24 +317,24 @@ def _explained(
 def load_library() -> None:
     """Import the library if it is installed, so that a request's timeout excludes its import."""
     with suppress(ImportError):
-        library.load()
+        load()
 
 
 async def _open(context: str | None) -> Any:
     try:
-        client, config = library.load()
+        client, config = load()
     except ImportError as error:
         raise ProviderError(
             "kubernetes-asyncio is not installed", hint="pip install 'scalable[kubernetes]'"
         ) from error
     configuration = client.Configuration()
     try:
-        if context is None and kubeconfig.inside():
+        if context is None and inside():
             config.load_incluster_config(client_configuration=configuration)
         else:
             # The library reads the variable only once, when it is imported.
-            file = os.environ.get("KUBECONFIG") or str(kubeconfig.DEFAULT_FILE)
-            if not kubeconfig.exists(file):
+            file = os.environ.get("KUBECONFIG") or str(DEFAULT_FILE)
+            if not exists(file):
                 raise ProviderError(
                     f"there is no kubeconfig: no file {file}",
                     hint="let KUBECONFIG name the file that leads to your Kubernetes cluster",
@@ -343,3 +355,164 @@ def _other_ways(resource: str) -> str:
     if resource not in ACCOUNT_KINDS:
         return ""
     return "name an account in the target's manager_service_account, or write manager: here; or "
+
+
+# Library ------------------------------------------------------------------------------------------
+
+#: Packages whose bodies import all others.
+LAZY = (
+    "kubernetes_asyncio",
+    "kubernetes_asyncio.client",
+    "kubernetes_asyncio.client.models",
+)
+_LOCK = threading.RLock()
+
+
+def load() -> tuple[ModuleType, ModuleType]:
+    """Import the library, and return its modules ``client``, with lazy names, and ``config``."""
+    with _LOCK:
+        if not any(name in sys.modules for name in LAZY):
+            for name in LAZY:
+                _add(name)
+            client = sys.modules["kubernetes_asyncio.client"]
+            for module, name in (("configuration", "Configuration"), ("api_client", "ApiClient")):
+                found = import_module(f"kubernetes_asyncio.client.{module}")
+                setattr(client, name, getattr(found, name))
+        client = import_module("kubernetes_asyncio.client")
+        return client, import_module("kubernetes_asyncio.config")
+
+
+def _add(name: str) -> None:
+    """Put a package into ``sys.modules`` without running its body."""
+    spec = find_spec(name)
+    if spec is None or spec.loader is None:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    parent, _, own = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], own, module)
+    vars(module)["__getattr__"] = _body_of(module, spec.loader.exec_module)
+
+
+def _body_of(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` that runs the module's body before it looks up the name."""
+
+    def attribute(name: str) -> Any:
+        with _LOCK:
+            if "__getattr__" in vars(module):
+                if find_spec(f"{module.__name__}.{name}") is not None:
+                    return import_module(f"{module.__name__}.{name}")
+                del vars(module)["__getattr__"]
+                run(module)
+        try:
+            return vars(module)[name]
+        except KeyError:
+            raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}") from None
+
+    return attribute
+
+
+# Blocking -----------------------------------------------------------------------------------------
+
+Result = TypeVar("Result")
+
+
+def ask(
+    context: str,
+    question: Callable[[Api], Awaitable[Result]],
+    timeout_s: float,
+    rules: tuple[Rule, ...] = DETACHED_RULES,
+) -> Result:
+    """Run ``question`` with a new connection to a context, which is closed afterwards.
+
+    Can be called in an event loop. Blocks for at most ``timeout_s`` seconds. An empty ``context``
+    is the current one, or the pod's own. Errors about a missing permission show ``rules``. Raises
+    ProviderError if the request is refused or not answered in time.
+    """
+
+    async def asked() -> Result:
+        api = Api(context or None, rules=rules)
+        try:
+            return await asyncio.wait_for(question(api), timeout_s)
+        except TimeoutError as error:
+            raise ProviderError(
+                f"the API server has not answered within {timeout_s:g} s", transient=True
+            ) from error
+        finally:
+            await api.close()
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(asked())
+    with ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, asked()).result()
+
+
+# Kubeconfig ---------------------------------------------------------------------------------------
+
+DEFAULT_FILE = Path("~/.kube/config").expanduser()
+#: Files of a pod's service account.
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+DEFAULT_NAMESPACE = "default"
+
+
+def inside() -> bool:
+    """Return whether this process runs in a pod without a kubeconfig."""
+    named = os.environ.get("KUBECONFIG") or DEFAULT_FILE.exists()
+    return not named and "KUBERNETES_SERVICE_HOST" in os.environ
+
+
+def current_place() -> dict[str, str] | None:
+    """Return context (empty in a pod) and namespace without a manifest, or None without access."""
+    if inside():
+        try:
+            namespace = (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
+        except OSError:
+            return None  # the pod has no service account
+        return {"context": "", "namespace": namespace}
+    context, contexts = _merged()
+    if not context:
+        return None
+    namespace = contexts.get(context, {}).get("namespace") or DEFAULT_NAMESPACE
+    return {"context": context, "namespace": str(namespace)}
+
+
+def exists(named: str) -> bool:
+    """Return whether one of the files in a ``KUBECONFIG`` value exists."""
+    return any(Path(path).is_file() for path in named.split(os.pathsep) if path)
+
+
+def current_context() -> str:
+    """Return the current context, or an empty string in a pod or without a kubeconfig."""
+    return (current_place() or {"context": ""})["context"]
+
+
+def user_of(context: str) -> str:
+    """Return a context's user name, or an empty string without one."""
+    return str(_merged()[1].get(context, {}).get("user") or "")
+
+
+def _merged() -> tuple[str, dict[str, Any]]:
+    """Return the current context, and the contexts by name. Earlier files take precedence."""
+    current = ""
+    contexts: dict[str, Any] = {}
+    named = os.environ.get("KUBECONFIG") or str(DEFAULT_FILE)
+    for path in named.split(os.pathsep):
+        said = _read(Path(path)) if path else {}
+        current = current or str(said.get("current-context") or "")
+        for entry in said.get("contexts") or ():
+            if isinstance(entry, dict) and "name" in entry:
+                contexts.setdefault(str(entry["name"]), entry.get("context") or {})
+    return current, contexts
+
+
+def _read(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        said = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError):
+        return {}  # the library reports the problem when it is used
+    return said if isinstance(said, dict) else {}

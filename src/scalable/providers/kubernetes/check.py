@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, KubernetesError, Resource
-from scalable.providers.kubernetes.forms import form_of
-from scalable.providers.kubernetes.mounts import parse_mount
+from scalable.providers.kubernetes.form import form_of
 from scalable.providers.kubernetes.permissions import (
     ACCOUNT_KINDS,
     Rule,
@@ -20,7 +20,7 @@ from scalable.providers.kubernetes.permissions import (
     role,
     session_rules,
 )
-from scalable.providers.kubernetes.quantities import amount
+from scalable.providers.kubernetes.render import parse_mount
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.units import as_written
 
@@ -262,3 +262,24 @@ def _verbs(rules: Iterable[Rule]) -> list[_Verb]:
 
 def _listed(verbs: Iterable[_Verb]) -> str:
     return ", ".join(f"{verb} {resource}" for _, resource, verb in verbs)
+
+
+# Quantities ---------------------------------------------------------------------------------------
+
+_SUFFIXES = {
+    "n": 1e-9,
+    "u": 1e-6,
+    "m": 1e-3,
+    "": 1.0,
+    **{letter: 1000.0**power for power, letter in enumerate("kMGTPE", 1)},
+    **{f"{letter}i": 1024.0**power for power, letter in enumerate("KMGTPE", 1)},
+}
+_QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)")
+
+
+def amount(written: object) -> float:
+    """Return the number for a quantity. Raises ValueError if it is not one."""
+    found = _QUANTITY.fullmatch(str(written).strip())
+    if found is None or found[2] not in _SUFFIXES:
+        raise ValueError(f"{written!r} is not a quantity of Kubernetes")
+    return float(found[1]) * _SUFFIXES[found[2]]

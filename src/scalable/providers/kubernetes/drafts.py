@@ -8,10 +8,9 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes import manager_objects, render
-from scalable.providers.kubernetes.forms import form_of
-from scalable.providers.kubernetes.mounts import parse_mount
+from scalable.providers.kubernetes.form import form_of
 from scalable.providers.kubernetes.names import SCHEDULER, WORKER, root_name
-from scalable.providers.kubernetes.template import fault
+from scalable.providers.kubernetes.render import fault, parse_mount
 from scalable.records.directory import MANIFEST, SPEC
 from scalable.records.packing import PLACE, key_of
 from scalable.remote.session_files import FILES

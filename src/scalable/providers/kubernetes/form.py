@@ -5,12 +5,22 @@ A form determines which objects are created and deleted. Other modules do not de
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes.permissions import MANAGER_RULES, RULES, Rule
+from scalable.providers.kubernetes.names import ROLE, SCHEDULER
+from scalable.providers.kubernetes.permissions import (
+    MANAGER_RULES,
+    OPERATOR_MANAGER_RULES,
+    OPERATOR_RULES,
+    RULES,
+    Rule,
+)
+from scalable.providers.kubernetes.reasons import observation
 from scalable.spec import ComponentSpec
 
 Pod = Mapping[str, Any]
@@ -116,3 +126,189 @@ def kind_of(thing: Mapping[str, Any]) -> Kind:
     """Return the kind of an object that will be created."""
     group = str(thing["apiVersion"])
     return Kind(f"{thing['kind'].lower()}s", "" if group == "v1" else group)
+
+
+# Dask operator ------------------------------------------------------------------------------------
+
+GROUP = "kubernetes.dask.org"
+VERSION = f"{GROUP}/v1"
+CLUSTERS, WORKER_GROUPS = Kind("daskclusters", VERSION), Kind("daskworkergroups", VERSION)
+#: The operator's labels.
+CLUSTER_NAME, COMPONENT = "dask.org/cluster-name", "dask.org/component"
+WORKER_GROUP_NAME = "dask.org/workergroup-name"
+KEEPER = "keeper"
+KEEPER_PROGRAM = "scalable.programs.keeper"
+ONCE_PROGRAM = "scalable.programs.once"
+#: Resources that are enough for the keeper.
+KEEPER_RESOURCES = {
+    "requests": {"cpu": "50m", "memory": "300M"},
+    "limits": {"cpu": "1", "memory": "300M"},
+}
+#: Seconds from SIGTERM until the keeper, which has nothing to finish, is killed.
+KEEPER_GRACE_S = 2
+#: Directory of the scheduler's container that outlives the container, but not its pod.
+RUN_DIRECTORY = "/run/scalable-once"
+INSTALL = (
+    "install the operator: helm install --repo https://helm.dask.org --create-namespace "
+    "-n dask-operator --generate-name dask-kubernetes-operator"
+)
+_REFUSAL = (
+    "raise SystemExit('scalable makes one worker group for each worker: scale with scalable')"
+)
+
+
+class OperatorForm:
+    """Layout with a DaskCluster for the scheduler and a one-replica DaskWorkerGroup per unit."""
+
+    unit_kind = WORKER_GROUPS
+    deletion: Mapping[str, Any] = {"propagationPolicy": "Foreground"}
+    ends_with_pod = False
+    starts_again = True
+    unmade = "the Dask operator has not made its pod yet"
+    custom_kinds: tuple[Kind, ...] = (CLUSTERS, WORKER_GROUPS)
+    installation = INSTALL
+    rules: tuple[Rule, ...] = OPERATOR_RULES
+    manager_rules: tuple[Rule, ...] = OPERATOR_MANAGER_RULES
+
+    def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
+        """Return the Job whose pod, the keeper, exits when the scheduler has ended."""
+        job = render.root_job(frame, deadline_s)
+        template = job["spec"]["template"]
+        address = f"tls://{_service(frame)}:{render.PORT}"
+        (own,) = _ours(template["spec"])
+        own["command"] = [*render.PROGRAM, KEEPER_PROGRAM, render.DIRECTORY, address]
+        own["resources"] = copy.deepcopy(KEEPER_RESOURCES)
+        own.pop("ports", None)
+        # The keeper that replaces an evicted one continues.
+        job["spec"]["backoffLimit"] = 6
+        spec = {key: part for key, part in template["spec"].items() if key != "initContainers"}
+        spec |= {"containers": [own], "terminationGracePeriodSeconds": KEEPER_GRACE_S}
+        marks = {**template["metadata"]["labels"], ROLE: KEEPER}
+        template |= {"metadata": {"labels": marks}, "spec": spec}
+        return job
+
+    def scheduler(self, frame: render.Frame) -> list[render.Object]:
+        """Return the DaskCluster, and the Service of a cluster that is reached by name."""
+        template = render.root_job(frame, 0)["spec"]["template"]
+        spec = _started_again(template["spec"])
+        (own,) = _ours(spec)
+        own["command"] = ["python3", "-m", ONCE_PROGRAM, f"{RUN_DIRECTORY}/began", *own["command"]]
+        own["volumeMounts"].append({"name": "once", "mountPath": RUN_DIRECTORY})
+        spec["volumes"].append({"name": "once", "emptyDir": {}})
+        # Workers of the default group, which always exists, are not ours.
+        idle = {
+            "name": render.CONTAINER,
+            "image": own["image"],
+            "command": ["python3", "-c", _REFUSAL],
+        }
+        marks = {CLUSTER_NAME: frame.name, COMPONENT: "scheduler"}
+        # Without a dashboard port, the operator cannot retire workers. Its schema requires the name
+        # of a target port.
+        port = {
+            "name": "tcp-comm",
+            "port": render.PORT,
+            "targetPort": own["ports"][0]["name"],
+            "protocol": "TCP",
+        }
+        metadata = frame.metadata(frame.name, SCHEDULER, **render.owned(frame))
+        # The operator's Service has a different name, and is created later.
+        named = [render.service(frame)] if frame.is_named else []
+        return [
+            *named,
+            {
+                "apiVersion": VERSION,
+                "kind": "DaskCluster",
+                "metadata": metadata,
+                "spec": {
+                    "idleTimeout": 0,
+                    "scheduler": {
+                        "metadata": _marks(template["metadata"]),
+                        "spec": spec,
+                        "service": {"type": "ClusterIP", "selector": marks, "ports": [port]},
+                    },
+                    "worker": {"replicas": 0, "spec": {"containers": [idle]}},
+                },
+            },
+        ]
+
+    def unit(self, frame: render.Frame, component: ComponentSpec, unit: str) -> render.Object:
+        pod = render.worker_pod(frame, component, unit)
+        marks = _marks(pod["metadata"])
+        spec = _started_again(pod["spec"])
+        (own,) = _ours(spec)
+        # Otherwise the operator adds them, with an address that does not use TLS.
+        given = {"DASK_WORKER_NAME": unit, "DASK_SCHEDULER_ADDRESS": "None"}
+        known = {entry["name"] for entry in own["env"]}
+        own["env"] += [{"name": k, "value": v} for k, v in given.items() if k not in known]
+        metadata = {key: pod["metadata"][key] for key in ("name", "namespace", "ownerReferences")}
+        labels = {**marks["labels"], CLUSTER_NAME: frame.name, COMPONENT: "workergroup"}
+        return {
+            "apiVersion": VERSION,
+            "kind": "DaskWorkerGroup",
+            "metadata": {**metadata, **marks, "labels": labels},
+            "spec": {
+                "cluster": frame.name,
+                "worker": {"replicas": 1, "metadata": marks, "spec": spec},
+            },
+        }
+
+    def awaited(self, frame: render.Frame) -> list[tuple[Kind, str]]:
+        return [(JOBS, frame.root), (CLUSTERS, frame.name)]
+
+    def object_of(self, pod: Pod) -> str:
+        """Return the name of the pod's worker group."""
+        labels = pod["metadata"].get("labels") or {}
+        return str(labels.get(WORKER_GROUP_NAME) or pod["metadata"]["name"])
+
+    def first_life(self, before: Pod | None, pod: Pod) -> Pod:
+        """Return the first pod of a group until its program has ended, and then its last state."""
+        if before is not None:
+            another = before["metadata"].get("uid") != pod["metadata"].get("uid")
+            if another or observation(before).state is UnitState.ENDED:
+                return before
+        return as_started_once(pod)
+
+
+def as_started_once(pod: Pod) -> Pod:
+    """Return a pod with the state that it would have without restarts of its program."""
+    status = pod.get("status", {})
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return pod
+    for own in status.get("containerStatuses") or ():
+        restarts = own.get("restartCount")
+        if own.get("name") != render.CONTAINER:
+            continue
+        ended = own.get("state", {}).get("terminated")
+        if restarts:
+            ended = own.get("lastState", {}).get("terminated") or ended or {}
+        if ended is not None:
+            phase = "Failed" if ended.get("exitCode", 1) else "Succeeded"
+            once = {**own, "state": {"terminated": ended}}
+            return {**pod, "status": {**status, "phase": phase, "containerStatuses": [once]}}
+    return pod
+
+
+def _started_again(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a pod's spec for a Deployment, which only accepts the restart policy Always."""
+    return {**copy.deepcopy(dict(spec)), "restartPolicy": "Always"}
+
+
+def _ours(spec: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [own for own in spec["containers"] if own["name"] == render.CONTAINER]
+
+
+def _marks(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: metadata[key] for key in ("labels", "annotations") if key in metadata}
+
+
+def _service(frame: render.Frame) -> str:
+    """Return the host name of the operator's Service."""
+    return f"{frame.name}-scheduler.{frame.namespace}.svc"
+
+
+# Forms --------------------------------------------------------------------------------------------
+
+
+def form_of(options: Mapping[str, Any]) -> Form:
+    """Return the form of the clusters of a target with these options."""
+    return OperatorForm() if options["operator"] else PodForm()

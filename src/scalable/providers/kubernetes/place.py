@@ -17,7 +17,6 @@ from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, Kuber
 from scalable.providers.kubernetes.form import JOBS, Form, kind_of
 from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, selector
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
-from scalable.providers.kubernetes.refused_pods import why_no_pod
 from scalable.providers.kubernetes.watch import PodWatch
 from scalable.records.packing import key_of
 from scalable.worker.config import WorkerConfig
@@ -188,3 +187,35 @@ async def create(api: Api, thing: render.Object, form: Form) -> None:
 def watch_of(api: Api, frame: render.Frame, on_change: Any) -> PodWatch:
     """Return the watch of all pods of a cluster, which calls ``on_change(pod, gone)``."""
     return PodWatch(api, frame.namespace, selector({CLUSTER: frame.cluster_id}), on_change)
+
+
+# Refused pods -------------------------------------------------------------------------------------
+
+_REASON = "FailedCreate"
+_PREFIX = "Error creating: "
+
+
+async def why_no_pod(api: Api, namespace: str, uid: str) -> str | None:
+    """Return from Events why a Job got no pod, or None, even if the user may not list them."""
+    wanted = {"involvedObject.uid": uid, "reason": _REASON}
+    selector = ",".join(f"{key}={value}" for key, value in wanted.items())
+    try:
+        found = await api.request(
+            "GET", Resource("events", namespace), query={"fieldSelector": selector}
+        )
+    except ProviderError as error:
+        logger.debug("the events of job %s cannot be read: %s", uid, error)
+        return None
+    said = [event for event in found.get("items") or () if event.get("message")]
+    if not said:
+        return None
+    last = max(said, key=lambda event: str(event.get("lastTimestamp") or ""))
+    return refusal_in_words(str(last["message"]))
+
+
+def refusal_in_words(message: str) -> str:
+    """Return the message of an Event about a refused pod, in plain words."""
+    words = message.removeprefix(_PREFIX).strip()
+    if "exceeded quota" in words:
+        return f"the quota is used up: {words}"
+    return f"its pod is refused: {words}"

@@ -7,7 +7,7 @@ import base64
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalable.client.tunnel import Tunnel
@@ -16,17 +16,18 @@ from scalable.files import read_private
 from scalable.manager.launcher import UnitState
 from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.base import ProgramState
-from scalable.providers.kubernetes import kubeconfig
-from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
-from scalable.providers.kubernetes.blocking import ask
-from scalable.providers.kubernetes.job_states import (
-    has_completed,
-    is_going,
-    is_kept,
-    made_at,
-    owners,
-    state_of,
+from scalable.providers.kubernetes.api import (
+    MERGE_PATCH,
+    NOT_FOUND,
+    Api,
+    KubernetesError,
+    Resource,
+    ask,
+    current_context,
+    inside,
+    user_of,
 )
+from scalable.providers.kubernetes.form import KEEPER, as_started_once
 from scalable.providers.kubernetes.names import (
     CLUSTER,
     MANAGER,
@@ -40,9 +41,8 @@ from scalable.providers.kubernetes.names import (
     root_name,
     selector,
 )
-from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S
+from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S, why_no_pod
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
-from scalable.providers.kubernetes.refused_pods import why_no_pod
 from scalable.providers.kubernetes.render import CONTAINER, MARGIN_S, service_address, to_body
 from scalable.providers.kubernetes.tunnel import PodDial
 from scalable.records import RECORD, ClusterDirectory
@@ -172,7 +172,7 @@ class KubernetesPlace:
     # Access ---------------------------------------------------------------------------------------
 
     def address(self, cluster_id: str) -> str | None:
-        if self._context or not kubeconfig.inside():
+        if self._context or not inside():
             return None
         return service_address(cluster_id, self._namespace)
 
@@ -308,7 +308,7 @@ async def owner(api: Api, context: str) -> str:
     except KubernetesError as error:
         if error.status != NOT_FOUND:
             raise
-        return kubeconfig.user_of(context or kubeconfig.current_context())
+        return user_of(context or current_context())
     return str(said["status"]["userInfo"]["username"])
 
 
@@ -352,3 +352,89 @@ def _log_name(pod: Thing) -> str:
     if role == MANAGING:
         return f"manager-{label(pod, MANAGER)}"
     return str((pod["metadata"].get("annotations") or {}).get(UNIT) or pod["metadata"]["name"])
+
+
+# Job states ---------------------------------------------------------------------------------------
+
+
+def made_at(thing: Thing) -> str:
+    """Return an object's creation time, in a form that sorts by time."""
+    return str(thing["metadata"].get("creationTimestamp"))
+
+
+def is_going(thing: Thing) -> bool:
+    """Return whether an object is being deleted."""
+    return "deletionTimestamp" in thing["metadata"]
+
+
+def owners(thing: Thing) -> list[str]:
+    """Return the uids of the owners of an object."""
+    return [str(owner.get("uid")) for owner in thing["metadata"].get("ownerReferences") or ()]
+
+
+def has_completed(job: Thing) -> bool:
+    """Return whether a Job's program has exited with code 0."""
+    return _condition(job, "Complete") is not None
+
+
+def has_ended(job: Thing) -> bool:
+    """Return whether a Job has completed or failed, or is being deleted."""
+    return has_completed(job) or _condition(job, "Failed") is not None or is_going(job)
+
+
+def is_kept(job: Thing) -> bool:
+    """Return whether a root object's pod is a keeper, with the scheduler in another pod."""
+    return label(job["spec"]["template"], ROLE) == KEEPER
+
+
+def state_of(job: Thing, pods: Iterable[Thing]) -> ProgramState:
+    """Return the state of a Job's program, from the Job and pods that include the program's."""
+    if is_kept(job):
+        own = (CLUSTER, label(job, CLUSTER)), (ROLE, SCHEDULER)
+        found = [pod for pod in pods if all(label(pod, key) == text for key, text in own)]
+        return _kept_state(job, found)
+    return _own_state(job, [pod for pod in pods if job["metadata"]["uid"] in owners(pod)])
+
+
+def _kept_state(job: Thing, pods: list[Thing]) -> ProgramState:
+    """Return the state of a scheduler that Kubernetes may restart: only its first run counts."""
+    failed = _condition(job, "Failed")
+    if failed is not None:
+        return ProgramState("failed", f"{failed.get('reason')}: {failed.get('message')}")
+    pod = min(pods, key=made_at, default=None)
+    if pod is None:
+        if has_completed(job):
+            return ProgramState("failed", "the scheduler's pod is gone")
+        return ProgramState("pending", "the Dask operator has not made its pod yet")
+    first = as_started_once(pod)
+    seen = observation(first)
+    if seen.state is UnitState.ENDED:
+        succeeded = first.get("status", {}).get("phase") == "Succeeded"
+        return ProgramState("completed" if succeeded else "failed", seen.reason)
+    if has_completed(job):
+        return ProgramState("failed", "the scheduler's pod was lost, and its calls with it")
+    return ProgramState("running" if seen.state is UnitState.RUNNING else "pending", seen.reason)
+
+
+def _own_state(job: Thing, pods: list[Thing]) -> ProgramState:
+    if has_completed(job):
+        return ProgramState("completed")
+    latest = max(pods, key=made_at, default=None)
+    seen = None if latest is None else observation(latest)
+    failed = _condition(job, "Failed")
+    if failed is not None:
+        why = seen.reason if seen is not None and seen.state is UnitState.ENDED else None
+        return ProgramState("failed", why or f"{failed.get('reason')}: {failed.get('message')}")
+    if seen is None or seen.state is UnitState.PENDING:
+        return ProgramState("pending", None if seen is None else seen.reason)
+    if seen.state is UnitState.ENDED:
+        succeeded = (latest or {}).get("status", {}).get("phase") == "Succeeded"
+        last = label(job, ROLE) == SCHEDULER  # a manager is restarted
+        state = "completed" if succeeded else "failed" if last else "pending"
+        return ProgramState(state, seen.reason)
+    return ProgramState("running")
+
+
+def _condition(job: Thing, kind: str) -> Thing | None:
+    conditions = (job.get("status") or {}).get("conditions") or ()
+    return next((c for c in conditions if (c["type"], c["status"]) == (kind, "True")), None)

@@ -10,13 +10,13 @@ from __future__ import annotations
 import base64
 import dataclasses
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ProviderError
 from scalable.protocol.addresses import HOST_VARIABLE
-from scalable.providers.kubernetes.mounts import parse_mount, volumes
 from scalable.providers.kubernetes.names import (
     MANAGER,
     SCHEDULER,
@@ -27,9 +27,9 @@ from scalable.providers.kubernetes.names import (
     labels,
     object_name,
 )
-from scalable.providers.kubernetes.template import merge
 from scalable.settings import ALLOW_VERSION_MISMATCH, IMAGE
 from scalable.spec import ComponentSpec
+from scalable.units import parse_bytes
 
 if TYPE_CHECKING:
     from scalable.worker.config import WorkerConfig
@@ -335,3 +335,184 @@ def _resources(frame: Frame, component: ComponentSpec | None) -> Object:
         "limits": {**more["limits"], **limits},
     }
     return {key: amounts for key, amounts in own.items() if amounts}
+
+
+# Template -----------------------------------------------------------------------------------------
+
+#: Lists whose items are identified by a key. Items of other lists are appended.
+_KEYS = {
+    "containers": "name",
+    "initContainers": "name",
+    "volumes": "name",
+    "env": "name",
+    "volumeMounts": "mountPath",
+    "imagePullSecrets": "name",
+    "ownerReferences": "uid",
+}
+
+
+def merge(template: Mapping[str, Any], ours: Mapping[str, Any], *, file: str) -> dict[str, Any]:
+    """Return a pod with the template's fields and ours. Raises ProviderError where they differ."""
+    return _merged_map(template, ours, "", file)
+
+
+def _merged_map(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any], path: str, file: str
+) -> dict[str, Any]:
+    merged = dict(ours)
+    for key, value in theirs.items():
+        at = f"{path}.{key}" if path else key
+        merged[key] = _merged(value, ours[key], key, at, file) if key in ours else value
+    return merged
+
+
+def _merged(theirs: Any, ours: Any, key: str, path: str, file: str) -> Any:
+    if isinstance(theirs, Mapping) and isinstance(ours, Mapping):
+        return _merged_map(theirs, ours, path, file)
+    if isinstance(theirs, list) and isinstance(ours, list):
+        return _merged_list(theirs, ours, _KEYS.get(key), path, file)
+    if theirs == ours:
+        return ours
+    raise ProviderError(
+        f"pod_template {file}: {path} is {theirs!r}, and scalable sets it to {ours!r}",
+        hint="remove it from the template, or set it by the manifest",
+    )
+
+
+def _merged_list(
+    theirs: list[Any], ours: list[Any], key: str | None, path: str, file: str
+) -> list[Any]:
+    if key is None:
+        return [*ours, *(item for item in theirs if item not in ours)]
+    known = {item[key]: number for number, item in enumerate(ours)}
+    merged = list(ours)
+    for item in theirs:
+        name = item.get(key) if isinstance(item, Mapping) else None
+        number = known.get(name)
+        if number is None:
+            merged.append(item)
+        else:
+            merged[number] = _merged_map(item, ours[number], f"{path}[{key}={name}]", file)
+    return merged
+
+
+def fault(template: object) -> str | None:
+    """Return why a value cannot be a pod template, or None if it can."""
+    if not isinstance(template, Mapping):
+        return "it must be a map with metadata and spec"
+    odd = sorted(set(map(str, template)) - {"apiVersion", "kind", "metadata", "spec"})
+    if odd:
+        return f"unknown key {odd[0]!r}; a pod has metadata and spec"
+    if template.get("kind", "Pod") != "Pod":
+        return f"its kind is {template['kind']!r}, and must be Pod"
+    parts = [
+        part for part in ("metadata", "spec") if not isinstance(template.get(part, {}), Mapping)
+    ]
+    return f"{parts[0]} must be a map" if parts else None
+
+
+# Mounts -------------------------------------------------------------------------------------------
+
+SOURCES = (
+    "pvc://claim/path, configmap://name/key, secret://name/key, hostpath:///path or emptydir://size"
+)
+_NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One mount of a pod."""
+
+    #: The volume in the form of Kubernetes, without its name.
+    volume: Mapping[str, Any]
+    #: Path in the pod.
+    path: str
+    #: Path inside the volume; empty for the whole volume.
+    part: str = ""
+
+
+def parse_mount(source: str, path: str) -> Mount:
+    """Return the mount of a source such as ``pvc://claim/path``, or raise ProviderError."""
+    kind, separator, rest = source.partition("://")
+    if not separator:
+        raise ProviderError(
+            f"mount {source!r} is a path of this machine, which pods do not see",
+            hint=f"write {SOURCES}",
+        )
+    if kind not in _KINDS:
+        raise ProviderError(
+            f"mount {source!r} has the unknown kind {kind!r}", hint=f"use {SOURCES}"
+        )
+    if not path.startswith("/"):
+        raise ProviderError(f"mount {source!r}: the path in the pod, {path!r}, is not absolute")
+    volume, part = _KINDS[kind](source, rest)
+    if ".." in part.split("/"):
+        raise ProviderError(f"mount {source!r} leads out of its volume by '..'")
+    return Mount(volume, path, part)
+
+
+def volumes(mounts: list[Mount]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the ``volumes`` and ``volumeMounts`` of a pod. Equal sources share a volume."""
+    found: list[Mapping[str, Any]] = []
+    mounted = []
+    for mount in mounts:
+        # Two empty directories are two volumes, even with the same size.
+        if mount.volume not in found or "emptyDir" in mount.volume:
+            found.append(mount.volume)
+            number = len(found) - 1
+        else:
+            number = found.index(mount.volume)
+        entry = {"name": f"mount-{number}", "mountPath": mount.path}
+        if mount.part:
+            entry["subPath"] = mount.part
+        mounted.append(entry)
+    return [{"name": f"mount-{n}", **volume} for n, volume in enumerate(found)], mounted
+
+
+def _named(source: str, rest: str) -> tuple[str, str]:
+    name, _, part = rest.partition("/")
+    if not _NAME.fullmatch(name):
+        raise ProviderError(f"mount {source!r} does not name an object: {name!r} is no such name")
+    return name, part.strip("/")
+
+
+def _claim(source: str, rest: str) -> tuple[dict[str, Any], str]:
+    name, part = _named(source, rest)
+    return {"persistentVolumeClaim": {"claimName": name}}, part
+
+
+def _config_map(source: str, rest: str) -> tuple[dict[str, Any], str]:
+    name, part = _named(source, rest)
+    return {"configMap": {"name": name}}, part
+
+
+def _secret(source: str, rest: str) -> tuple[dict[str, Any], str]:
+    name, part = _named(source, rest)
+    return {"secret": {"secretName": name}}, part
+
+
+def _host_path(source: str, rest: str) -> tuple[dict[str, Any], str]:
+    if not rest.startswith("/"):
+        raise ProviderError(
+            f"mount {source!r} has no absolute path", hint="write hostpath:///path, with three /"
+        )
+    return {"hostPath": {"path": rest}}, ""
+
+
+def _empty(source: str, rest: str) -> tuple[dict[str, Any], str]:
+    if not rest:
+        return {"emptyDir": {}}, ""
+    try:
+        size = parse_bytes(rest)
+    except ValueError as error:
+        raise ProviderError(f"mount {source!r}: {error}", hint="write emptydir://10G") from error
+    return {"emptyDir": {"sizeLimit": str(size)}}, ""
+
+
+_KINDS = {
+    "pvc": _claim,
+    "configmap": _config_map,
+    "secret": _secret,
+    "hostpath": _host_path,
+    "emptydir": _empty,
+}

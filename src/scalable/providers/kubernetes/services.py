@@ -14,12 +14,11 @@ from typing import Any
 from scalable.errors import NameTakenError
 from scalable.files import write_private
 from scalable.protocol.credentials import security_of
-from scalable.providers.kubernetes import kubeconfig, manager_objects, render
-from scalable.providers.kubernetes.api import Api, Resource
-from scalable.providers.kubernetes.blocking import ask
+from scalable.providers.kubernetes import manager_objects, render
+from scalable.providers.kubernetes.api import Api, Resource, ask, current_context
 from scalable.providers.kubernetes.drafts import read_template
-from scalable.providers.kubernetes.forms import form_of
-from scalable.providers.kubernetes.job_states import has_ended
+from scalable.providers.kubernetes.form import form_of
+from scalable.providers.kubernetes.launcher import facts_of, stored_frame, worker_secrets
 from scalable.providers.kubernetes.names import (
     CLUSTER,
     OWNER,
@@ -30,9 +29,9 @@ from scalable.providers.kubernetes.names import (
 )
 from scalable.providers.kubernetes.permissions import detached_rules
 from scalable.providers.kubernetes.place import BATCH, create, resource_of
-from scalable.providers.kubernetes.pools import facts_of, stored_frame, worker_secrets
 from scalable.providers.kubernetes.remote import (
     KubernetesPlace,
+    has_ended,
     owner,
 )
 from scalable.records import ClusterDirectory
@@ -49,7 +48,7 @@ REMOVAL_POLL_S = 0.5
 
 def place_of(options: Mapping[str, Any]) -> dict[str, str]:
     """Return the site that the options of a target name for a detached cluster."""
-    context = options["context"] or kubeconfig.current_context()
+    context = options["context"] or current_context()
     return {"context": context, "namespace": str(options["namespace"])}
 
 

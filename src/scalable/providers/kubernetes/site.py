@@ -14,13 +14,12 @@ from scalable.manager.launcher import UnitState
 from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import Api
-from scalable.providers.kubernetes.forms import form_of
-from scalable.providers.kubernetes.launcher import PodLauncher
+from scalable.providers.kubernetes.form import form_of
+from scalable.providers.kubernetes.launcher import PodLauncher, facts_of
 from scalable.providers.kubernetes.manager_objects import manager_parts
 from scalable.providers.kubernetes.names import MANAGING, ROLE, SCHEDULER, label
 from scalable.providers.kubernetes.permissions import session_rules
 from scalable.providers.kubernetes.place import Place, watch_of
-from scalable.providers.kubernetes.pools import facts_of
 from scalable.providers.kubernetes.reasons import observation
 from scalable.providers.kubernetes.tunnel import tunnel_to
 from scalable.records.packing import PLACE

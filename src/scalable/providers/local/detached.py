@@ -16,8 +16,13 @@ from scalable.files import private_directory, write_private
 from scalable.manager.launcher import UnitName
 from scalable.manager.site import ManagerSite, config_path
 from scalable.providers.local.launcher import ProcessLauncher, WorkerProgram, started
-from scalable.providers.local.processes import Program, WorkerProcess, programs
-from scalable.providers.local.scratch import file_name, find_scratch
+from scalable.providers.local.processes import (
+    Program,
+    WorkerProcess,
+    file_name,
+    find_scratch,
+    programs,
+)
 from scalable.providers.local.units import Belongings, LocalUnit
 from scalable.worker.config import SCRATCH, WorkerConfig
 

@@ -15,10 +15,10 @@ from scalable.providers.local.processes import (
     TERMINATE_S,
     Program,
     WorkerProcess,
+    find_scratch,
     programs,
     wait_for_exits,
 )
-from scalable.providers.local.scratch import find_scratch
 
 #: Modules of the worker and manager programs.
 WORKER, MANAGER = "scalable.worker.program", "scalable.programs.manager"

@@ -31,13 +31,19 @@ from scalable.protocol.search_path import interpreter_options
 from scalable.providers.local.fork_server import (
     ForkServerError,
     ForkServerProcess,
+    StartRequest,
+    obstacle,
     start_of,
     supported,
 )
-from scalable.providers.local.forking import StartRequest, obstacle
-from scalable.providers.local.processes import ExecutedChild, ForkedChild, WorkerProcess
+from scalable.providers.local.processes import (
+    ExecutedChild,
+    ForkedChild,
+    WorkerProcess,
+    file_name,
+    make_scratch,
+)
 from scalable.providers.local.render import is_transient
-from scalable.providers.local.scratch import file_name, make_scratch
 from scalable.providers.local.units import Belongings, End, LocalUnit
 from scalable.worker.config import WorkerConfig, security_fields, serialized_config
 from scalable.worker.lifeline import remove_scratch

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
@@ -15,7 +17,22 @@ from scalable.manifest.fields import (
     Text,
 )
 from scalable.protocol.addresses import listen_address
-from scalable.providers.local.defaults import DEFAULTS
+
+# Defaults -----------------------------------------------------------------------------------------
+
+DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {
+        "max_workers": None,
+        "threads_per_worker": 1,
+        "processes": False,
+        "interface": None,
+        "containers": "none",
+        "dashboard_address": None,
+    }
+)
+
+
+# Options ------------------------------------------------------------------------------------------
 
 
 def _listening(written: str) -> str:

@@ -6,6 +6,7 @@ id alone is not enough: it may have been reused.
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from typing import Protocol
 import psutil
 
 from scalable.errors import ProviderError
+from scalable.protocol.private_directory import default_parent, make_private
 from scalable.providers.local.fork_server import ForkServerProcess
 
 TERMINATE_S = 3.0
@@ -237,3 +239,30 @@ def wait_for_exits(processes: list[WorkerProcess], timeout_s: float) -> None:
     deadline = time.monotonic() + timeout_s
     for process in processes:
         process.wait(max(0.0, deadline - time.monotonic()))
+
+
+# Scratch ------------------------------------------------------------------------------------------
+
+
+def file_name(name: str) -> str:
+    """Return the name of a worker or tag with characters that are safe in a file name."""
+    return re.sub(r"[^\w.-]", "_", name)
+
+
+def make_scratch(cluster_id: str, name: str) -> Path:
+    """Create the scratch directory of a worker. Only its owner can enter it."""
+    # Workers share no parent directory, because another user could create that one first.
+    return make_private(f"scalable-{cluster_id}-{file_name(name)}")
+
+
+def find_scratch(cluster_id: str, name: str | None = None) -> tuple[Path, ...]:
+    """Return this user's scratch directories of one worker of a cluster, or of all (name None)."""
+    # mkdtemp appends eight characters. Another worker's name may start with this one.
+    rest = "*" if name is None else f"{file_name(name)}-????????"
+    found = []
+    for path in default_parent().glob(f"scalable-{cluster_id}-{rest}"):
+        with suppress(FileNotFoundError):
+            status = path.lstat()
+            if status.st_uid == os.geteuid() and path.is_dir() and not path.is_symlink():
+                found.append(path)
+    return tuple(found)

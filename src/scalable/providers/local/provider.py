@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from scalable.errors import ProviderError
 from scalable.protocol.addresses import LOOPBACK
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
-from scalable.providers.local.forking import StartRequest, can_fork
+from scalable.providers.local.fork_server import StartRequest, can_fork
 from scalable.providers.local.render import own_paths, process_options, resolve, thread_options
 from scalable.providers.local.traits import TRAITS
 from scalable.units import format_bytes
@@ -104,7 +104,7 @@ class LocalProvider:
             raise
 
     def _build_cluster(self, spec: DeploymentSpec, server: ForkServerProcess | None) -> PoolCluster:
-        from scalable.embedded.site import embedded_site
+        from scalable.embedded.pool_cluster import embedded_site
         from scalable.providers.local.cluster import LocalPoolCluster
         from scalable.scheduler.pool_scheduler import PoolScheduler
 

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scalable.embedded.pool_cluster import PoolCluster
-from scalable.embedded.site import embedded_site
+from scalable.embedded.pool_cluster import PoolCluster, embedded_site
 from scalable.errors import ClusterError, ProviderError
-from scalable.providers.slurm.api import Slurm
-from scalable.providers.slurm.jobs import Jobs
-from scalable.providers.slurm.network import PORTS_TRIED, address_of, free_port
+from scalable.providers.slurm.api import PORTS_TRIED, Slurm, address_of, free_port
+from scalable.providers.slurm.launcher import Jobs
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.traits import TRAITS
 from scalable.scheduler.pool_scheduler import PoolScheduler

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from scalable.manager.site import ManagerSite
     from scalable.providers.base import DeploymentSpec, ScalePlan
     from scalable.providers.slurm.cluster import SlurmCluster
-    from scalable.providers.slurm.services import SlurmServices
+    from scalable.providers.slurm.discovery import SlurmServices
 
 
 class SlurmProvider:
@@ -62,7 +62,7 @@ class SlurmProvider:
         ProviderError
             When Slurm does not answer.
         """
-        from scalable.providers.slurm.live import check
+        from scalable.providers.slurm.check import check
 
         return check(spec, self.render_scripts(spec), self._requests(spec))
 
@@ -119,7 +119,7 @@ class SlurmProvider:
             When a component's container cannot be started.
         """
         from scalable.providers.slurm.api import Slurm
-        from scalable.providers.slurm.jobs import Jobs
+        from scalable.providers.slurm.launcher import Jobs
 
         return Jobs(Slurm(), site, spec.options, _directory(spec)).pools(spec)
 
@@ -143,7 +143,7 @@ class SlurmProvider:
         spec
             Request with the target to submit to; None if only the states of jobs are needed.
         """
-        from scalable.providers.slurm.services import SlurmServices
+        from scalable.providers.slurm.discovery import SlurmServices
 
         return SlurmServices({} if spec is None else spec.options)
 
