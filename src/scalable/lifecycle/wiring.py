@@ -17,12 +17,10 @@ from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.telemetry import RunDirectory
-from scalable.telemetry.tracing import RunTrace, Work, present_context
 
 if TYPE_CHECKING:
     from scalable.lifecycle.snapshots import Snapshots
     from scalable.scheduler.controller import Controller
-    from scalable.scheduler.ledger import Ledger
     from scalable.scheduler.recorder import Recorder
 
 
@@ -48,9 +46,6 @@ class Wiring:
         self._recorder: Recorder | None = None
         self._reruns: Counter[str] = Counter()
         self._snapshots: Snapshots | None = None
-        # Here, because the thread that records the run does not work in the caller's context.
-        self._submitted_in = present_context()
-        self._trace: RunTrace | None = None
 
     @property
     def deadline_at(self) -> float | None:
@@ -73,20 +68,7 @@ class Wiring:
         RunFiles(scheduler, self._run.path, self._recorder.flush)
         Ledger.of(scheduler).listen(self._recorder)
         self._recorder.start_flushing()
-        self._begin_trace(Ledger.of(scheduler), self._run.path.name)
         return self._recorder
-
-    def _begin_trace(self, ledger: Ledger, run: str) -> None:
-        """Begin a trace of the run, if a provider of OpenTelemetry is set in this process."""
-        record = self._record
-        texts = {name: str(getattr(record, name)) for name in ("project", "target", "provider")}
-        attributes = {"run": run, "cluster": record.name, **texts}
-        named = {f"scalable.{name}": text for name, text in attributes.items()}
-        self._trace = RunTrace.begin(f"run {record.project}", named, self._submitted_in)
-        if self._trace is not None:
-            from scalable.scheduler.traced_calls import TracedCalls
-
-            ledger.listen(TracedCalls(self._trace))
 
     def describe(self, scheduler: Any) -> None:
         """Tell a scheduler name, tasks and limit of its cluster, for messages and clients."""
@@ -120,18 +102,12 @@ class Wiring:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
-        if self._trace is not None:
-            self._trace.end()
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
         """Record a change of a wanted worker count, and return the recorded row."""
         row = scaling_row(tag, before, after, reason, source)
         if self._run is not None:
             self._run.append("scaling", row)
-        if self._trace is not None:
-            at = row["timestamp"]
-            told = {f"scalable.{k}": v for k, v in row.items() if k not in ("timestamp", "action")}
-            self._trace.add(Work(f"{row['action']} {tag}", at, at), told)
         return row
 
     def announce(
