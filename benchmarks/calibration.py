@@ -32,7 +32,7 @@ from statistics import fmean
 
 from calibration_cases import KINDS, Case, case, fitted, generated, traces
 from scalable.planning.spreads import SpreadPrior
-from scalable.simulation.workloads import Workload
+from simulation.workloads import Workload
 
 BINS = 5
 #: Number of runs below which a bin or a group is too small to be judged.

@@ -15,7 +15,6 @@ to execute.
 from __future__ import annotations
 
 import heapq
-import json
 import math
 import random
 from collections import Counter, defaultdict
@@ -29,22 +28,22 @@ from scalable.planning import make_plan
 from scalable.planning.spreads import SpreadPrior
 from scalable.planning.uncertainty import BAND
 from scalable.scaling.task_model import Kind
-from scalable.simulation.result import Startup
-from scalable.simulation.rules import Fixed
-from scalable.simulation.simulator import simulate
-from scalable.simulation.workloads import (
+from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
+from scalable.telemetry import CallRecord, EarlierRun
+from scalable.telemetry.earlier_run import Span
+from simulation import workloads as simulated
+from simulation.rules import Fixed
+from simulation.simulator import simulate
+from simulation.workloads import (
     Call,
+    Startup,
     TaskRow,
     Terms,
     Workload,
     long_types_in,
     of_tasks,
-    of_wfformat,
     topological,
 )
-from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
-from scalable.telemetry import CallRecord, EarlierRun
-from scalable.telemetry.earlier_run import Span
 
 KINDS = ("subset", "rest", "again")
 
@@ -78,16 +77,9 @@ class Case:
         return self.interval_s[0] <= self.actual_s <= self.interval_s[1]
 
 
-def family_of(name: str) -> str:
-    """Return the part of a trace's name before the place where it was recorded."""
-    return name.split("-", maxsplit=1)[0]
-
-
 def traces(directory: Path) -> Iterator[tuple[str, Workload]]:
-    """Yield family and workload of each trace in a directory."""
-    for path in sorted(directory.glob("*.json")):
-        document = json.loads(path.read_text())
-        yield family_of(path.stem), of_wfformat(document, POOLS, long_types_in("big", "small"))
+    """Return family and workload of each trace in a directory."""
+    return simulated.traces(directory, POOLS, long_types_in("big", "small"))
 
 
 def generated(chance: random.Random) -> tuple[str, Workload]:
@@ -116,14 +108,14 @@ def generated(chance: random.Random) -> tuple[str, Workload]:
             count = max(1, round(width * chance.uniform(0.2, 1)))
             before = [rows[-1].name] if rows else []
             tag = "big" if level % 2 else "small"
-            rows.append(TaskRow(f"l{level}", tag, count, lengths(count, spread), before))
+            rows.append(TaskRow(f"l{level}", tag, lengths(count, spread), before))
         return family, of_tasks(family, rows, POOLS)
     if family == "heavy-tailed":
         spread = chance.choice([1.0, 1.5])
     rows = [
-        TaskRow("split", "small", 1, lengths(1, 0.1)),
-        TaskRow("work", "big", width, lengths(width, spread), ["split"]),
-        TaskRow("join", "small", 1, lengths(1, 0.1), ["work"]),
+        TaskRow("split", "small", lengths(1, 0.1)),
+        TaskRow("work", "big", lengths(width, spread), ["split"]),
+        TaskRow("join", "small", lengths(1, 0.1), ["work"]),
     ]
     return family, of_tasks(family, rows, POOLS)
 
@@ -165,8 +157,8 @@ def parted(workload: Workload, part: float, chance: random.Random) -> tuple[dict
         count = max(1, round(part * len(lengths)))
         seen[kind] = shuffled[:count]
         rest = shuffled[count:]
-        rows.append(TaskRow(kind.task, kind.component, len(rest), rest, before[kind.task]))
-    if sum(row.count for row in rows) < 5:
+        rows.append(TaskRow(kind.task, kind.component, rest, before[kind.task]))
+    if sum(len(row.durations_s) for row in rows) < 5:
         return None
     return seen, of_tasks(workload.name, rows, workload.pools)
 

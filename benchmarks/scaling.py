@@ -6,7 +6,7 @@
     python benchmarks/scaling.py --traces DIRECTORY --groups traces --policies ours-cold --quick
 
 Simulated. The score of a cell (workload, start-up, seed) is the square root of time times cost over
-that of the clairvoyant schedule (``scalable.simulation.reference``). There are three groups of
+that of the clairvoyant schedule (``simulation/reference.py``). There are three groups of
 workloads: nine that were known while the policy was made; recorded traces, which are documents in
 WfFormat in a directory (for example from github.com/wfcommons/WfInstances); and generated graphs.
 Policies run cold there: they know no running times and not how long workers take to start. The
@@ -26,9 +26,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import geometric_mean
 
-from scaling_cells import CONTENDERS, GRID, STARTUPS, Cell, Run, all_cells, bounds_of, marked
+from scaling_cells import CONTENDERS, GRID, STARTUPS, Cell, Run, all_cells, marked
 from scaling_tables import (
     by_default,
     show_bars,
@@ -75,7 +74,7 @@ def runs_of(options: argparse.Namespace, cases: Sequence[Case]) -> list[Run]:
     return runs
 
 
-def show(cells: Sequence[Cell], options: argparse.Namespace, cases: Sequence[Case]) -> None:
+def show(cells: Sequence[Cell], options: argparse.Namespace) -> None:
     """Print all tables and verdicts."""
     usual = by_default(cells)
     known = [cell for cell in usual if cell.group == "nine"]
@@ -83,17 +82,6 @@ def show(cells: Sequence[Cell], options: argparse.Namespace, cases: Sequence[Cas
         show_scores("nine workloads", known, lambda cell: cell.case, options.policies)
         show_summary(known, options.policies)
         show_bars_of_nine(known)
-        pairs = [
-            bounds_of(case, startup, options.seeds[0])
-            for case in cases
-            for startup in STARTUPS
-            if case.group == "nine"
-        ]
-        time_s, cost = (geometric_mean(column) for column in zip(*pairs, strict=True))
-        print(
-            "\nthe clairvoyant schedule beside the least time and the least cost, each by itself: "
-            f"{time_s:.2f}, {cost:.2f}"
-        )
     other = [cell for cell in usual if cell.group != "nine"]
     for group in GROUPS[1:]:
         if here := [cell for cell in other if cell.group == group]:
@@ -134,7 +122,7 @@ def main() -> None:
     cells = marked(all_cells(runs_of(options, cases), options.processes))
     if not cells:
         sys.exit("no workload is left")
-    show(cells, options, cases)
+    show(cells, options)
     print(f"\n{len(cells)} simulations in {time.monotonic() - began:.0f} s")
     if options.json:
         options.json.write_text(json.dumps([asdict(cell) for cell in cells], indent=1))

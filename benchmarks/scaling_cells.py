@@ -10,23 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from scalable.scaling.looks import look_every_s
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolPolicy
 from scalable.scaling.task_model import Prior, TaskModel
-from scalable.simulation.reference import Reference, clairvoyant, lower_bounds
-from scalable.simulation.result import SimulationResult, Startup
-from scalable.simulation.rules import (
-    DaskAdaptive,
-    Fixed,
-    HyperQueue,
-    JgcriScalable,
-    OpenGris,
-    Parsl,
-)
-from scalable.simulation.simulator import simulate
-from scalable.simulation.workloads import Workload
 from scaling_workloads import Case
+from simulation.reference import Reference, clairvoyant
+from simulation.rules import DaskAdaptive, Fixed, HyperQueue, JgcriScalable, OpenGris, Parsl
+from simulation.simulator import look_every_s, simulate
+from simulation.workloads import Startup, Workload
 
 #: Start-ups: a local worker, a cloud machine that is paid for while it boots, a batch queue.
 STARTUPS = (Startup(1.0, 1.0), Startup(60.0, 60.0), Startup(600.0, 30.0))
@@ -95,8 +86,6 @@ class Cell:
     cost: float
     score: float
     changes: int
-    #: Score beside a clairvoyant that takes calls first come, first served.
-    score_in_order: float
     look_ms: float
     parameters: Parameters = DEFAULT
     dominated: bool = False
@@ -130,10 +119,9 @@ def cells_of(run: Run) -> list[Cell]:
     """Return the cells of a run; the references are computed once."""
     workload, startup = _made(run.case, run.seed), run.startup
     if (run.case.name, startup.delay_s) in BESIDE_FIXED:
-        best = in_order = best_fixed(workload, startup, run.seed)
+        best = best_fixed(workload, startup, run.seed)
     else:
         best = clairvoyant(workload, startup)
-        in_order = clairvoyant(workload, startup, ranked=False)
 
     def cell(name: str, parameters: Parameters) -> Cell:
         contender = CONTENDERS[name]
@@ -152,7 +140,6 @@ def cells_of(run: Run) -> list[Cell]:
             every_s=contender.every_s or look_every_s(startup.delay_s),
             seed=run.seed,
             looks_ahead=contender.ours,
-            order="critical-path" if contender.ours else "submitted",
         )
         spent = time.process_time() - began
         return Cell(
@@ -164,19 +151,14 @@ def cells_of(run: Run) -> list[Cell]:
             name,
             outcome.time_s,
             outcome.cost,
-            _score(outcome, best),
+            math.sqrt(outcome.time_s * outcome.cost / best.product),
             len(outcome.changes),
-            _score(outcome, in_order),
             1000 * spent / outcome.looks,
             parameters,
         )
 
     cells = [cell(name, DEFAULT) for name in run.policies]
     return cells + [cell("ours-cold", each) for each in run.parameters if each != DEFAULT]
-
-
-def _score(outcome: SimulationResult, reference: Reference) -> float:
-    return math.sqrt(outcome.time_s * outcome.cost / reference.product)
 
 
 def best_fixed(workload: Workload, startup: Startup, seed: int) -> Reference:
@@ -200,13 +182,6 @@ def best_fixed(workload: Workload, startup: Startup, seed: int) -> Reference:
         )
         outcomes.append(Reference(outcome.time_s, outcome.cost))
     return min(outcomes, key=lambda reference: reference.product)
-
-
-def bounds_of(case: Case, startup: Startup, seed: int) -> tuple[float, float]:
-    """Return time and cost of the clairvoyant schedule, each as a multiple of its lower bound."""
-    workload = _made(case, seed)
-    best, least = clairvoyant(workload, startup), lower_bounds(workload, startup)
-    return best.time_s / least.time_s, best.cost / least.cost
 
 
 _runs: Sequence[Run] = ()

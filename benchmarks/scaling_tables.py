@@ -46,19 +46,16 @@ def show_scores(
 
 def show_summary(cells: Sequence[Cell], policies: Sequence[str]) -> None:
     """Print the means of each policy over all cells."""
-    print(
-        "\nall of them; 'in order' beside a clairvoyant that takes calls first come, first served"
-    )
-    heads = ("score", "in order", "worst", "dominated", "changes", "ms/look")
-    widths = (8, 9, 8, 12, 9, 9)
+    print("\nall of them")
+    heads = ("score", "worst", "dominated", "changes", "ms/look")
+    widths = (8, 8, 12, 9, 9)
     print(f"{'':14s}" + "".join(f"{h:>{w}s}" for h, w in zip(heads, widths, strict=True)))
     for name in policies:
         mine = [c for c in cells if c.policy == name]
         if not mine:
             continue
-        in_order = geometric_mean(c.score_in_order for c in mine)
         print(
-            f"{name:14s}{mean(mine):8.3f}{in_order:9.3f}{max(c.score for c in mine):8.2f}"
+            f"{name:14s}{mean(mine):8.3f}{max(c.score for c in mine):8.2f}"
             f"{sum(c.dominated for c in mine):6d}/{len(mine):<5d}"
             f"{sum(c.changes for c in mine) / len(mine):9.0f}"
             f"{sum(c.look_ms for c in mine) / len(mine):9.3f}"

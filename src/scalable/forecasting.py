@@ -182,29 +182,6 @@ def knowledge_of(
     )
 
 
-def with_history(spec: DeploymentSpec, runs_dir: Path | None = None) -> DeploymentSpec:
-    """Return the request with missing expectations of tasks filled in from earlier runs.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    runs_dir
-        Directory of run records; None for :func:`scalable.settings.runs_dir`.
-    """
-    known = gather(spec, runs_dir=runs_dir)
-    tasks = {}
-    for name, task in spec.tasks.items():
-        forecast = known.forecasts[name]
-        measured = forecast.mean_s if forecast.source == "history" else None
-        tasks[name] = replace(
-            task,
-            count=known.calls.get(name) if task.count is None else task.count,
-            duration_s=measured if task.duration_s is None else task.duration_s,
-        )
-    return replace(spec, tasks=tasks)
-
-
 def quoted_prices(
     provider: object, spec: DeploymentSpec, *, detached: bool = False
 ) -> Prices | None:

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from scalable.forecasting import gather, knowledge_of, quoted_prices, with_history
+from scalable.forecasting import gather, knowledge_of, quoted_prices
 from scalable.planning import PastPrediction, PlanRequest, make_plan
 from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, Price, Rate, TaskSpec
 from scalable.telemetry import CallRecord, EarlierRun, RunDirectory
@@ -94,16 +94,6 @@ def test_a_plan_that_ran_as_predicted_is_trusted_more_the_next_time(tmp_path, ra
         ran(("model", "sim", 8, 40.0), plan=before.to_dict())
     after = make_plan(request, "0" * 64, gather(request, runs_dir=tmp_path), PlanRequest())
     assert after.confidence > (1 + 6) / (6 + 2) > before.confidence
-
-
-def test_numbers_missing_in_the_manifest_come_from_earlier_runs(tmp_path, ran):
-    ran(("model", "sim", 12, 5.0), ("post", "sum", 3, 2.0))
-    request = spec(TaskSpec("sim", "model", count=40), TaskSpec("sum", "post", duration_s=9.0))
-    tasks = with_history(request, tmp_path).tasks
-    assert (tasks["sim"].count, tasks["sim"].duration_s) == (40, 5.0)
-    assert (tasks["sum"].count, tasks["sum"].duration_s) == (3, 9.0)
-    nothing = with_history(request, tmp_path / "nowhere").tasks
-    assert (nothing["sim"].duration_s, nothing["sum"].count) == (None, None)
 
 
 def test_prices_come_from_the_provider_where_it_has_any():
