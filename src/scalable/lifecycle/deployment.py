@@ -133,7 +133,6 @@ class Deployment:
             scheduler.remembering = says.to_message()
             if hasattr(scheduler, "retrying"):  # another cluster's scheduler has none
                 scheduler.retrying.deployment = self._spec
-            self._wiring.order_calls(scheduler, self._spec)
         if run is None:
             return
         if hasattr(cluster, "run_files"):

@@ -77,13 +77,6 @@ class Wiring:
         if not self._record.embedded:
             scheduler.cluster_name = self._record.name
 
-    def order_calls(self, scheduler: Any, spec: DeploymentSpec) -> None:
-        """Tell a scheduler in which order calls are to run, and their expected lengths."""
-        order = getattr(scheduler, "order", None)  # another cluster's scheduler has none
-        if order is not None:
-            order.rule = spec.order
-            order.lengths.expect(self._record.expectations)
-
     def show_overviews(self, controller: Controller) -> None:
         """Tell the overviews of a cluster what its record says."""
         record, overviews = self._record, controller.overviews

@@ -12,9 +12,6 @@ PRINTED = "scalable-printed"
 #: Operation in messages from clients: calls of a lost bundle have failed, and run no more.
 GIVEN_UP = "scalable-given-up"
 INTERRUPT = "scalable-interrupt"
-#: Operation in messages to workers: other priorities of calls that have not begun. A worker that
-#: takes them says so under the same name when it connects.
-PRIORITIES = "scalable-priorities"
 #: Operation in messages to workers: addresses of workers that have left, as bytes with one in each
 #: line. A worker that takes them says so under the same name when it connects.
 LEFT = "scalable-left"

@@ -19,7 +19,6 @@ from scalable.protocol.dask_seams.reruns import begun_on, failed_try
 from scalable.protocol.dask_seams.scheduler import LostWorker, startstops
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, Measured, measured
 from scalable.protocol.operations import KNOWN_ANNOTATION
-from scalable.scaling.order import Length
 from scalable.scheduler.failed_calls import GivenUp, failed_calls, failure_in, runs_again
 from scalable.scheduler.remembered import HeardOutcomes
 from scalable.spec import FailedCall, FailureDetails
@@ -58,8 +57,6 @@ class Call:
         Whether the task only gives a result that its client has found, and computes nothing.
     tries
         Number of times that the call was begun before.
-    length
-        Expected length of the calls of this task, if the order of calls has looked it up.
     again
         Reason for which the call has to run again, and the name of the worker that was lost if
         one was; None for a call that runs for the first time.
@@ -69,8 +66,8 @@ class Call:
     """
 
     __slots__ = (
-        "_name", "_slots", "again", "bundle", "is_known", "key", "length", "ready_at", "state",
-        "task", "tries",
+        "_name", "_slots", "again", "bundle", "is_known", "key", "ready_at", "state", "task",
+        "tries",
     )  # fmt: skip
 
     # Every task has a Call, so values that few listeners need are read only when they are needed.
@@ -85,7 +82,6 @@ class Call:
         if annotations:
             self.bundle = annotations.get(BUNDLE_ANNOTATION)
             self._name = annotations.get(TASK_ANNOTATION)
-        self.length: Length | None = None
         self.state, self.tries = "", 0
         self.ready_at: float | None = None
         self.again: tuple[Reason, str | None] | None = None
@@ -97,7 +93,7 @@ class Call:
 
     def routed_anew(self) -> None:
         """Note that the call goes to another pool from now on."""
-        self._slots = self.length = None
+        self._slots = None
 
     @property
     def name(self) -> str:

@@ -23,7 +23,6 @@ from scalable.protocol.dask_seams.greeting import GreetingScheduler
 from scalable.protocol.dask_seams.greeting import seams as greeting_seams
 from scalable.protocol.dask_seams.nodes import CarryingScheduler
 from scalable.protocol.dask_seams.nodes import seams as carrying_seams
-from scalable.protocol.dask_seams.priorities import ordering
 from scalable.protocol.dask_seams.reruns import RetryingScheduler
 from scalable.protocol.dask_seams.scheduler import (
     look_seldom,
@@ -51,7 +50,6 @@ from scalable.protocol.thread_frames import read_frames_without_collection
 from scalable.protocol.versions import ImageVersions
 from scalable.scheduler.abandoned_calls import AbandonedCalls
 from scalable.scheduler.bundle_relay import BundleRelay
-from scalable.scheduler.call_order import CallOrder
 from scalable.scheduler.checkpoints import CheckpointPlace
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.failures import Failures
@@ -107,8 +105,6 @@ class PoolScheduler(
         Name under which the command line finds the cluster; "" for an embedded cluster.
     max_workers
         Upper limit of all workers on the cluster's target, or None.
-    order
-        Order in which waiting calls run; None where the installed Dask does not let it be changed.
     """
 
     tags_of_tasks: Mapping[str, str] | None = None
@@ -153,13 +149,6 @@ class PoolScheduler(
         Ledger.of(self).listen(self.profiles)
         Ledger.of(self).listen(self.nested)
         UnknownDurations(self)
-        self.order: CallOrder | None = None
-        fixed = ordering()
-        if fixed is None:
-            self.order = CallOrder(self)
-            Ledger.of(self).listen(self.order)
-        else:
-            logger.warning("waiting calls run in Dask's own order: %s", fixed)
         offer_on_streams(self, FOUND, partial(take_found, Ledger.of(self).hear))
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement: TagPlacement | None = None
