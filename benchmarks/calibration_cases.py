@@ -21,11 +21,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
 
 from scalable.forecasting import knowledge_of
 from scalable.planning import make_plan
-from scalable.planning.spreads import SpreadPrior
 from scalable.planning.uncertainty import BAND
 from scalable.scaling.task_model import Kind
 from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
@@ -263,13 +261,12 @@ def record(
 
 @dataclass(frozen=True)
 class Work:
-    """Workload to execute, with its family, the kind of case, earlier runs and prior of spreads."""
+    """Workload to execute, with its family, the kind of case, and earlier runs."""
 
     family: str
     kind: str
     workload: Workload
     history: Sequence[EarlierRun]
-    prior: SpreadPrior
 
 
 def planned(work: Work, workers: int, delay_s: float, seed: int) -> Case:
@@ -288,8 +285,7 @@ def planned(work: Work, workers: int, delay_s: float, seed: int) -> Case:
         {tag: ComponentSpec(tag, workers=WorkerRange(workers, workers)) for tag in used},
         tasks,
     )
-    knowledge = replace(knowledge_of(spec, work.history), spreads=work.prior)
-    plan = make_plan(spec, "0" * 64, knowledge)
+    plan = make_plan(spec, "0" * 64, knowledge_of(spec, work.history))
     pools = {tag: Terms(workers, workers) for tag in used}
     run = simulate(
         replace(workload, pools=pools),
@@ -311,7 +307,7 @@ def planned(work: Work, workers: int, delay_s: float, seed: int) -> Case:
     )
 
 
-def case(family: str, kind: str, workload: Workload, seed: str, prior: SpreadPrior) -> Case | None:
+def case(family: str, kind: str, workload: Workload, seed: str) -> Case | None:
     """Return one case; None if the workload is too small to be parted."""
     chance = random.Random(seed)
     workers, delay_s = chance.choice(WORKERS), chance.choice(STARTUPS_S)
@@ -329,40 +325,4 @@ def case(family: str, kind: str, workload: Workload, seed: str, prior: SpreadPri
         if found is None:
             return None
         history, rest = [record(0, found[0], starts)], found[1]
-    work = Work(family, kind, rest, history, prior)
-    return planned(work, workers, delay_s, chance.randrange(10**6))
-
-
-def fitted(families: Mapping[str, Sequence[Workload]]) -> SpreadPrior:
-    """Return the prior of spreads that some recorded workflows show; each family counts once.
-
-    Tasks with at least five calls count by their shares of the work. The spread within workflows
-    comes from those in which several such tasks share the work.
-    """
-    middles, within = [], []
-    for workloads in families.values():
-        for workload in workloads:
-            rows = _log_spreads(workload)
-            total = sum(work for work, _ in rows)
-            if not total:
-                continue
-            middle = sum(work * log for work, log in rows) / total
-            middles.append((middle, 1 / len(workloads)))
-            # Number of tasks of equal work that would tell as much (Kish 1965).
-            tasks = total**2 / sum(work**2 for work, _ in rows)
-            squares = sum(work * (log - middle) ** 2 for work, log in rows) / total
-            within.append((tasks * squares, tasks - 1))
-    weight = sum(share for _, share in middles)
-    mean = sum(share * middle for middle, share in middles) / weight
-    between = sum(share * (middle - mean) ** 2 for middle, share in middles) / weight
-    spread = sum(squares for squares, _ in within) / sum(freedom for _, freedom in within)
-    return SpreadPrior(math.exp(mean), math.sqrt(between), math.sqrt(spread))
-
-
-def _log_spreads(workload: Workload) -> list[tuple[float, float]]:
-    """Return work and logarithm of the relative standard deviation of tasks with many calls."""
-    return [
-        (sum(lengths), math.log(max(0.02, stdev(lengths) / fmean(lengths))))
-        for lengths in lengths_of(workload).values()
-        if len(lengths) >= 5 and sum(lengths) > 0
-    ]
+    return planned(Work(family, kind, rest, history), workers, delay_s, chance.randrange(10**6))

@@ -260,9 +260,6 @@ class MachineSide(Protocol):
     def address(self) -> str:
         """Return the machine's address within the cloud's network."""
 
-    def machine_type(self) -> str:
-        """Return the cloud's name of the machine's type; empty if it has none or is not told."""
-
     def stopped_units(self) -> frozenset[str]:
         """Return the units that :meth:`Cloud.stop_units` has named."""
 

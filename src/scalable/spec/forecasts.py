@@ -28,9 +28,8 @@ class Forecast:
         Sample of the measured running times in seconds; may be empty.
     measured_on
         Target -> number of calls that were measured there.
-    error
-        Standard deviation of the logarithm of an error that the running times share, because they
-        were measured on another target.
+    elsewhere
+        Whether the calls were measured on other targets only.
     """
 
     mean_s: float
@@ -42,7 +41,7 @@ class Forecast:
     source: ForecastSource = "guess"
     durations_s: Sequence[float] = ()
     measured_on: Mapping[str, int] = field(default_factory=dict)
-    error: float = 0.0
+    elsewhere: bool = False
 
     @classmethod
     def exactly(cls, duration_s: float, memory: int | None = None) -> Forecast:

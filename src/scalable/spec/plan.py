@@ -282,11 +282,6 @@ class Plan:
         Advice for reservations of memory.
     overhead
         Factor by which earlier runs took longer than their calls; part of the predicted time.
-    transferred
-        Share of the work, 0 to 1, whose running times were measured on other places only: other
-        targets, or other kinds of machines.
-    machines
-        Kinds of machines that running times are predicted for; empty if none is known.
     left_out
         Tag -> workers that the manifest alone would give, and that the plan leaves out because
         they would idle.
@@ -312,8 +307,6 @@ class Plan:
     tasks: Mapping[str, TaskPrediction] = field(default_factory=dict)
     memory_advice: tuple[MemoryAdvice, ...] = ()
     overhead: float = 1.0
-    transferred: float = 0.0
-    machines: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -340,8 +333,6 @@ class Plan:
             "tasks": {name: task.to_dict() for name, task in self.tasks.items()},
             "memory_advice": [advice.to_dict() for advice in self.memory_advice],
             "overhead": self.overhead,
-            "transferred": self.transferred,
-            "machines": list(self.machines),
             "left_out": dict(self.left_out),
         }
 

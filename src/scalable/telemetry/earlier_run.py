@@ -11,17 +11,13 @@ _SAME_MOMENT = 0.02
 
 
 class CallRecord(NamedTuple):
-    """Successful call: seconds, bytes of memory and input (None if unknown), kind of machine.
-
-    The kind of machine (see :mod:`scalable.protocol.machine_kind`) is empty if it is unknown.
-    """
+    """Successful call: seconds, and bytes of memory and input (None if unknown)."""
 
     tag: str
     task: str
     duration_s: float
     memory: int | None = None
     input_bytes: int | None = None
-    machine: str = ""
 
 
 class Span(NamedTuple):
@@ -65,8 +61,6 @@ class EarlierRun:
         which the plan expected to run.
     provider
         Provider in run.json; empty if it is not known.
-    transferred
-        Share of the work whose running times the plan took from other targets.
     """
 
     run_id: str
@@ -81,4 +75,3 @@ class EarlierRun:
     predicted_s: float | None = None
     overhead: float = 1.0
     provider: str = ""
-    transferred: float = 0.0

@@ -28,7 +28,6 @@ from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import offer
 from scalable.protocol.importing import here
 from scalable.protocol.lending import CallInterrupted
-from scalable.protocol.machine_kind import MACHINE_KIND, machine_kind
 from scalable.protocol.measured import FAILURE, USAGE, addition, remembered_addition
 from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
@@ -69,7 +68,6 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         self.stream_handlers[INTERRUPT] = partial(interrupt, self)
         offer_on_stream(self, LEFT, partial(forget_workers, self))
         self.startup_information[LEFT] = lambda _: True
-        self.startup_information[MACHINE_KIND] = lambda _: machine_kind()
         offer(self, {WorkerHandler.SHOWN_CALL: self._shown_call})
         if manager:
             self.startup_information[MANAGER_KEY] = lambda _: manager

@@ -83,10 +83,6 @@ class FargateTask:
                 return str(address)
         raise ProviderError("the metadata of this task tell no address")
 
-    def machine_type(self) -> str:
-        """Return nothing: a task runs on any machine of Fargate."""
-        return ""
-
     def stopped_units(self) -> frozenset[str]:
         """Return nothing: a task has one unit."""
         return frozenset()
@@ -165,13 +161,6 @@ class Instance:
         if address is None:
             raise ProviderError("the metadata service tells no address of this instance")
         return address
-
-    def machine_type(self) -> str:
-        """Return the type of the instance; empty if the metadata service does not tell it."""
-        try:
-            return self._metadata("instance-type") or ""
-        except OSError:
-            return ""
 
     def stopped_units(self) -> frozenset[str]:
         """Return the units that were told to end while others go on, by the instance's tags."""

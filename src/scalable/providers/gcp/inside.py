@@ -82,13 +82,6 @@ class GoogleMachine:
             raise ProviderError("the metadata server does not tell this machine's address")
         return address
 
-    def machine_type(self) -> str:
-        """Return the type of the machine; empty if the metadata server does not tell it."""
-        try:
-            return (metadata("instance/machine-type") or "").rpartition("/")[-1]
-        except OSError:
-            return ""
-
     def stopped_units(self) -> frozenset[str]:
         """Return the units that were told to end while others go on."""
         written = metadata(f"instance/attributes/{STOPPED}", once=True)
