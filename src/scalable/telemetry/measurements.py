@@ -75,7 +75,7 @@ class Measurements:
         tasks: list[_Task] = [(tag, task) for tag, task, *_ in rows]
         return cls(
             calls=tuple(
-                CallRecord(*tasks[task], duration_s, memory, size)
+                CallRecord(tasks[task][0], tasks[task][1], duration_s, memory, size)
                 for task, duration_s, memory, size in values["calls"]
             ),
             counts={(tag, task): count for tag, task, count, *_ in rows},
