@@ -3,8 +3,8 @@
     python benchmarks/decisions.py --traces DIRECTORY
 
 DIRECTORY contains traces in WfFormat 1.5, for example from github.com/wfcommons/WfInstances. One
-after the other: scores of the scaling policies, with those of families that were left out when the
-parameters were chosen (``scaling.py``); reliability of plans (``calibration.py``).
+after the other: scores of the scaling policies (``scaling.py``); reliability of plans
+(``calibration.py``).
 """
 
 from __future__ import annotations

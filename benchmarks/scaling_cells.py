@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolPolicy
-from scalable.scaling.task_model import Prior, TaskModel
+from scalable.scaling.task_model import TaskModel
 from scaling_workloads import Case
 from simulation.reference import Reference, clairvoyant
 from simulation.rules import DaskAdaptive, Fixed, HyperQueue, JgcriScalable, OpenGris, Parsl
@@ -26,26 +26,6 @@ UNKNOWN_STARTUP_S = 30.0
 #: Cells (workload, start-up) whose reference is the best constant count of workers: one standing
 #: worker is the best that can be known, since nothing tells when the next call comes.
 BESIDE_FIXED = {("trickle", 600.0)}
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Parameters of the policy that are chosen on other families than the one that is judged."""
-
-    single_s: float = Prior.single_s
-    parallel: float = Prior.parallel
-
-    def policy(self) -> PoolPolicy:
-        """Return a new policy for one pool."""
-        return PoolScaler()
-
-    def model(self) -> TaskModel:
-        """Return a new model that knows nothing yet."""
-        return TaskModel(prior=Prior(single_s=self.single_s, parallel=self.parallel))
-
-
-DEFAULT = Parameters()
-GRID = (DEFAULT, Parameters(single_s=4.0), Parameters(parallel=0.0))
 
 
 @dataclass(frozen=True)
@@ -67,8 +47,8 @@ CONTENDERS = {
     "hyperqueue": Contender(HyperQueue, HyperQueue.every_s),
     "opengris": Contender(OpenGris, OpenGris.every_s),
     "jgcri": Contender(JgcriScalable, JgcriScalable.every_s),
-    "ours-cold": Contender(DEFAULT.policy, ours=True),
-    "ours-warm": Contender(DEFAULT.policy, warm=True, ours=True),
+    "ours-cold": Contender(PoolScaler, ours=True),
+    "ours-warm": Contender(PoolScaler, warm=True, ours=True),
 }
 
 
@@ -87,7 +67,6 @@ class Cell:
     score: float
     changes: int
     look_ms: float
-    parameters: Parameters = DEFAULT
     dominated: bool = False
 
     @property
@@ -104,8 +83,6 @@ class Run:
     startup: Startup
     seed: int
     policies: tuple[str, ...]
-    #: Parameters with which the policy runs cold, beside the default ones.
-    parameters: tuple[Parameters, ...] = ()
     #: Whether policies expect the true start-up time from the beginning.
     tells_startup: bool = False
 
@@ -123,18 +100,17 @@ def cells_of(run: Run) -> list[Cell]:
     else:
         best = clairvoyant(workload, startup)
 
-    def cell(name: str, parameters: Parameters) -> Cell:
+    def cell(name: str) -> Cell:
         contender = CONTENDERS[name]
-        model = parameters.model()
+        model = TaskModel()
         if contender.warm:  # knows the calls of another seed
             model = TaskModel(history=_made(run.case, run.seed + 1000).samples())
-        make = parameters.policy if contender.ours else contender.make
         told = contender.warm or run.tells_startup
         expected = startup.delay_s if told else UNKNOWN_STARTUP_S
         began = time.process_time()
         outcome = simulate(
             workload,
-            lambda _: make(),
+            lambda _: contender.make(),
             replace(startup, expected_s=expected),
             model,
             every_s=contender.every_s or look_every_s(startup.delay_s),
@@ -154,11 +130,9 @@ def cells_of(run: Run) -> list[Cell]:
             math.sqrt(outcome.time_s * outcome.cost / best.product),
             len(outcome.changes),
             1000 * spent / outcome.looks,
-            parameters,
         )
 
-    cells = [cell(name, DEFAULT) for name in run.policies]
-    return cells + [cell("ours-cold", each) for each in run.parameters if each != DEFAULT]
+    return [cell(name) for name in run.policies]
 
 
 def best_fixed(workload: Workload, startup: Startup, seed: int) -> Reference:
@@ -227,7 +201,7 @@ def marked(cells: Sequence[Cell]) -> list[Cell]:
     def beaten(cell: Cell) -> bool:
         rivals = others.get(cell.place, [])
         if not CONTENDERS[cell.policy].ours:
-            rivals = rivals + [c for c in ours.get(cell.place, []) if c.parameters == DEFAULT]
+            rivals = rivals + ours.get(cell.place, [])
         return any(o.time_s < cell.time_s and o.cost < cell.cost for o in rivals)
 
     return [replace(cell, dominated=beaten(cell)) for cell in cells]

@@ -34,10 +34,7 @@ RECIPE_TASKS = 400
 
 @dataclass(frozen=True)
 class Case:
-    """A workload of the benchmark: its name, group and family, and how it is made from a seed.
-
-    Parameters are chosen on other families than the one that is judged.
-    """
+    """A workload of the benchmark: its name, group and family, and how it is made from a seed."""
 
     name: str
     group: str

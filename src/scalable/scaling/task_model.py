@@ -187,8 +187,6 @@ class TaskModel:
         Calls of earlier runs; the caller should leave out failed calls.
     unknown_s
         Assumed running time of a call in seconds if nothing is known.
-    prior
-        Further assumptions about calls of which nothing is known.
     """
 
     def __init__(
@@ -196,10 +194,9 @@ class TaskModel:
         expectations: Mapping[tuple[str, str], Expectation] | None = None,
         history: Iterable[Sample] = (),
         unknown_s: float = UNKNOWN_DURATION_S,
-        prior: Prior | None = None,
     ) -> None:
         self.unknown_s = unknown_s
-        self.prior = prior or Prior()
+        self.prior = Prior()
         self._tasks: dict[str, Tasks] = {}
         #: Component -> task -> logarithm of its mean length.
         self._log_means: dict[str, dict[Kind, float]] = {}
