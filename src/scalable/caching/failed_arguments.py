@@ -1,7 +1,6 @@
-"""`FailedArguments`: functions and arguments of failed calls, to run these calls again.
+"""`FailedArguments`: functions and arguments of failed tasks, to run these tasks again.
 
-Functions and classes are written by name, also those of the workflow's script, so that the calls
-run the code as it is when they are read.
+Functions and classes are stored by name, including those of the script: a rerun has current code.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from scalable.caching.own_files import READING, check_own, make_private
 from scalable.errors import RunError
 from scalable.units import format_bytes
 
-#: Largest size in bytes of the arguments of one failed call that are kept.
+#: Largest size in bytes of the stored arguments of one failed task.
 CALL_LIMIT: Final = 64 << 20
-#: Largest size in bytes of the arguments of all failed calls that one process keeps.
+#: Largest size in bytes of the stored arguments of all failed tasks of one process.
 PROCESS_LIMIT: Final = 1 << 30
 _SCRIPT: Final = "__main__"
 _WRITING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,13 +31,7 @@ Call = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
 
 class FailedArguments:
-    """Functions and arguments of failed calls, in files of a directory.
-
-    Parameters
-    ----------
-    directory
-        Directory of the files; it is made when the first is written.
-    """
+    """Functions and arguments of failed tasks, in files of a directory made at the first write."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -47,20 +40,14 @@ class FailedArguments:
     def add(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> str:
-        """Keep a call, and return the name of its file.
-
-        Raises
-        ------
-        Unreadable
-            When it cannot be kept.
-        """
+        """Store a task and return the name of its file, or raise Unreadable if that fails."""
         limit = min(CALL_LIMIT, PROCESS_LIMIT - self._written)
         buffer = _Bounded(limit)
         try:
             _ByName(buffer, protocol=5).dump((function, args, dict(kwargs)))
         except Unreadable:
             raise
-        except Exception as error:  # methods of the arguments' classes take part
+        except Exception as error:  # pickling runs methods of the arguments' classes
             raise Unreadable("unpicklable", f"cannot be pickled: {error}") from error
         data = buffer.getbuffer()
         name = secrets.token_hex(12)
@@ -74,12 +61,10 @@ class FailedArguments:
         return name
 
     def call(self, name: str) -> Call:
-        """Return a call, with the code as it is now.
+        """Return a task with the code as it is now.
 
-        Raises
-        ------
-        RunError
-            When the file is gone, belongs to another user, or names code that is not there.
+        Raises RunError if the file is gone or belongs to another user, or if code that it names is
+        missing.
         """
         path = self._directory / Path(name).name
         try:
@@ -97,14 +82,14 @@ class FailedArguments:
         return found
 
     def needs_script(self, name: str) -> bool:
-        """Return whether a call names functions or classes of the workflow's script."""
+        """Return whether a task refers to functions or classes of the workflow's script."""
         try:
             return of_script.__name__.encode() in (self._directory / Path(name).name).read_bytes()
         except OSError:
             return False
 
     def remove(self, name: str) -> None:
-        """Remove the file of a call."""
+        """Delete the file of a task. Already gone is success."""
         (self._directory / Path(name).name).unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""`ResumableFunction`: a function whose results are kept for runs that resume this one."""
+"""`ResumableFunction`: a function whose results are stored for runs that resume this one."""
 
 from __future__ import annotations
 
@@ -25,19 +25,11 @@ _ARGUMENT = "argument:"
 
 @dataclass(frozen=True)
 class SharedParts:
-    """The parts of a key that all calls of a function share.
+    """Key parts that all tasks of a function share."""
 
-    Attributes
-    ----------
-    code
-        Parts of the function's code; None if they are not known.
-    environment
-        Parts of its component: image and environment variables.
-    code_digest, environment_digest
-        Their digests.
-    """
-
+    #: Parts of the function's code, or None if they are unknown.
     code: Mapping[str, str] | None
+    #: Parts of its component: image and environment variables.
     environment: Mapping[str, str] = field(default_factory=dict)
     code_digest: str = ""
     environment_digest: str = ""
@@ -45,38 +37,25 @@ class SharedParts:
 
 @dataclass
 class ResumableFunction:
-    """A function that is answered by the resumed run where it can be, and whose result is kept.
+    """Function that takes its result from the resumed run, or runs and stores its result.
 
-    It runs where the call runs: on a worker, which has the arguments. Keys are made from their
-    content, those of results of other calls too: a result that was drawn at random has no other
-    name. Whatever keeps a key from being made lets the call run.
-
-    Parameters
-    ----------
-    function
-        Function of the user.
-    results
-        Results of the run.
-    shared
-        Parts of the keys.
-    purpose
-        Task and tag of the calls.
-    unkept
-        Why results are not kept; empty if they are.
-    settles
-        Name of the file with the arguments of the failed call that runs again; empty for others.
+    It runs in the process of the task, which has the arguments. Keys cover their content even if
+    other tasks produced it, since a random result has no other identity. Without a key, the task
+    runs.
     """
 
     function: Callable[..., Any]
     results: RunResults
     shared: SharedParts
     purpose: Purpose = field(default_factory=Purpose)
+    #: Why results are not stored, or empty.
     unkept: str = ""
+    #: Name of the file with the arguments of the failed task that runs again, or empty.
     settles: str = ""
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The user's function, for everything that shows a call."""
+        """The user's function, for code that displays a task."""
         return self.function
 
     @property
@@ -84,7 +63,6 @@ class ResumableFunction:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the result of the call, from the resumed run or by running the function."""
         if not self.results.is_here:
             logger.debug("%s: this process does not see the run's directory", self.__name__)
             return self.function(*args, **kwargs)
@@ -97,7 +75,7 @@ class ResumableFunction:
         try:
             value = self.function(*args, **kwargs)
         except Exception as error:
-            if not self.settles:  # the failure and its arguments are known
+            if not self.settles:  # its failure and its arguments are stored already
                 self._note_failure(error, key, args, kwargs, time.monotonic() - began)
             raise
         self._keep(value, key, reason, time.monotonic() - began)
@@ -107,8 +85,8 @@ class ResumableFunction:
         return value
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[CallKey | None, str]:
-        """Return the key of a call; or None, and why it has none."""
-        # Without a key that covers all of the code, the arguments are still told apart.
+        """Return the key of a task, or None and the reason."""
+        # A key that does not cover all of the code still distinguishes arguments.
         options = KeyOptions(depends_on=("",)) if self.shared.code is None else KeyOptions()
         made_from = options, self.shared.environment, self.shared.code
         try:
@@ -151,7 +129,7 @@ class ResumableFunction:
         kwargs: Mapping[str, Any],
         cost_s: float,
     ) -> None:
-        """Note a failed call, with its arguments if they are those with which it began."""
+        """Log a failed task, with its arguments unless the task has changed them."""
         reason = f"{type(error).__name__}: {error}".partition("\n")[0][:500]
         name = ""
         if (
@@ -191,7 +169,7 @@ class ResumableFunction:
         self._tell(call)
 
     def _tell(self, call: RunCall) -> None:
-        """Tell whoever listens whether the resumed run has answered the call, or why not."""
+        """Report to the listener, if any, that the resumed run had the result, or why not."""
         tell = listener()
         if tell is None or not self.results.resumes:
             return

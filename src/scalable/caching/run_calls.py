@@ -1,4 +1,4 @@
-"""The calls of one run as its workers note them, and how a later run's calls compare with them."""
+"""Log of the tasks of a run, and their comparison with the tasks of a later run."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _WRITING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Ended(StrEnum):
-    """The end of a call."""
+    """Outcome of a finished task."""
 
-    #: It ran, and its result is kept.
+    #: It ran, and its result is stored.
     KEPT = "kept"
-    #: Its result was that of a call of the resumed run.
+    #: Its result was that of a task of the resumed run.
     ANSWERED = "answered"
-    #: It ran, and its result cannot be kept.
+    #: It ran, and its result cannot be stored.
     UNKEPT = "unkept"
     #: It ran and failed.
     FAILED = "failed"
-    #: A failed call was run again since; ``arguments`` names it.
+    #: A failed task has run again with success. ``arguments`` names it.
     SETTLED = "settled"
 
 
-#: Ends of calls that ran.
+#: Outcomes of tasks that ran.
 RAN = (Ended.KEPT, Ended.UNKEPT, Ended.FAILED)
 
 
 class Cause(StrEnum):
-    """The reason for which a call of a resumed run ran."""
+    """Reason why a task ran in a run that resumes another."""
 
     FAILED = "failed before"
     GONE = "result not kept"
@@ -55,37 +55,23 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class RunCall:
-    """A call of a run that has ended.
+    """Finished task of a run."""
 
-    Attributes
-    ----------
-    function
-        Name of its function, with the module.
-    end
-        Its end.
-    key
-        Digest of its key; empty if it has none.
-    code, environment
-        Digests of the parts of the key that the function's calls share.
-    task, tag
-        Task and tag of the call, or "".
-    cost_s
-        Seconds that it ran.
-    reason
-        Why it failed, or why its result is not kept.
-    arguments
-        Name of the file with the arguments of a failed call; empty if there is none.
-    """
-
+    #: Name of its function, with the module.
     function: str
     end: Ended
+    #: Digest of its cache key, or empty.
     key: str = ""
+    #: Digests of the key parts that the tasks of the function share.
     code: str = ""
     environment: str = ""
     task: str = ""
     tag: str = ""
+    #: Seconds that it ran.
     cost_s: float = 0.0
+    #: Why it failed, or why its result is not stored.
     reason: str = ""
+    #: Name of the file with the arguments of a failed task, or empty.
     arguments: str = ""
 
 
@@ -93,13 +79,7 @@ _NAMES = frozenset(field.name for field in fields(RunCall))
 
 
 class CallLog:
-    """The calls of a run, in a directory: each process appends to a file of its own.
-
-    Parameters
-    ----------
-    directory
-        Directory of the files; it is made when the first call is noted.
-    """
+    """Tasks of a run in a directory, where each process appends to a file of its own."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -108,7 +88,7 @@ class CallLog:
         self._lock = threading.Lock()
 
     def add(self, call: RunCall) -> None:
-        """Note a call; there is one warning if that fails."""
+        """Add a task. A failure raises no error, and causes one warning."""
         row = {name: value for name, value in asdict(call).items() if value not in ("", 0.0)}
         line = json.dumps(row, separators=(",", ":")) + "\n"
         try:
@@ -132,7 +112,7 @@ class CallLog:
             return self._descriptor
 
     def calls(self) -> Iterator[RunCall]:
-        """Iterate over the calls. Files of other users and torn lines are left out."""
+        """Iterate over the tasks, without files of other users and partial lines."""
         for path in sorted(self.directory.glob("*.jsonl")):
             with suppress(OSError, Unreadable):
                 yield from _calls_in(path)
@@ -149,7 +129,7 @@ def _calls_in(path: Path) -> Iterator[RunCall]:
 
 
 def failed_calls(calls: Sequence[RunCall]) -> list[RunCall]:
-    """Return the failed calls that have not succeeded since; of calls with one key the last."""
+    """Return the failed tasks that have not succeeded since, for each key the last one."""
     succeeded = {call.key for call in calls if call.end in (Ended.KEPT, Ended.ANSWERED)}
     settled = {call.arguments for call in calls if call.end is Ended.SETTLED}
     found: dict[str, RunCall] = {}
@@ -162,13 +142,7 @@ def failed_calls(calls: Sequence[RunCall]) -> list[RunCall]:
 
 
 class EarlierCalls:
-    """The calls of a resumed run, with which those of the run that resumes it are compared.
-
-    Parameters
-    ----------
-    calls
-        Calls of the resumed run.
-    """
+    """Tasks of a resumed run, for comparison with the tasks of the run that resumes it."""
 
     def __init__(self, calls: Iterable[RunCall]) -> None:
         self._left: Counter[str] = Counter()
@@ -184,11 +158,11 @@ class EarlierCalls:
                 self._left[call.key] += 1
 
     def answered(self, key: str) -> None:
-        """Take note that a result of a key has answered a call."""
+        """Note that a task has used a result of a key."""
         self._left[key] -= 1
 
     def cause(self, call: RunCall) -> Cause:
-        """Return why a call ran, and was not answered."""
+        """Return why a task ran. Each missing result explains one task only."""
         if not call.key:
             return Cause.UNKEYED
         if self._left[call.key] > 0:
@@ -205,15 +179,7 @@ class EarlierCalls:
 
 
 def causes(earlier: Iterable[RunCall], later: Iterable[RunCall]) -> Counter[Cause]:
-    """Return why the calls of a run that resumed another ran, with their numbers.
-
-    Parameters
-    ----------
-    earlier
-        Calls of the resumed run.
-    later
-        Calls of the run that resumed it.
-    """
+    """Count the reasons why the tasks of a run that resumed another ran."""
     compared, calls = EarlierCalls(earlier), list(later)
     for call in calls:
         if call.end is Ended.ANSWERED:

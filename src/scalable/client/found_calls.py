@@ -1,4 +1,4 @@
-"""`FoundCalls`: tells the scheduler how many remembered results a client has found."""
+"""`FoundCalls`: reports to the scheduler how many cached results a client has found."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any, Final
 from scalable.protocol.operations import FOUND
 from scalable.spec.remembered import TOLD_KEYS
 
-#: Seconds for which found results are collected before the scheduler is told.
+#: Seconds for which found results are collected before they are reported.
 TELL_AFTER_S: Final = 1.0
-#: Number of task names and tags that one message tells apart; further ones are told as others.
+#: Number of task names and tags that one message distinguishes. Others are reported together.
 TOLD_NAMES: Final = 200
 OTHERS: Final = ("(other names)", "")
 
@@ -27,17 +27,10 @@ class _Group:
 
 
 class FoundCalls:
-    """Counts the results that a client has found, and tells the scheduler now and then.
+    """Counter of the results that a client has found, for reports to the scheduler.
 
-    A call whose result is found costs no message: numbers and keys are sent at most once a second,
+    A task whose result is found costs no message: numbers and keys are sent at most once a second,
     and when the client closes.
-
-    Parameters
-    ----------
-    later
-        Function that has a function called in the event loop of the client after some seconds.
-    send
-        Function that sends a message to the scheduler.
     """
 
     def __init__(
@@ -45,23 +38,14 @@ class FoundCalls:
         later: Callable[[float, Callable[[], None]], None],
         send: Callable[[dict[str, Any]], None],
     ) -> None:
+        # ``later`` calls a function in the client's event loop after some seconds.
         self._later, self._send = later, send
         self._lock = threading.Lock()
         self._groups: dict[tuple[str, str], _Group] = {}
         self._keys_left = TOLD_KEYS
 
     def add(self, name: str, tag: str, saved_s: float, key: str) -> None:
-        """Count a call whose result was found.
-
-        Parameters
-        ----------
-        name, tag
-            Name of the task; tag of its pool, or "".
-        saved_s
-            Seconds that the call that computed the result had taken.
-        key
-            Digest of the call's key.
-        """
+        """Count a found result. ``saved_s`` is the duration of the task that computed it."""
         with self._lock:
             is_first = not self._groups
             group = self._groups.get((name, tag))
@@ -77,7 +61,7 @@ class FoundCalls:
             self._later(TELL_AFTER_S, self.tell)
 
     def tell(self) -> None:
-        """Tell the scheduler what was counted since the last time; in the event loop."""
+        """Report to the scheduler what was counted since the last time. Runs in the event loop."""
         with self._lock:
             groups, self._groups, self._keys_left = self._groups, {}, TOLD_KEYS
         if groups:

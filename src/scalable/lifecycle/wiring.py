@@ -1,5 +1,4 @@
-"""The parts that run beside a scheduler: run recorder, status on disk, scaling with load.
-
+"""The parts that run next to a scheduler: run recorder, status on disk, scaling with load.
 Schedulers of detached and of embedded clusters have the same parts.
 """
 
@@ -25,17 +24,7 @@ if TYPE_CHECKING:
 
 
 class Wiring:
-    """Starts and stops the parts that run beside a scheduler.
-
-    Parameters
-    ----------
-    record
-        Record of the cluster.
-    directory
-        Directory of the cluster; None if the cluster has no record.
-    run
-        Run directory to record in, or None.
-    """
+    """Starts and stops the parts that run next to a scheduler. No directory: no record."""
 
     def __init__(
         self, record: ClusterRecord, directory: ClusterDirectory | None, run: RunDirectory | None
@@ -49,14 +38,14 @@ class Wiring:
 
     @property
     def deadline_at(self) -> float | None:
-        """Monotonic time by which the work of the cluster should have ended, or None."""
+        """Monotonic time by which the cluster's work should be done, or None."""
         if self._record.deadline_s is None:
             return None
         made_at = datetime.fromisoformat(self._record.created_at).timestamp()
         return time.monotonic() + made_at + self._record.deadline_s - time.time()
 
     def start_recorder(self, scheduler: Any) -> Recorder | None:
-        """Start recording calls in the run; to be called in the scheduler's event loop."""
+        """Start recording tasks in the run. Call it in the scheduler's event loop."""
         if self._run is None:
             return None
         from scalable.scheduler.ledger import Ledger
@@ -71,14 +60,14 @@ class Wiring:
         return self._recorder
 
     def describe(self, scheduler: Any) -> None:
-        """Tell a scheduler name, tasks and limit of its cluster, for messages and clients."""
+        """Set name, tasks and limit of the cluster on its scheduler, for messages and clients."""
         scheduler.tags_of_tasks = self._record.tasks
         scheduler.max_workers = self._record.max_workers
         if not self._record.embedded:
             scheduler.cluster_name = self._record.name
 
     def show_overviews(self, controller: Controller) -> None:
-        """Tell the overviews of a cluster what its record says."""
+        """Add the facts of the cluster's record to its overviews."""
         record, overviews = self._record, controller.overviews
         shown = ("id", "name", "project", "target", "provider", "embedded")
         overviews.facts |= {name: getattr(record, name) for name in shown}
@@ -91,13 +80,13 @@ class Wiring:
         }
 
     def stop_recorder(self) -> None:
-        """Stop recording and write buffered rows; to be called in the scheduler's event loop."""
+        """Stop recording and write buffered rows. Call it in the scheduler's event loop."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
-        """Record a change of a wanted worker count, and return the recorded row."""
+        """Record a change of a desired worker count, and return the recorded row."""
         row = scaling_row(tag, before, after, reason, source)
         if self._run is not None:
             self._run.append("scaling", row)
@@ -112,15 +101,8 @@ class Wiring:
         socket: Path | None = None,
     ) -> None:
         """Write the scheduler's address and process to the cluster's directory.
-
-        Parameters
-        ----------
-        address, dashboard
-            Address of the scheduler, and link to its live page with the token, or None.
-        log_dir
-            Directory for the output of workers; None for that of the run.
-        socket
-            Socket of a scheduler in the user's process; None for others.
+        ``dashboard`` is a link with the token. ``log_dir`` None means that of the run. ``socket``
+        is for a scheduler in the user's process.
         """
         if self._directory is None:
             return
@@ -143,7 +125,7 @@ class Wiring:
             return
         from scalable.lifecycle.snapshots import Snapshots
 
-        # Another machine removes the record of a detached cluster that it takes for ended.
+        # Another machine removes the record of a detached cluster that it considers stopped.
         on_removed = None if self._record.embedded else controller.end
         spending = controller.spending
         self._snapshots = Snapshots(self._directory, controller, on_removed, lambda: spending.state)
@@ -151,20 +133,11 @@ class Wiring:
         self._snapshots.changed()
 
     def stop_status(self) -> None:
-        """Stop writing the status."""
         if self._snapshots is not None:
             self._snapshots.close()
 
     def count_costs(self, controller: Controller, spec: DeploymentSpec) -> None:
-        """Begin to count costs; to be called in the scheduler's event loop.
-
-        Parameters
-        ----------
-        controller
-            Controller of the scheduler.
-        spec
-            Deployment spec of the target of the scheduler.
-        """
+        """Start counting costs. Call it in the scheduler's event loop."""
         from scalable.scaling.budget import checked_budget
 
         spending, record = controller.spending, self._record
@@ -180,7 +153,6 @@ class Wiring:
         )
 
     def follow_load(self, controller: Controller) -> None:
-        """Start scaling the cluster's adaptive pools with their load."""
         record = self._record
         controller.adaptation.follow(
             {tag: own for tag, own in record.adaptive.items() if tag in record.wanted},

@@ -1,4 +1,4 @@
-"""Division of the wanted worker counts among the managers of a cluster."""
+"""Division of the desired worker counts among the managers of a cluster."""
 
 from __future__ import annotations
 
@@ -10,21 +10,14 @@ from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Managers
 
 #: Seconds to wait, once the first manager is attached, for the other expected managers. Only then
-#: are the wanted counts divided among the managers.
+#: are the desired counts divided among the managers.
 GATHER_S = 10.0
 
 
 class Sharing:
-    """Divides the wanted worker counts among the managers, once the expected ones are attached.
-
-    Parameters
-    ----------
-    demand, managers, counts
-        Wanted counts, known managers, and the counts of their workers.
-    expected
-        Number of managers that the cluster starts with.
-    work
-        Function that returns tag -> known work of the pool; called if the policy weighs it.
+    """Divides the desired counts among the managers, once the expected ones are attached.
+    ``work`` maps tags to the known work of their pools. It is called only if the policy weighs
+    work.
     """
 
     def __init__(
@@ -40,15 +33,7 @@ class Sharing:
         self._gather_by: float | None = None
 
     def share(self, now: float, running: Running | None = None) -> None:
-        """Divide the wanted counts, unless more managers are waited for.
-
-        Parameters
-        ----------
-        now
-            Time in monotonic seconds.
-        running
-            Result of :meth:`PoolCounts.running`, if the caller has it already.
-        """
+        """Divide the desired counts, unless expected managers are still awaited."""
         if self._gathers(now):
             return
         work = self._work() if self._demand.policy.weighs_work else None
@@ -56,10 +41,8 @@ class Sharing:
         self._demand.share(self._managers.tiers(running, now), work)
 
     def _gathers(self, now: float) -> bool:
-        """Return whether to wait for more expected managers before counts are divided.
-
-        Without the wait, the manager that attaches first would get all workers, whatever its
-        priority.
+        """Return whether to wait for expected managers.
+        Otherwise the first one would get all workers, whatever its priority.
         """
         attached = len(list(self._managers))
         if self._gather_by is None and attached:

@@ -1,4 +1,4 @@
-"""Spending of one cluster: what its machines cost, and what its budget allows."""
+"""Spending of one cluster: the costs of its machines, and the limits of its budget."""
 
 from __future__ import annotations
 
@@ -22,26 +22,14 @@ from scalable.units import format_amount
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Seconds between two rows about a machine that goes on.
+#: Seconds between two rows about a machine that continues.
 ROWS_INTERVAL_S = 60.0
 
 
 class Spending:
-    """Counts the costs of a cluster, and tells :class:`Demand` what its budget allows.
-
-    Parameters
-    ----------
-    scheduler, demand, managers
-        The scheduler of the cluster, its wanted worker counts, and its managers.
-    clock
-        Function that returns the time in seconds since 1970. It must not go back.
-
-    Attributes
-    ----------
-    budget
-        The cluster's budget, or None.
-    listeners
-        Functions that are called with each row for the record of the run.
+    """Counts the costs of a cluster, and sets the limits of its budget in :class:`Demand`.
+    ``clock`` returns epoch seconds and must not go back. ``listeners`` get each row for the run
+    record.
     """
 
     def __init__(
@@ -74,17 +62,7 @@ class Spending:
         budget: Budget | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin with what the cluster's record says.
-
-        Parameters
-        ----------
-        scheduler
-            Price of the scheduler's machine, or None.
-        budget
-            The budget, or None.
-        state
-            State of an earlier scheduler of the same cluster (:attr:`state`), or None.
-        """
+        """Start with the scheduler's price, the budget, and an earlier :attr:`state`."""
         meter, self._meter = self._meter, Meter(self._clock(), scheduler)
         self._meter.take_prices(meter)
         self.budget = budget
@@ -100,36 +78,29 @@ class Spending:
             self._meter.take_prices(meter)
 
     def price(self, manager: str, prices: Mapping[str, Mapping[str, Any]]) -> None:
-        """Set the prices of a manager's workers, from the form in which it sends them."""
+        """Set the prices of a manager's workers, in the form in which it sends them."""
         self._meter.price(
             manager, {tag: HourlyPrice.from_dict(price) for tag, price in prices.items()}
         )
 
     @property
     def counts(self) -> bool:
-        """Whether costs are counted, so that managers have to report what is charged."""
+        """True if costs are counted, so that managers have to report charges."""
         return self._meter.priced
 
     def report(self, manager: str, charges: Mapping[str, Sequence[Any]]) -> None:
-        """Take note of the units of a manager that are charged now.
-
-        Parameters
-        ----------
-        manager
-            Id of the manager.
-        charges
-            Name of a unit -> fields of a :class:`~scalable.scaling.metering.Charge`.
+        """Record the units of a manager that are charged now.
+        ``charges`` maps units to the fields of a :class:`~scalable.scaling.metering.Charge`.
         """
         if self.counts:
             units = {unit: Charge(*fields) for unit, fields in charges.items()}
             self._record(self._meter.report(manager, units, self._clock()))
 
     def left(self, manager: str) -> None:
-        """Settle the machines of a manager that has left."""
         self._record(self._meter.leave(manager, self._clock()))
 
     def end(self) -> None:
-        """Settle all machines, because the scheduler closes, and write the last rows."""
+        """Settle all machines because the scheduler closes, and write the last rows."""
         if self._ended or not self.counts:
             return
         self._ended = True
@@ -141,19 +112,9 @@ class Spending:
     # The budget -----------------------------------------------------------------------------------
 
     def set_budget(self, amount: float, action: str | None = None) -> dict[str, Any]:
-        """Set the budget; return the new state, as in :meth:`status`.
-
-        Parameters
-        ----------
-        amount
-            The new budget.
-        action
-            Action at its end; None to keep the present one.
-
-        Raises
-        ------
-        ClusterError
-            When the amount or the action is not valid.
+        """Set the budget, and return the new state as :meth:`status` does.
+        ``action=None`` keeps the present action. Raises ClusterError for an invalid amount or
+        action.
         """
         before = self.budget
         kept = "drain" if before is None else before.action
@@ -169,11 +130,7 @@ class Spending:
 
     def look(self, pools: Mapping[str, PoolStatus]) -> str | None:
         """Count the costs up to now, and hold the pools to the budget.
-
-        Returns
-        -------
-        str or None
-            Reason why the cluster has to end now, or None.
+        Return the reason why the cluster has to stop now, or None.
         """
         if not self.counts:
             return None
@@ -192,7 +149,6 @@ class Spending:
         return None
 
     def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Set the ceiling of the pools, and warn where the spending has come to a new stage."""
         before = self._demand.ceiling
         spent = self._spent()
         charged = self._meter.units()
@@ -202,7 +158,7 @@ class Spending:
         )
         held, way_out = self._demand.held, self._demand.way_out
         reached = self.budget, ceiling.stage
-        if reached != self._worded:  # otherwise clients would be told each cent
+        if reached != self._worded:  # otherwise clients would be notified of each cent
             held, way_out = self._words(spent, ceiling.stage), self._way_out(spent)
         self._demand.limit(ceiling, held, way_out)
         more = ceiling.stage is not before.stage and before.stage is not Stage.SPENT
@@ -233,14 +189,9 @@ class Spending:
     # Results --------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any] | None:
-        """Return costs and budget as plain JSON values; None if nothing has a price.
-
-        Returns
-        -------
-        dict
-            The values of :meth:`scalable.spec.costs.Costs.to_dict`, and ``budget``,
-                ``budget_action``, ``stage`` (``open``, ``held`` or ``spent``), ``words`` and
-            ``way_out``.
+        """Return costs and budget as plain JSON values, or None if nothing has a price.
+        Contains the values of :meth:`scalable.spec.costs.Costs.to_dict`; ``stage`` is ``open``,
+        ``held`` or ``spent``.
         """
         if not self.counts:
             return None
@@ -256,7 +207,7 @@ class Spending:
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """State for a scheduler that is started again, as plain JSON values; None without one."""
+        """State for a restarted scheduler as plain JSON values, or None without prices."""
         if not self.counts:
             return None
         budget = self.budget

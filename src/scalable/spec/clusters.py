@@ -45,7 +45,7 @@ _LIMITS = (
 )
 _Kind = type | tuple[type, ...]
 _NUMBER = (int, float)
-#: Types that readers of a record rely on.
+#: Types of a record's fields.
 _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(_TEXTS, str),
     **dict.fromkeys(_MAPS, Mapping),
@@ -53,7 +53,7 @@ _KINDS: Mapping[str, _Kind] = {
 }
 #: Types of the values of a record's mappings.
 _KINDS_OF_VALUES: Mapping[str, _Kind] = {"wanted": int, "tasks": str, "managers": Mapping}
-#: Entries of a manager: type, and the value of a record that does not say.
+#: Keys of a manager: type, and default for records of older releases.
 _MANAGER: Mapping[str, tuple[_Kind, Any]] = {
     "target": (str, None),
     "provider": (str, None),
@@ -61,74 +61,13 @@ _MANAGER: Mapping[str, tuple[_Kind, Any]] = {
     "limits": (Mapping, {}),
     "scheduler_address": ((str, type(None)), None),
 }
-#: Entries of a pool's status whose type is not that of a number.
+#: Fields of a pool's status that are not numbers.
 _POOL: Mapping[str, _Kind] = dict.fromkeys(("reason", "waiting", "last_loss"), (str, type(None)))
 
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """The description of a cluster on disk, written before its processes are started.
-
-    Attributes
-    ----------
-    id, name
-        UUID, and name for people.
-    provider, target, project, owner
-        Provider, target and project of the cluster, and the user who made it.
-    created_at
-        ISO 8601, UTC.
-    stage
-        ``creating``, ``made`` or ``deleting``.
-    embedded
-        Whether the cluster runs in the process of its user, and ends with that process.
-    creator
-        Process that made the cluster, as :func:`scalable.liveness.identify_process` describes it.
-    lock
-        Checksum of the resolved manifest; see :class:`scalable.spec.Plan`.
-    tags, tasks, labels
-        Tags of the manifest; task -> tag; label -> tags.
-    managers
-        Manager id -> its ``target``, ``provider``, ``priority`` and ``limits``.
-    wanted
-        Tag -> wanted workers at the beginning.
-    max_workers
-        Upper limit of all workers on its target, or None.
-    adaptive, adaptive_maximum
-        Tag -> minimum and maximum of each pool that follows its load; upper limit of the workers of
-        all pools together, or None.
-    expectations
-        Task -> (component, expected seconds, expected bytes) of one call; seconds and bytes may be
-        None.
-    objective, policy
-        Objective (minimize time, minimize cost, balance) and policy of its plan.
-    idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
-        Seconds, or None: time without work after which the cluster ends; age at which it ends;
-        silence of a manager after which its idle workers end; time after which workers that did not
-        start are requested from the next manager.
-    manager_policy
-        Rule that divides the wanted workers among the managers: ``waterfall`` or ``cheapest``.
-    deadline_s
-        Seconds from the start of the cluster within which ``cheapest`` wants to end the work, or
-        None.
-    workflow_dir, working_dir, runs_dir, log_dir
-        Directory that the manifest's relative paths start from; working directory of the cluster's
-        processes; directory of run records; directory for the output of workers, None for that of
-        the run.
-    sys_path
-        Entries of ``sys.path`` for workers.
-    services
-        Kind of its scheduler and managers: ``process``, or the name of the provider that runs them.
-    dashboard_address
-        Address of the live page; None without a live page.
-    remote
-        Whether the scheduler runs in a place that shares no files with this machine. The place
-        keeps the files of the cluster, and the files here are a copy.
-    abandoned_after_s
-        Seconds without a report of any manager after which the cluster ends, because its creator,
-        who has the manager, has died; None for never.
-    place
-        Where a remote cluster is, as its provider describes it.
-    """
+    """The description of a cluster on disk, written before its processes start."""
 
     id: str
     name: str
@@ -136,52 +75,74 @@ class ClusterRecord:
     target: str
     project: str
     owner: str
+    #: ISO 8601, UTC.
     created_at: str
+    #: ``creating``, ``made`` or ``deleting``.
     stage: str = "creating"
+    #: True if the cluster runs in the user's process, and stops with it.
     embedded: bool = False
+    #: The creating process, as :func:`scalable.liveness.identify_process` describes it.
     creator: Mapping[str, Any] = field(default_factory=dict)
+    #: Checksum of the resolved manifest; see :class:`scalable.spec.Plan`.
     lock: str = ""
     tags: tuple[str, ...] = ()
+    #: Maps task names to tags.
     tasks: Mapping[str, str] = field(default_factory=dict)
+    #: Maps labels to tags.
     labels: Mapping[str, list[str]] = field(default_factory=dict)
+    #: Maps manager ids to ``target``, ``provider``, ``priority`` and ``limits``.
     managers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Desired workers at the start, by tag.
     wanted: Mapping[str, int] = field(default_factory=dict)
+    #: Limit of all workers on its target.
     max_workers: int | None = None
+    #: Minimum and maximum of each adaptive pool, by tag; maximum None for no limit.
     adaptive: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    #: Limit of the workers of all pools together.
     adaptive_maximum: int | None = None
+    #: Maps task names to component, expected seconds and expected bytes of one task.
     expectations: Mapping[str, tuple[str, float | None, int | None]] = field(default_factory=dict)
+    #: Minimize time, minimize cost or balance.
     objective: str | None = None
     policy: str = "manual"
+    #: Time without work after which the cluster stops.
     idle_timeout_s: float | None = None
+    #: Age at which the cluster stops.
     time_to_live_s: float | None = None
+    #: Silence of a manager after which its idle workers stop.
     manager_grace_s: float = 1800.0
+    #: Time after which workers that did not start are requested from the next manager.
     spill_after_s: float | None = None
+    #: Rule that divides the desired workers among the managers: ``waterfall`` or ``cheapest``.
     manager_policy: str = "waterfall"
+    #: Seconds from the start of the cluster in which ``cheapest`` aims to finish the work.
     deadline_s: float | None = None
+    #: Directory where the manifest's relative paths start.
     workflow_dir: str | None = None
+    #: Working directory of the cluster's processes.
     working_dir: str | None = None
     runs_dir: str | None = None
+    #: Directory for the output of workers; None for the run's own.
     log_dir: str | None = None
+    #: Entries of ``sys.path`` for workers.
     sys_path: tuple[str, ...] = ()
+    #: ``process``, or the provider that runs the scheduler and the managers.
     services: str = "process"
+    #: None without a dashboard.
     dashboard_address: str | None = None
+    #: True if the scheduler shares no files with this machine; the files here are a copy.
     remote: bool = False
+    #: Seconds without a report of a manager after which the cluster stops (creator died).
     abandoned_after_s: float | None = None
+    #: Location of a remote cluster, as its provider describes it.
     place: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Return the record that :meth:`to_dict` wrote; unknown keys are left out.
-
-        Raises
-        ------
-        ValueError
-            When the data is not a record.
-        """
+        """Decode a result of :meth:`to_dict`, ignoring unknown keys, or raise ValueError."""
         known = {f.name for f in dataclasses.fields(cls)}
         try:
             values = {key: value for key, value in data.items() if key in known}
@@ -198,7 +159,7 @@ class ClusterRecord:
         return dataclasses.replace(record, managers=managers)
 
     def _manager(self, name: str) -> dict[str, Any]:
-        """Return a manager's entry, with values for what an older release did not write."""
+        """Return a manager's entry, with defaults for keys that an older release did not write."""
         absent = {key: value for key, (_, value) in _MANAGER.items()}
         entry = absent | {"provider": self.provider} | dict(self.managers[name])
         kinds = {key: kind for key, (kind, _) in _MANAGER.items()}
@@ -209,7 +170,7 @@ class ClusterRecord:
 
 
 def _check(values: Mapping[str, Any], kinds: Mapping[str, _Kind], place: str = "") -> None:
-    """Raise TypeError, which names the place, if a value has another type than it must have."""
+    """Raise TypeError, which names ``place``, for the first value of a wrong type."""
     for name, kind in kinds.items():
         if not isinstance(values[name], kind):
             raise TypeError(f"{place}{name} is {values[name]!r:.80}")
@@ -217,46 +178,33 @@ def _check(values: Mapping[str, Any], kinds: Mapping[str, _Kind], place: str = "
 
 @dataclass(frozen=True)
 class PoolStatus:
-    """Worker counts of one pool, for one manager or summed over a cluster's managers.
-
-    Attributes
-    ----------
-    wanted, running, launching, draining, failed
-        Numbers of workers.
-    slots
-        Number of calls that one worker runs at once.
-    reason
-        Reason why the pool is degraded, or None.
-    waiting
-        Reason why workers have not started yet, as the provider reports it, or None.
-    lost
-        Number of workers that were lost since their manager started; they are replaced.
-    last_loss
-        Name of the worker that was lost last, and the reason, or None.
-    suspended
-        Number of connected workers that their place has suspended; they are not among those that
-        run.
-    """
+    """Worker counts of one pool, for one manager or summed over a cluster's managers."""
 
     wanted: int = 0
     running: int = 0
     launching: int = 0
     draining: int = 0
     failed: int = 0
+    #: Number of tasks that one worker runs at once.
     slots: int = 1
+    #: Reason why the pool is degraded, or None.
     reason: str | None = None
+    #: Reason why workers have not started yet, as the provider reports it, or None.
     waiting: str | None = None
+    #: Workers lost since their manager started, which replaces them.
     lost: int = 0
+    #: Name of the last lost worker, and the reason, or None.
     last_loss: str | None = None
+    #: Connected workers that the backend has suspended; not counted in ``running``.
     suspended: int = 0
 
     @property
     def degraded(self) -> bool:
-        """Whether the manager has given up starting workers for the pool."""
+        """True if the manager has stopped starting workers for the pool."""
         return self.reason is not None
 
     def __add__(self, other: Self) -> Self:
-        """Return the summed counts of two managers; the first manager's reasons are preferred."""
+        """Sum the counts of two managers, preferring the first one's reasons."""
         return dataclasses.replace(
             self,
             wanted=self.wanted + other.wanted,
@@ -273,18 +221,11 @@ class PoolStatus:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the status that :meth:`to_dict` wrote; keys of later versions are ignored.
-
-        Raises
-        ------
-        TypeError
-            When a value has another type than it must have; the message names it.
-        """
+        """Decode a result of :meth:`to_dict`, ignoring unknown keys, or raise TypeError."""
         if not isinstance(data, Mapping):
             raise TypeError(f"not the status of a pool: {data!r:.80}")
         known = {f.name for f in dataclasses.fields(cls)}
@@ -294,80 +235,54 @@ class PoolStatus:
 
 
 def pools_from_dict(data: Mapping[str, Mapping[str, Any]]) -> dict[str, PoolStatus]:
-    """Return tag -> status, from tag -> its JSON form; errors are those of ``from_dict``."""
+    """Decode pool statuses by tag, with the errors of :meth:`PoolStatus.from_dict`."""
     return {tag: PoolStatus.from_dict(pool) for tag, pool in data.items()}
 
 
 def pools_to_dict(pools: Mapping[str, PoolStatus]) -> dict[str, dict[str, Any]]:
-    """Return tag -> JSON form, from tag -> status."""
+    """Return pool statuses by tag as plain JSON values."""
     return {tag: pool.to_dict() for tag, pool in pools.items()}
 
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """The status of a cluster.
-
-    Attributes
-    ----------
-    name, id, provider, target, owner, created_at, embedded
-        As in :class:`ClusterRecord`.
-    state
-        One of :data:`STATES`.
-    reason
-        Reason of the state, or None.
-    address, dashboard
-        Address of its scheduler, and link to its live page with the token that opens it, or None.
-    pools
-        Tag -> counts of that pool.
-    managers
-        Managers of the cluster, each with ``id``, ``target`` and ``state``.
-    orphan
-        Whether a provider found jobs or processes of the cluster, which has no record here.
-    ends_at, idle_ends_at
-        Time at which the time to live ends the cluster, and at which the idle timeout ends it if no
-        work arrives; epoch seconds or None.
-    cost
-        Costs and budget of the cluster, as its scheduler reports them; None if nothing has a price.
-        It contains ``cost``, ``idle`` and ``per_hour``, also by ``pools`` and by ``managers``.
-    adaptive
-        Tag -> minimum and maximum of each pool that follows its load; maximum None for no limit.
-    """
+    """The status of a cluster."""
 
     name: str
     id: str
     provider: str
     target: str
+    #: One of :data:`STATES`.
     state: str
     address: str | None = None
+    #: Link to the dashboard with the token that opens it, or None.
     dashboard: str | None = None
     owner: str = ""
     created_at: str = ""
     pools: Mapping[str, PoolStatus] = field(default_factory=dict)
+    #: Each with ``id``, ``target`` and ``state``.
     managers: tuple[Mapping[str, Any], ...] = ()
     embedded: bool = False
+    #: True if a provider found resources of a cluster that has no record here.
     orphan: bool = False
     reason: str | None = None
+    #: Epoch seconds at which the time to live, or the idle timeout without new work, stops it.
     ends_at: float | None = None
     idle_ends_at: float | None = None
+    #: Costs and budget as the scheduler reports them, or None if nothing has a price.
     cost: Mapping[str, Any] | None = None
+    #: Minimum and maximum of each adaptive pool, by tag; maximum None for no limit.
     adaptive: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)
 class ProgramState:
-    """The state of a cluster's scheduler or manager in a remote place.
+    """The state of a remote cluster's scheduler or manager."""
 
-    Attributes
-    ----------
-    state
-        ``pending``, ``running``, ``completed`` (it ended as it should) or ``failed``.
-    reason
-        Reason why it waits or failed, or None.
-    """
-
+    #: ``pending``, ``running``, ``completed`` (exited as it should) or ``failed``.
     state: str
+    #: Reason why it is pending or failed, or None.
     reason: str | None = None

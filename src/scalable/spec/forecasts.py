@@ -1,4 +1,4 @@
-"""Predictions for calls that have not run yet."""
+"""Predictions for tasks that have not run yet."""
 
 from __future__ import annotations
 
@@ -32,18 +32,23 @@ class Forecast:
         Whether the calls were measured on other targets only.
     """
 
+    #: Running time of one task: its mean and quantiles.
     mean_s: float
     q50_s: float
     q80_s: float
     q95_s: float
+    #: 95 % quantile of the peak memory of one task in bytes, or None if unknown.
     memory: int | None = None
+    #: Number of measured tasks behind the forecast.
     samples: int = 0
     source: ForecastSource = "guess"
+    #: Sample of the measured running times.
     durations_s: Sequence[float] = ()
+    #: Number of measured tasks by target.
     measured_on: Mapping[str, int] = field(default_factory=dict)
     elsewhere: bool = False
 
     @classmethod
     def exactly(cls, duration_s: float, memory: int | None = None) -> Forecast:
-        """Return a forecast of exactly these values, from the expectations of a manifest."""
+        """Return a forecast of exactly these values, with the manifest as its source."""
         return cls(duration_s, duration_s, duration_s, duration_s, memory, source="manifest")

@@ -1,4 +1,4 @@
-"""Rows of remembered.jsonl: the outcomes of calls whose results are remembered."""
+"""Rows of ``remembered.jsonl``: the cache outcomes of tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scalable.spec.remembered import RememberedOutcome, RememberedTally, Remembe
 def outcomes_in(
     rows: Iterable[Mapping[str, Any]],
 ) -> Iterator[tuple[str, str | None, RememberedOutcome]]:
-    """Yield task name, tag and outcome of each row; rows that are none are left out."""
+    """Yield task name, tag and outcome of each valid row."""
     for row in rows:
         name, tag = row.get("task_name"), row.get("tag")
         if not isinstance(name, str):
@@ -26,7 +26,7 @@ def outcomes_in(
 
 
 def totals_of(rows: Iterable[Mapping[str, Any]]) -> RememberedTotals:
-    """Return the totals of the outcomes in rows of remembered.jsonl."""
+    """Return the totals of the outcomes in rows of ``remembered.jsonl``."""
     tally = RememberedTally()
     for name, _, outcome in outcomes_in(rows):
         tally.add(name, outcome)
@@ -35,24 +35,17 @@ def totals_of(rows: Iterable[Mapping[str, Any]]) -> RememberedTotals:
 
 @dataclass(frozen=True)
 class KeyedCalls:
-    """The calls of one task whose results are remembered, by their keys.
+    """Tasks of one name with cached results."""
 
-    Attributes
-    ----------
-    numbers
-        Key -> number of calls.
-    unknown
-        Number of calls whose keys are not in the record.
-    """
-
+    #: Number of tasks by key.
     numbers: Counter[str] = field(default_factory=Counter)
+    #: Number of tasks whose keys are not in the record.
     unknown: int = 0
 
 
 def keyed_calls(rows: Iterable[Mapping[str, Any]], task: str) -> KeyedCalls:
-    """Return the calls of a task in rows of remembered.jsonl.
-
-    Several misses of one key are the tries of one call.
+    """Return the tasks of a name in rows of ``remembered.jsonl``.
+    Several misses of one key are attempts of one task.
     """
     found, missed, unknown = Counter[str](), set[str](), 0
     for name, _, outcome in outcomes_in(rows):
