@@ -35,9 +35,8 @@ from scalable.manager.launcher import UnitName
 from scalable.providers.local import launcher as local_launcher
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.task_model import Kind
-from scalable.simulation.result import Startup
-from scalable.simulation.simulator import simulate
-from scalable.simulation.workloads import Call, Terms, Workload
+from simulation.simulator import simulate
+from simulation.workloads import Call, Startup, Terms, Workload
 
 AIM = 0.15
 TICK_BAR_MS = 5.0

@@ -8,9 +8,7 @@
 DIRECTORY contains traces in WfFormat 1.5; without it only generated graphs are planned. The cases
 are those of ``calibration_cases.py``.
 
-The prior of the spreads of running times is fitted to the traces of all other families before a
-family is planned, and to all traces for generated graphs, none of which is fitted to. All tables
-are therefore left-out ones. What no trace tells, since each was recorded once, is assumed: the
+Nothing is fitted to the traces. What no trace tells, since each was recorded once, is assumed: the
 variation from run to run, and how often programs wait for whole tasks.
 
 The reliability table has the mean stated confidence and the share of runs that took 0.8 to 1.25
@@ -25,14 +23,11 @@ import argparse
 import math
 import random
 import time
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from calibration_cases import KINDS, Case, case, fitted, generated, traces
-from scalable.planning.spreads import SpreadPrior
-from scalable.simulation.workloads import Workload
+from calibration_cases import KINDS, Case, case, generated, traces
 
 BINS = 5
 #: Number of runs below which a bin or a group is too small to be judged.
@@ -40,21 +35,13 @@ FEW = 20
 
 
 def recorded(directory: Path, each: int, seed: int) -> list[Case]:
-    """Return ``each`` cases of each trace and kind, with a prior fitted to the other families."""
-    families: dict[str, list[Workload]] = defaultdict(list)
-    for family, workload in traces(directory):
-        families[family].append(workload)
-    made = []
-    for family, workloads in families.items():
-        prior = fitted({name: found for name, found in families.items() if name != family})
-        print(f"  without {family:12} {_shown(prior)}")
-        made += [
-            case(family, kind, workload, f"{seed} {family} {place} {number} {kind}", prior)
-            for place, workload in enumerate(workloads)
-            for number in range(each)
-            for kind in KINDS
-        ]
-    print(f"  with all families    {_shown(fitted(families))}")
+    """Return ``each`` cases of each trace and kind."""
+    made = [
+        case(family, kind, workload, f"{seed} {workload.name} {number} {kind}")
+        for family, workload in traces(directory)
+        for number in range(each)
+        for kind in KINDS
+    ]
     return [one for one in made if one is not None]
 
 
@@ -63,15 +50,11 @@ def of_graphs(each: int, seed: int) -> list[Case]:
     chance = random.Random(seed)
     work = [generated(chance) for _ in range(each)]
     made = [
-        case(family, kind, workload, f"{seed} {place} {kind}", SpreadPrior())
+        case(family, kind, workload, f"{seed} {place} {kind}")
         for place, (family, workload) in enumerate(work)
         for kind in KINDS
     ]
     return [one for one in made if one is not None]
-
-
-def _shown(prior: SpreadPrior) -> str:
-    return f"median {prior.middle:.2f}, between {prior.between:.2f}, within {prior.within:.2f}"
 
 
 def table(title: str, shown: Sequence[Case]) -> None:
@@ -124,15 +107,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     began = time.perf_counter()
-    print("prior of the relative spread of a task's running times:")
     real = [] if given.directory is None else recorded(given.directory, given.each, given.seed)
     graphs = of_graphs(given.graphs, given.seed)
-    print(f"  in scalable          {_shown(SpreadPrior())}")
     for kind in KINDS:
         table(f"traces, {kind}", [c for c in real if c.kind == kind])
         table(f"generated graphs, {kind}", [c for c in graphs if c.kind == kind])
     found = [*real, *graphs]
-    print("\neach family, left out")
+    print("\neach family")
     for family in sorted({c.family for c in found}):
         shown = [c for c in found if c.family == family]
         print(f"  {family:12} {len(shown):3} runs: {coverage(shown)}")

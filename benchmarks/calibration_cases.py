@@ -15,36 +15,33 @@ to execute.
 from __future__ import annotations
 
 import heapq
-import json
 import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean, stdev
 
 from scalable.forecasting import knowledge_of
 from scalable.planning import make_plan
-from scalable.planning.spreads import SpreadPrior
 from scalable.planning.uncertainty import BAND
 from scalable.scaling.task_model import Kind
-from scalable.simulation.result import Startup
-from scalable.simulation.rules import Fixed
-from scalable.simulation.simulator import simulate
-from scalable.simulation.workloads import (
+from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
+from scalable.telemetry import CallRecord, EarlierRun
+from scalable.telemetry.earlier_run import Span
+from simulation import workloads as simulated
+from simulation.rules import Fixed
+from simulation.simulator import simulate
+from simulation.workloads import (
     Call,
+    Startup,
     TaskRow,
     Terms,
     Workload,
     long_types_in,
     of_tasks,
-    of_wfformat,
     topological,
 )
-from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
-from scalable.telemetry import CallRecord, EarlierRun
-from scalable.telemetry.earlier_run import Span
 
 KINDS = ("subset", "rest", "again")
 
@@ -78,16 +75,9 @@ class Case:
         return self.interval_s[0] <= self.actual_s <= self.interval_s[1]
 
 
-def family_of(name: str) -> str:
-    """Return the part of a trace's name before the place where it was recorded."""
-    return name.split("-", maxsplit=1)[0]
-
-
 def traces(directory: Path) -> Iterator[tuple[str, Workload]]:
-    """Yield family and workload of each trace in a directory."""
-    for path in sorted(directory.glob("*.json")):
-        document = json.loads(path.read_text())
-        yield family_of(path.stem), of_wfformat(document, POOLS, long_types_in("big", "small"))
+    """Return family and workload of each trace in a directory."""
+    return simulated.traces(directory, POOLS, long_types_in("big", "small"))
 
 
 def generated(chance: random.Random) -> tuple[str, Workload]:
@@ -116,14 +106,14 @@ def generated(chance: random.Random) -> tuple[str, Workload]:
             count = max(1, round(width * chance.uniform(0.2, 1)))
             before = [rows[-1].name] if rows else []
             tag = "big" if level % 2 else "small"
-            rows.append(TaskRow(f"l{level}", tag, count, lengths(count, spread), before))
+            rows.append(TaskRow(f"l{level}", tag, lengths(count, spread), before))
         return family, of_tasks(family, rows, POOLS)
     if family == "heavy-tailed":
         spread = chance.choice([1.0, 1.5])
     rows = [
-        TaskRow("split", "small", 1, lengths(1, 0.1)),
-        TaskRow("work", "big", width, lengths(width, spread), ["split"]),
-        TaskRow("join", "small", 1, lengths(1, 0.1), ["work"]),
+        TaskRow("split", "small", lengths(1, 0.1)),
+        TaskRow("work", "big", lengths(width, spread), ["split"]),
+        TaskRow("join", "small", lengths(1, 0.1), ["work"]),
     ]
     return family, of_tasks(family, rows, POOLS)
 
@@ -165,8 +155,8 @@ def parted(workload: Workload, part: float, chance: random.Random) -> tuple[dict
         count = max(1, round(part * len(lengths)))
         seen[kind] = shuffled[:count]
         rest = shuffled[count:]
-        rows.append(TaskRow(kind.task, kind.component, len(rest), rest, before[kind.task]))
-    if sum(row.count for row in rows) < 5:
+        rows.append(TaskRow(kind.task, kind.component, rest, before[kind.task]))
+    if sum(len(row.durations_s) for row in rows) < 5:
         return None
     return seen, of_tasks(workload.name, rows, workload.pools)
 
@@ -271,13 +261,12 @@ def record(
 
 @dataclass(frozen=True)
 class Work:
-    """Workload to execute, with its family, the kind of case, earlier runs and prior of spreads."""
+    """Workload to execute, with its family, the kind of case, and earlier runs."""
 
     family: str
     kind: str
     workload: Workload
     history: Sequence[EarlierRun]
-    prior: SpreadPrior
 
 
 def planned(work: Work, workers: int, delay_s: float, seed: int) -> Case:
@@ -296,8 +285,7 @@ def planned(work: Work, workers: int, delay_s: float, seed: int) -> Case:
         {tag: ComponentSpec(tag, workers=WorkerRange(workers, workers)) for tag in used},
         tasks,
     )
-    knowledge = replace(knowledge_of(spec, work.history), spreads=work.prior)
-    plan = make_plan(spec, "0" * 64, knowledge)
+    plan = make_plan(spec, "0" * 64, knowledge_of(spec, work.history))
     pools = {tag: Terms(workers, workers) for tag in used}
     run = simulate(
         replace(workload, pools=pools),
@@ -319,7 +307,7 @@ def planned(work: Work, workers: int, delay_s: float, seed: int) -> Case:
     )
 
 
-def case(family: str, kind: str, workload: Workload, seed: str, prior: SpreadPrior) -> Case | None:
+def case(family: str, kind: str, workload: Workload, seed: str) -> Case | None:
     """Return one case; None if the workload is too small to be parted."""
     chance = random.Random(seed)
     workers, delay_s = chance.choice(WORKERS), chance.choice(STARTUPS_S)
@@ -337,40 +325,4 @@ def case(family: str, kind: str, workload: Workload, seed: str, prior: SpreadPri
         if found is None:
             return None
         history, rest = [record(0, found[0], starts)], found[1]
-    work = Work(family, kind, rest, history, prior)
-    return planned(work, workers, delay_s, chance.randrange(10**6))
-
-
-def fitted(families: Mapping[str, Sequence[Workload]]) -> SpreadPrior:
-    """Return the prior of spreads that some recorded workflows show; each family counts once.
-
-    Tasks with at least five calls count by their shares of the work. The spread within workflows
-    comes from those in which several such tasks share the work.
-    """
-    middles, within = [], []
-    for workloads in families.values():
-        for workload in workloads:
-            rows = _log_spreads(workload)
-            total = sum(work for work, _ in rows)
-            if not total:
-                continue
-            middle = sum(work * log for work, log in rows) / total
-            middles.append((middle, 1 / len(workloads)))
-            # Number of tasks of equal work that would tell as much (Kish 1965).
-            tasks = total**2 / sum(work**2 for work, _ in rows)
-            squares = sum(work * (log - middle) ** 2 for work, log in rows) / total
-            within.append((tasks * squares, tasks - 1))
-    weight = sum(share for _, share in middles)
-    mean = sum(share * middle for middle, share in middles) / weight
-    between = sum(share * (middle - mean) ** 2 for middle, share in middles) / weight
-    spread = sum(squares for squares, _ in within) / sum(freedom for _, freedom in within)
-    return SpreadPrior(math.exp(mean), math.sqrt(between), math.sqrt(spread))
-
-
-def _log_spreads(workload: Workload) -> list[tuple[float, float]]:
-    """Return work and logarithm of the relative standard deviation of tasks with many calls."""
-    return [
-        (sum(lengths), math.log(max(0.02, stdev(lengths) / fmean(lengths))))
-        for lengths in lengths_of(workload).values()
-        if len(lengths) >= 5 and sum(lengths) > 0
-    ]
+    return planned(Work(family, kind, rest, history), workers, delay_s, chance.randrange(10**6))

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import re
 import time
 from collections import defaultdict
 from collections.abc import Callable
@@ -33,11 +32,9 @@ from scalable.scaling.pool_policy import PoolPolicy
 from scalable.scaling.task_model import Sample, TaskModel
 from scalable.scaling.tiers import AllocationPolicy
 from scalable.scaling.waterfall import Waterfall
-from scalable.simulation.managers import SimulatedManager, simulate_managers
-from scalable.simulation.managers_reference import clairvoyant_managers
-from scalable.simulation.result import Startup
-from scalable.simulation.rules import Fixed
-from scalable.simulation.workloads import Terms, Workload, of_wfformat
+from simulation.managers import SimulatedManager, clairvoyant_managers, simulate_managers
+from simulation.rules import Fixed
+from simulation.workloads import Startup, Terms, Workload, traces
 
 MOST = 32
 SPILL_AFTER_S = 300.0
@@ -101,15 +98,10 @@ class Cell:
         return self.deadline_s is None or self.time_s <= self.deadline_s
 
 
-def traces(directory: Path) -> list[tuple[str, Workload]]:
+def recorded(directory: Path) -> list[tuple[str, Workload]]:
     """Family and workload of each trace."""
-    found = []
-    for path in sorted(directory.glob("*.json")):
-        workload = of_wfformat(json.loads(path.read_bytes()), {"run": Terms(0, 2 * MOST)})
-        if len(workload.calls) <= MOST_CALLS:
-            family = re.split(r"-", path.stem)[0]
-            found.append((family, Workload(path.stem, workload.calls, workload.pools)))
-    return found
+    found = traces(directory, {"run": Terms(0, 2 * MOST)})
+    return [each for each in found if len(each[1].calls) <= MOST_CALLS]
 
 
 def earlier(workload: Workload) -> list[Sample]:
@@ -244,7 +236,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=Path, help="write every cell there")
     given = parser.parse_args()
-    chosen = [t for t in traces(given.traces) if not given.families or t[0] in given.families]
+    chosen = [t for t in recorded(given.traces) if not given.families or t[0] in given.families]
     if given.quick:
         chosen = list({family: (family, workload) for family, workload in chosen}.values())
     began = time.monotonic()

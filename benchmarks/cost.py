@@ -19,7 +19,6 @@ clusters.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -29,13 +28,8 @@ from statistics import fmean, geometric_mean
 
 from scalable.planning import Knowledge, PlanRequest, Prices, make_plan
 from scalable.planning.billing import always_of, billing_of
-from scalable.scaling.looks import look_every_s
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.task_model import Kind, TaskModel
-from scalable.simulation.result import Startup
-from scalable.simulation.rules import Fixed
-from scalable.simulation.simulator import simulate
-from scalable.simulation.workloads import TaskRow, Terms, Workload, of_tasks, of_wfformat
 from scalable.spec import (
     ComponentSpec,
     DeploymentSpec,
@@ -46,6 +40,9 @@ from scalable.spec import (
     TaskSpec,
     WorkerRange,
 )
+from simulation.rules import Fixed
+from simulation.simulator import look_every_s, simulate
+from simulation.workloads import Startup, TaskRow, Terms, Workload, of_tasks, traces
 
 #: Bars: largest error of the billing of a cell, and error of the mean of all plans.
 BILL_BAR, PLAN_BAR = 0.02, 0.02
@@ -78,7 +75,7 @@ def table(name: str, rows: Sequence[tuple[str, int, float, float]], workers: Seq
             lengths = [
                 mean * math.exp(chance.gauss(0, spread) - spread**2 / 2) for _ in range(count)
             ]
-            made.append(TaskRow(f"t{place}", pool, count, lengths, list(before)))
+            made.append(TaskRow(f"t{place}", pool, lengths, before))
             before = [f"t{place}"]
         return of_tasks(name, made, {tag: Terms(n, n) for tag, n in pools.items()})
 
@@ -104,11 +101,10 @@ def generated() -> list[Case]:
     ]
 
 
-def traces(directory: Path) -> list[Case]:
+def recorded(directory: Path) -> list[Case]:
     """Traces, each on eight workers; running times vary by a tenth from run to run."""
     cases = []
-    for path in sorted(directory.glob("*.json")):
-        work = of_wfformat(json.loads(path.read_bytes()), {"p0": Terms(8, 8)})
+    for _, work in traces(directory, {"p0": Terms(8, 8)}):
 
         def make(seed: int, work: Workload = work) -> Workload:
             chance = random.Random(f"{work.name} {seed}")
@@ -118,7 +114,7 @@ def traces(directory: Path) -> list[Case]:
             )
             return replace(work, calls=calls)
 
-        cases.append(Case(path.stem, make, {"p0": 8}))
+        cases.append(Case(work.name, make, {"p0": 8}))
     return cases
 
 
@@ -250,7 +246,7 @@ def main() -> None:
     given = parser.parse_args()
     groups = {"generated": generated()}
     if given.traces is not None:
-        groups["traces"] = traces(given.traces)
+        groups["traces"] = recorded(given.traces)
     for title, cases in groups.items():
         print(f"{title:42}   bill   plan  adaptive")
         bills, wholes, loose = [], [], []

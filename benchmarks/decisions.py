@@ -1,11 +1,10 @@
-"""All tables about scaling, order and plans in one run.
+"""All tables about scaling and plans in one run.
 
     python benchmarks/decisions.py --traces DIRECTORY
 
 DIRECTORY contains traces in WfFormat 1.5, for example from github.com/wfcommons/WfInstances. One
-after the other: scores of the scaling policies, with those of families that were left out when the
-parameters were chosen (``scaling.py``); makespans with the order of calls (``ordering.py``);
-reliability of plans (``calibration.py``); cost of the order (``order_cost.py``).
+after the other: scores of the scaling policies (``scaling.py``); reliability of plans
+(``calibration.py``).
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ def main() -> None:
     traces = str(parser.parse_args().traces)
     tables = {
         "scaling.py": ["--traces", traces, "--seeds", "1"],
-        "ordering.py": ["--traces", traces],
         "calibration.py": [traces],
-        "order_cost.py": ["--rounds", "8"],
     }
     began = time.monotonic()
     for script, arguments in tables.items():

@@ -14,7 +14,6 @@ charged 60 % of its time and runs again with twice the reservation.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import sys
 from collections import defaultdict
@@ -24,7 +23,7 @@ from typing import NamedTuple
 
 from scalable.planning import judge_memory
 from scalable.quantiles import quantile
-from scalable.simulation.workloads import Terms, of_wfformat
+from simulation.workloads import Terms, traces
 
 #: Types of tasks with fewer samples are left out.
 LEAST = 15
@@ -67,13 +66,7 @@ RULES: dict[str, Rule] = {
 def read(directory: Path) -> dict[str, list[Use]]:
     """Return tasks by workflow and type."""
     types: dict[str, list[Use]] = defaultdict(list)
-    for path in sorted(directory.rglob("*.json")):
-        try:
-            workload = of_wfformat(json.loads(path.read_text()), {"all": Terms()})
-        except ValueError as error:
-            print(f"left out {path}: {error}", file=sys.stderr)
-            continue
-        family = path.name.split("-")[0]
+    for family, workload in traces(directory, {"all": Terms()}):
         for call in workload.calls:
             if call.memory:
                 use = Use(call.memory, max(call.duration_s, 1e-3))

@@ -6,11 +6,10 @@
     python benchmarks/scaling.py --traces DIRECTORY --groups traces --policies ours-cold --quick
 
 Simulated. The score of a cell (workload, start-up, seed) is the square root of time times cost over
-that of the clairvoyant schedule (``scalable.simulation.reference``). There are three groups of
+that of the clairvoyant schedule (``simulation/reference.py``). There are three groups of
 workloads: nine that were known while the policy was made; recorded traces, which are documents in
 WfFormat in a directory (for example from github.com/wfcommons/WfInstances); and generated graphs.
-Policies run cold there: they know no running times and not how long workers take to start. The
-parameters of the policy are chosen on other families of workloads than the one that is judged.
+Policies run cold there: they know no running times and not how long workers take to start.
 
 Four of the nine workloads are graphs that wfcommons generates: ``pip install wfcommons``.
 """
@@ -26,18 +25,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from statistics import geometric_mean
 
-from scaling_cells import CONTENDERS, GRID, STARTUPS, Cell, Run, all_cells, bounds_of, marked
-from scaling_tables import (
-    by_default,
-    show_bars,
-    show_bars_of_nine,
-    show_left_out,
-    show_scores,
-    show_summary,
-    show_worst,
-)
+from scaling_cells import CONTENDERS, STARTUPS, Cell, Run, all_cells, marked
+from scaling_tables import show_bars, show_bars_of_nine, show_scores, show_summary, show_worst
 from scaling_workloads import RECIPES, Case, generated, nine, traces
 
 GROUPS = ("nine", "traces", "traces in two pools", "generated")
@@ -60,7 +50,6 @@ def cases_of(options: argparse.Namespace) -> list[Case]:
 
 def runs_of(options: argparse.Namespace, cases: Sequence[Case]) -> list[Run]:
     """Return what is to be computed; the longest runs come first."""
-    parameters = () if options.quick else GRID
     cold = tuple(name for name in options.policies if not CONTENDERS[name].warm)
     runs = []
     for case in cases:
@@ -70,43 +59,29 @@ def runs_of(options: argparse.Namespace, cases: Sequence[Case]) -> list[Run]:
                 continue
             for seed in options.seeds if known else options.seeds[:1]:
                 policies = tuple(options.policies) if known else cold
-                grid = () if known or "ours-cold" not in cold else parameters
-                runs.append(Run(case, startup, seed, policies, grid, options.tell_startup))
+                runs.append(Run(case, startup, seed, policies, options.tell_startup))
     return runs
 
 
-def show(cells: Sequence[Cell], options: argparse.Namespace, cases: Sequence[Case]) -> None:
+def show(cells: Sequence[Cell], options: argparse.Namespace) -> None:
     """Print all tables and verdicts."""
-    usual = by_default(cells)
-    known = [cell for cell in usual if cell.group == "nine"]
+    known = [cell for cell in cells if cell.group == "nine"]
     if known:
         show_scores("nine workloads", known, lambda cell: cell.case, options.policies)
         show_summary(known, options.policies)
         show_bars_of_nine(known)
-        pairs = [
-            bounds_of(case, startup, options.seeds[0])
-            for case in cases
-            for startup in STARTUPS
-            if case.group == "nine"
-        ]
-        time_s, cost = (geometric_mean(column) for column in zip(*pairs, strict=True))
-        print(
-            "\nthe clairvoyant schedule beside the least time and the least cost, each by itself: "
-            f"{time_s:.2f}, {cost:.2f}"
-        )
-    other = [cell for cell in usual if cell.group != "nine"]
+    other = [cell for cell in cells if cell.group != "nine"]
     for group in GROUPS[1:]:
         if here := [cell for cell in other if cell.group == group]:
             show_scores(group, here, lambda cell: cell.family, options.policies)
             show_summary(here, options.policies)
-    if not any(cell.policy == "ours-cold" for cell in other):
+    mine = [cell for cell in other if cell.policy == "ours-cold"]
+    if not mine:
         return
-    everything = [cell for cell in cells if cell.group != "nine"]
-    quoted = show_left_out(everything)
     for group in GROUPS[1:]:
-        show_bars(group, [cell for cell in quoted if cell.group == group], usual)
-    show_bars("all left-out families together", quoted, usual)
-    show_worst(quoted)
+        show_bars(group, [cell for cell in mine if cell.group == group], cells)
+    show_bars("all together", mine, cells)
+    show_worst(mine)
 
 
 def options_of() -> argparse.Namespace:
@@ -117,7 +92,7 @@ def options_of() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="workloads whose names contain this")
     parser.add_argument("--policies", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--startups", type=float, nargs="+", default=[s.delay_s for s in STARTUPS])
-    parser.add_argument("--quick", action="store_true", help="one seed, only default parameters")
+    parser.add_argument("--quick", action="store_true", help="one seed, without wfcommons")
     parser.add_argument("--tell-startup", action="store_true", help="policies know the start-up")
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--json", type=Path, help="write every cell there")
@@ -134,7 +109,7 @@ def main() -> None:
     cells = marked(all_cells(runs_of(options, cases), options.processes))
     if not cells:
         sys.exit("no workload is left")
-    show(cells, options, cases)
+    show(cells, options)
     print(f"\n{len(cells)} simulations in {time.monotonic() - began:.0f} s")
     if options.json:
         options.json.write_text(json.dumps([asdict(cell) for cell in cells], indent=1))

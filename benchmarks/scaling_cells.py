@@ -10,23 +10,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from scalable.scaling.looks import look_every_s
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolPolicy
-from scalable.scaling.task_model import Prior, TaskModel
-from scalable.simulation.reference import Reference, clairvoyant, lower_bounds
-from scalable.simulation.result import SimulationResult, Startup
-from scalable.simulation.rules import (
-    DaskAdaptive,
-    Fixed,
-    HyperQueue,
-    JgcriScalable,
-    OpenGris,
-    Parsl,
-)
-from scalable.simulation.simulator import simulate
-from scalable.simulation.workloads import Workload
+from scalable.scaling.task_model import TaskModel
 from scaling_workloads import Case
+from simulation.reference import Reference, clairvoyant
+from simulation.rules import DaskAdaptive, Fixed, HyperQueue, JgcriScalable, OpenGris, Parsl
+from simulation.simulator import look_every_s, simulate
+from simulation.workloads import Startup, Workload
 
 #: Start-ups: a local worker, a cloud machine that is paid for while it boots, a batch queue.
 STARTUPS = (Startup(1.0, 1.0), Startup(60.0, 60.0), Startup(600.0, 30.0))
@@ -35,26 +26,6 @@ UNKNOWN_STARTUP_S = 30.0
 #: Cells (workload, start-up) whose reference is the best constant count of workers: one standing
 #: worker is the best that can be known, since nothing tells when the next call comes.
 BESIDE_FIXED = {("trickle", 600.0)}
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """Parameters of the policy that are chosen on other families than the one that is judged."""
-
-    single_s: float = Prior.single_s
-    parallel: float = Prior.parallel
-
-    def policy(self) -> PoolPolicy:
-        """Return a new policy for one pool."""
-        return PoolScaler()
-
-    def model(self) -> TaskModel:
-        """Return a new model that knows nothing yet."""
-        return TaskModel(prior=Prior(single_s=self.single_s, parallel=self.parallel))
-
-
-DEFAULT = Parameters()
-GRID = (DEFAULT, Parameters(single_s=4.0), Parameters(parallel=0.0))
 
 
 @dataclass(frozen=True)
@@ -76,8 +47,8 @@ CONTENDERS = {
     "hyperqueue": Contender(HyperQueue, HyperQueue.every_s),
     "opengris": Contender(OpenGris, OpenGris.every_s),
     "jgcri": Contender(JgcriScalable, JgcriScalable.every_s),
-    "ours-cold": Contender(DEFAULT.policy, ours=True),
-    "ours-warm": Contender(DEFAULT.policy, warm=True, ours=True),
+    "ours-cold": Contender(PoolScaler, ours=True),
+    "ours-warm": Contender(PoolScaler, warm=True, ours=True),
 }
 
 
@@ -95,10 +66,7 @@ class Cell:
     cost: float
     score: float
     changes: int
-    #: Score beside a clairvoyant that takes calls first come, first served.
-    score_in_order: float
     look_ms: float
-    parameters: Parameters = DEFAULT
     dominated: bool = False
 
     @property
@@ -115,8 +83,6 @@ class Run:
     startup: Startup
     seed: int
     policies: tuple[str, ...]
-    #: Parameters with which the policy runs cold, beside the default ones.
-    parameters: tuple[Parameters, ...] = ()
     #: Whether policies expect the true start-up time from the beginning.
     tells_startup: bool = False
 
@@ -130,29 +96,26 @@ def cells_of(run: Run) -> list[Cell]:
     """Return the cells of a run; the references are computed once."""
     workload, startup = _made(run.case, run.seed), run.startup
     if (run.case.name, startup.delay_s) in BESIDE_FIXED:
-        best = in_order = best_fixed(workload, startup, run.seed)
+        best = best_fixed(workload, startup, run.seed)
     else:
         best = clairvoyant(workload, startup)
-        in_order = clairvoyant(workload, startup, ranked=False)
 
-    def cell(name: str, parameters: Parameters) -> Cell:
+    def cell(name: str) -> Cell:
         contender = CONTENDERS[name]
-        model = parameters.model()
+        model = TaskModel()
         if contender.warm:  # knows the calls of another seed
             model = TaskModel(history=_made(run.case, run.seed + 1000).samples())
-        make = parameters.policy if contender.ours else contender.make
         told = contender.warm or run.tells_startup
         expected = startup.delay_s if told else UNKNOWN_STARTUP_S
         began = time.process_time()
         outcome = simulate(
             workload,
-            lambda _: make(),
+            lambda _: contender.make(),
             replace(startup, expected_s=expected),
             model,
             every_s=contender.every_s or look_every_s(startup.delay_s),
             seed=run.seed,
             looks_ahead=contender.ours,
-            order="critical-path" if contender.ours else "submitted",
         )
         spent = time.process_time() - began
         return Cell(
@@ -164,19 +127,12 @@ def cells_of(run: Run) -> list[Cell]:
             name,
             outcome.time_s,
             outcome.cost,
-            _score(outcome, best),
+            math.sqrt(outcome.time_s * outcome.cost / best.product),
             len(outcome.changes),
-            _score(outcome, in_order),
             1000 * spent / outcome.looks,
-            parameters,
         )
 
-    cells = [cell(name, DEFAULT) for name in run.policies]
-    return cells + [cell("ours-cold", each) for each in run.parameters if each != DEFAULT]
-
-
-def _score(outcome: SimulationResult, reference: Reference) -> float:
-    return math.sqrt(outcome.time_s * outcome.cost / reference.product)
+    return [cell(name) for name in run.policies]
 
 
 def best_fixed(workload: Workload, startup: Startup, seed: int) -> Reference:
@@ -200,13 +156,6 @@ def best_fixed(workload: Workload, startup: Startup, seed: int) -> Reference:
         )
         outcomes.append(Reference(outcome.time_s, outcome.cost))
     return min(outcomes, key=lambda reference: reference.product)
-
-
-def bounds_of(case: Case, startup: Startup, seed: int) -> tuple[float, float]:
-    """Return time and cost of the clairvoyant schedule, each as a multiple of its lower bound."""
-    workload = _made(case, seed)
-    best, least = clairvoyant(workload, startup), lower_bounds(workload, startup)
-    return best.time_s / least.time_s, best.cost / least.cost
 
 
 _runs: Sequence[Run] = ()
@@ -252,7 +201,7 @@ def marked(cells: Sequence[Cell]) -> list[Cell]:
     def beaten(cell: Cell) -> bool:
         rivals = others.get(cell.place, [])
         if not CONTENDERS[cell.policy].ours:
-            rivals = rivals + [c for c in ours.get(cell.place, []) if c.parameters == DEFAULT]
+            rivals = rivals + ours.get(cell.place, [])
         return any(o.time_s < cell.time_s and o.cost < cell.cost for o in rivals)
 
     return [replace(cell, dominated=beaten(cell)) for cell in cells]

@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from statistics import geometric_mean
 
-from scaling_cells import CONTENDERS, DEFAULT, Cell, Parameters
+from scaling_cells import CONTENDERS, Cell
 
 #: Bars on the nine workloads: geometric means, worst cell, dominated share, worse than Dask's.
 NINE_BARS = {"warm": 1.10, "cold": 1.15, "worst": 1.35, "dominated": 0.05, "dask": 1.02}
-#: Bars elsewhere, cold, with parameters that were chosen without the family that is judged.
+#: Bars elsewhere, cold.
 BARS = {"all": 1.10, "beside": 1.005, "worst": 1.5, "dominated": 0.05}
 
 
@@ -18,11 +18,6 @@ def mean(cells: Iterable[Cell]) -> float:
     """Return the geometric mean of the scores."""
     scores = [cell.score for cell in cells]
     return geometric_mean(scores) if scores else math.nan
-
-
-def by_default(cells: Iterable[Cell]) -> list[Cell]:
-    """Return the cells with the default parameters."""
-    return [cell for cell in cells if cell.parameters == DEFAULT]
 
 
 def show_scores(
@@ -46,19 +41,16 @@ def show_scores(
 
 def show_summary(cells: Sequence[Cell], policies: Sequence[str]) -> None:
     """Print the means of each policy over all cells."""
-    print(
-        "\nall of them; 'in order' beside a clairvoyant that takes calls first come, first served"
-    )
-    heads = ("score", "in order", "worst", "dominated", "changes", "ms/look")
-    widths = (8, 9, 8, 12, 9, 9)
+    print("\nall of them")
+    heads = ("score", "worst", "dominated", "changes", "ms/look")
+    widths = (8, 8, 12, 9, 9)
     print(f"{'':14s}" + "".join(f"{h:>{w}s}" for h, w in zip(heads, widths, strict=True)))
     for name in policies:
         mine = [c for c in cells if c.policy == name]
         if not mine:
             continue
-        in_order = geometric_mean(c.score_in_order for c in mine)
         print(
-            f"{name:14s}{mean(mine):8.3f}{in_order:9.3f}{max(c.score for c in mine):8.2f}"
+            f"{name:14s}{mean(mine):8.3f}{max(c.score for c in mine):8.2f}"
             f"{sum(c.dominated for c in mine):6d}/{len(mine):<5d}"
             f"{sum(c.changes for c in mine) / len(mine):9.0f}"
             f"{sum(c.look_ms for c in mine) / len(mine):9.3f}"
@@ -108,43 +100,6 @@ def show_bars(title: str, mine: Sequence[Cell], cells: Sequence[Cell]) -> None:
     worst = max(mine, key=lambda c: c.score)
     verdict(f"worst cell ({_named(worst)})", worst.score, BARS["worst"])
     verdict("share of dominated cells", _dominated(mine), BARS["dominated"])
-
-
-def left_out(cells: Sequence[Cell]) -> tuple[list[Cell], dict[str, Parameters]]:
-    """Return the policy's cells with parameters chosen on other families, and the parameters.
-
-    For each family the parameters are those with the least mean score on all other families; each
-    family weighs as much as any other.
-    """
-    mine = [cell for cell in cells if cell.policy == "ours-cold"]
-    families = list(dict.fromkeys(cell.family for cell in mine))
-    grid = list(dict.fromkeys(cell.parameters for cell in mine))
-    means = {
-        (family, each): mean(c for c in mine if c.family == family and c.parameters == each)
-        for family in families
-        for each in grid
-    }
-    chosen = {}
-    for family in families:
-        rest = [other for other in families if other != family] or families
-        chosen[family] = min(
-            grid, key=lambda each: geometric_mean(means[other, each] for other in rest)
-        )
-    return [cell for cell in mine if cell.parameters == chosen[cell.family]], chosen
-
-
-def show_left_out(cells: Sequence[Cell]) -> list[Cell]:
-    """Print the scores of each family with parameters chosen on all others; return the cells."""
-    quoted, chosen = left_out(cells)
-    print("\neach family with the parameters that are best on all other families")
-    print(f"{'':14s}{'cells':>7s}{'score':>8s}{'worst':>8s}  parameters")
-    for family, parameters in chosen.items():
-        here = [cell for cell in quoted if cell.family == family]
-        worst = max(cell.score for cell in here)
-        print(f"{family:14s}{len(here):7d}{mean(here):8.3f}{worst:8.2f}  {parameters}")
-    default = [cell for cell in by_default(cells) if cell.policy == "ours-cold"]
-    print(f"all: {mean(quoted):.3f}; with the default parameters {mean(default):.3f}")
-    return quoted
 
 
 def show_worst(cells: Sequence[Cell], count: int = 8) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 
 from scalable.scaling.task_model import Kind
-from scalable.simulation.workloads import Call, Terms, Workload, long_types_in, of_wfformat
+from simulation.workloads import Call, Terms, Workload, long_types_in, of_wfformat
 
 #: Pools of traces and of generated graphs: one, or two at different prices.
 ONE_POOL = {"run": Terms(0, 16)}
@@ -34,10 +34,7 @@ RECIPE_TASKS = 400
 
 @dataclass(frozen=True)
 class Case:
-    """A workload of the benchmark: its name, group and family, and how it is made from a seed.
-
-    Parameters are chosen on other families than the one that is judged.
-    """
+    """A workload of the benchmark: its name, group and family, and how it is made from a seed."""
 
     name: str
     group: str

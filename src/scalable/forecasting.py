@@ -8,18 +8,15 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, median
 
 from scalable import settings
-from scalable.places import Place, PlacedCalls, lengths_of, moved_runs
 from scalable.planning import Knowledge, PastPrediction, Prices
 from scalable.planning.plan import written_prices
-from scalable.planning.transfer import Task, Transfer, learned_error
 from scalable.planning.variation import RunLevel, RunSpread
-from scalable.protocol.machine_kind import machine_kind
 from scalable.providers.registry import provider_traits
 from scalable.scaling.task_model import (
     KEPT_SAMPLES,
@@ -30,7 +27,7 @@ from scalable.scaling.task_model import (
     size_bucket,
 )
 from scalable.spec import CostEstimate, DeploymentSpec, Forecast, Rate, ScalePlan, TaskSpec
-from scalable.telemetry import EarlierRun, read_history
+from scalable.telemetry import CallRecord, EarlierRun, read_history
 
 #: Number of latest runs from which the median number of calls is taken.
 RUNS_FOR_CALLS = 5
@@ -38,72 +35,71 @@ RUNS_FOR_CALLS = 5
 MANAGER = "manager"
 
 
-def task_model(spec: DeploymentSpec, history: Sequence[EarlierRun], machine: str = "") -> TaskModel:
-    """Return a task model with the manifest's expectations and the calls of earlier runs.
+def _is_here(spec: DeploymentSpec, run: EarlierRun) -> bool:
+    return run.target == spec.target_name and run.provider in ("", spec.provider_name)
 
-    Parameters
-    ----------
-    spec
-        The request.
-    history
-        Earlier runs, the latest first.
-    machine
-        Kind of machine that the target has; empty for the kinds that it had last.
+
+def _placed(
+    spec: DeploymentSpec, history: Iterable[EarlierRun]
+) -> list[tuple[str | None, CallRecord]]:
+    """Return the measured calls that count, the latest first, with the target of those elsewhere.
+
+    The calls of a task that were made on other targets count if none was made on this one.
     """
-    calls = PlacedCalls.of(spec, history, machine)
-    return _model(spec, calls, calls.transfers())
+    calls = [(run, call) for run in history for call in reversed(run.calls)]
+    here = {(call.tag, call.task) for run, call in calls if _is_here(spec, run)}
+    found: list[tuple[str | None, CallRecord]] = []
+    for run, call in calls:
+        if _is_here(spec, run):
+            found.append((None, call))
+        elif (call.tag, call.task) not in here:
+            same = run.target == spec.target_name
+            found.append((f"{run.target} ({run.provider})" if same else run.target, call))
+    return found
 
 
-def _model(
-    spec: DeploymentSpec, calls: PlacedCalls, moved: Mapping[Task, tuple[Place, Transfer]]
-) -> TaskModel:
+def _model(spec: DeploymentSpec, calls: Iterable[CallRecord]) -> TaskModel:
+    """Return a task model with the manifest's expectations and calls, the latest of which is first.
+
+    Of each kind, it learns as many calls as a model keeps.
+    """
+    numbers: Counter[Kind] = Counter()
+    latest: list[Sample] = []
+    for call in calls:
+        kind = Kind(call.tag, call.task, size_bucket(call.input_bytes))
+        numbers[kind] += 1
+        if numbers[kind] <= KEPT_SAMPLES:
+            latest.append(Sample(kind, call.duration_s, call.memory))
     expectations = {
         (task.component, task.name): Expectation(task.duration_s, task.memory_bytes)
         for task in spec.tasks.values()
         if task.duration_s is not None or task.memory is not None
     }
-    return TaskModel(expectations, _samples(calls, moved))
-
-
-def _samples(calls: PlacedCalls, moved: Mapping[Task, tuple[Place, Transfer]]) -> Iterator[Sample]:
-    """Return the latest samples of each kind, as many as a model keeps, the oldest first."""
-    numbers: Counter[Kind] = Counter()
-    latest: list[Sample] = []
-    for place, call in calls.placed:
-        source, transfer = moved.get((call.tag, call.task), (None, Transfer()))
-        if place is not None and place != source:
-            continue
-        kind = Kind(call.tag, call.task, size_bucket(call.input_bytes))
-        numbers[kind] += 1
-        if numbers[kind] <= KEPT_SAMPLES:
-            factor = 1.0 if place is None else transfer.factor
-            latest.append(Sample(kind, factor * call.duration_s, call.memory))
-    return reversed(latest)
+    return TaskModel(expectations, reversed(latest))
 
 
 def _forecasts(
-    spec: DeploymentSpec, calls: PlacedCalls, tasks: Iterable[TaskSpec], error_of_place: float
+    spec: DeploymentSpec, history: Iterable[EarlierRun], tasks: Iterable[TaskSpec]
 ) -> dict[str, Forecast]:
-    """Return task -> forecast, with the places where its calls were measured."""
-    moved = calls.transfers(error_of_place)
-    model = _model(spec, calls, moved)
-    measured: dict[Task, Counter[str]] = defaultdict(Counter)
-    for place, call in calls.placed:
-        key = (call.tag, call.task)
-        if place is None or moved[key][0] == place:
-            measured[key][calls.here.name_of(place)] += 1
+    """Return task -> forecast, with the targets where its calls were measured."""
+    placed = _placed(spec, history)
+    model = _model(spec, (call for _, call in placed))
+    measured: dict[tuple[str, str], Counter[str | None]] = defaultdict(Counter)
+    for target, call in placed:
+        measured[call.tag, call.task][target] += 1
     found = {}
     for task in tasks:
         key = (task.component, task.name)
         forecast = model.forecast(Kind(*key))
-        places, error = measured.get(key), moved[key][1].error if key in moved else 0.0
-        if forecast.source == "history" and places is None:
-            # The forecast is that of the component's other tasks.
-            others = [k for k in measured if k[0] == task.component]
-            places = sum((measured[k] for k in others), Counter())
-            error = max((moved[k][1].error for k in others if k in moved), default=0.0)
         if forecast.source == "history":
-            forecast = replace(forecast, measured_on=dict(places or {}), error=error)
+            # Without calls of its own, the forecast is that of the component's other tasks.
+            own = [key] if key in measured else [k for k in measured if k[0] == task.component]
+            targets = sum((measured[k] for k in own), Counter[str | None]())
+            forecast = replace(
+                forecast,
+                measured_on={t or spec.target_name: number for t, number in targets.items()},
+                elsewhere=None not in targets,
+            )
         found[task.name] = forecast
     return found
 
@@ -125,15 +121,11 @@ def gather(
         Directory of run records; None for :func:`scalable.settings.runs_dir`.
     """
     where = settings.runs_dir() if runs_dir is None else runs_dir
-    machine = machine_kind() if provider_traits(spec.provider_name).on_this_machine else ""
-    return knowledge_of(spec, read_history(where, spec.project_name), prices, machine)
+    return knowledge_of(spec, read_history(where, spec.project_name), prices)
 
 
 def knowledge_of(
-    spec: DeploymentSpec,
-    history: Sequence[EarlierRun],
-    prices: Prices | None = None,
-    machine: str = "",
+    spec: DeploymentSpec, history: Sequence[EarlierRun], prices: Prices | None = None
 ) -> Knowledge:
     """Return the forecasts, call counts and prices that a plan is based on.
 
@@ -145,64 +137,30 @@ def knowledge_of(
         Earlier runs, the latest first.
     prices
         Prices of the provider.
-    machine
-        Kind of machine that the target has; empty for the kinds that it had last.
     """
     traits = provider_traits(spec.provider_name)
-    calls = PlacedCalls.of(spec, history, machine)
-    here = [run for run in history if calls.here.is_target_of(run)]
+    here = [run for run in history if _is_here(spec, run)]
     complete = [run for run in history if run.status == "completed" and run.whole]
     counts = _counts(complete)
     startups_s = _startups(here)
     listed, unlisted = _match(spec, counts)
     names = [*spec.tasks.values(), *unlisted]
-    # A plan that took its running times from elsewhere says little about plans that do not.
-    moved = moved_runs(history)
-    own = [run for run in here if run not in moved and calls.here.is_place_of(run)]
-    past_transfers = _past_predictions(moved)
-    error = learned_error([math.log(past.ratio) for past in past_transfers])
-    on_kind = [replace(run, calls=calls.here.calls_of(run)) for run in here]
     return Knowledge(
-        forecasts=_forecasts(spec, calls, names, error),
+        forecasts=_forecasts(spec, history, names),
         calls=listed,
         busiest=_busiest(complete[:RUNS_FOR_CALLS]),
         unlisted=unlisted,
         startup_s={tag: median(seconds) for tag, seconds in startups_s.items()},
         startups_s=startups_s,
         overlaps=_overlaps(spec, complete),
-        run_spread=RunSpread(levels=tuple(_levels(on_kind))),
-        past_predictions=_past_predictions(own),
-        past_transfers=past_transfers,
+        run_spread=RunSpread(levels=tuple(_levels(here))),
+        past_predictions=_past_predictions(here),
         ran_here=any(run.calls for run in here),
-        machines=tuple(sorted(calls.here.machines)),
         prices=prices,
         counts_startup=traits.counts_startup,
         starting=traits.starting,
         today=dt.datetime.now(dt.UTC).date(),
     )
-
-
-def with_history(spec: DeploymentSpec, runs_dir: Path | None = None) -> DeploymentSpec:
-    """Return the request with missing expectations of tasks filled in from earlier runs.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    runs_dir
-        Directory of run records; None for :func:`scalable.settings.runs_dir`.
-    """
-    known = gather(spec, runs_dir=runs_dir)
-    tasks = {}
-    for name, task in spec.tasks.items():
-        forecast = known.forecasts[name]
-        measured = forecast.mean_s if forecast.source == "history" else None
-        tasks[name] = replace(
-            task,
-            count=known.calls.get(name) if task.count is None else task.count,
-            duration_s=measured if task.duration_s is None else task.duration_s,
-        )
-    return replace(spec, tasks=tasks)
 
 
 def quoted_prices(
@@ -350,7 +308,7 @@ def _overlaps(spec: DeploymentSpec, runs: Sequence[EarlierRun]) -> dict[tuple[st
 
 def _levels(runs: Iterable[EarlierRun]) -> list[RunLevel]:
     """Return the level of the running times of each run, from the tasks of at least two runs."""
-    by_run = [lengths_of(run.calls) for run in runs if run.calls]
+    by_run = [_lengths_of(run.calls) for run in runs if run.calls]
     everywhere = {
         kind: [length for lengths in by_run for length in lengths.get(kind, ())]
         for kind in {kind for lengths in by_run for kind in lengths}
@@ -370,6 +328,13 @@ def _levels(runs: Iterable[EarlierRun]) -> list[RunLevel]:
             error = math.sqrt(sum(len(lengths[kind]) * variance[kind] for kind in compared))
             levels.append(RunLevel(math.log(taken / usual), error / usual))
     return levels
+
+
+def _lengths_of(calls: Iterable[CallRecord]) -> dict[tuple[str, str], list[float]]:
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for call in calls:
+        found[call.tag, call.task].append(call.duration_s)
+    return found
 
 
 def _past_predictions(runs: Iterable[EarlierRun]) -> list[PastPrediction]:

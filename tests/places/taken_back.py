@@ -105,9 +105,6 @@ class Ec2Side:
         end = dt.datetime.fromisoformat(json.loads(text)["time"])
         return end.timestamp() - time.time()
 
-    def machine_type(self):
-        return "c7i.large"
-
 
 class GceSide(Ec2Side):
     """The part of a machine of GCE that asks for notices: it is told that, and not when."""

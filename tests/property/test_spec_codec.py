@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import fields, replace
-from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -18,7 +17,6 @@ from scalable.spec import (
     WorkerRange,
 )
 from scalable.spec.codec import VERSION, SpecFormatError, decode_spec, encode_spec
-from scalable.spec.ordering import Order
 
 texts = st.text(max_size=8)
 seconds = st.floats(0, 1e18)
@@ -92,7 +90,6 @@ specs = st.builds(
     budget_action=st.sampled_from(["warn", "drain", "down"]),
     managers=st.lists(managers, max_size=2).map(tuple),
     manager_policy=texts,
-    order=st.sampled_from(get_args(Order)),
     deadline_s=maybe(seconds),
     local_cache=maybe(texts),
     cache_limit=st.integers(0, 1 << 50),
@@ -116,7 +113,7 @@ def test_a_spec_is_read_as_it_was_written(spec):
 
 def test_every_field_of_the_nouns_is_made_in_this_test():
     """A new field is added above too, or the round trip says nothing of it."""
-    assert len(fields(DeploymentSpec)) == 26
+    assert len(fields(DeploymentSpec)) == 25
     assert len(fields(ComponentSpec)) == 12
     assert (len(fields(TaskSpec)), len(fields(ManagerSpec)), len(fields(WorkerRange))) == (9, 4, 2)
     assert (len(fields(RetryPolicy)), len(fields(KeepResults))) == (4, 2)

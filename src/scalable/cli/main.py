@@ -25,7 +25,6 @@ VERBS = (
     "validate",
     "plan",
     "prices",
-    "simulate",
     "run",
     "rerun",
     "report",

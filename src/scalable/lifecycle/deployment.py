@@ -111,7 +111,6 @@ class Deployment:
             scheduler.remembering = says.to_message()
             if hasattr(scheduler, "retrying"):  # missing in other providers' schedulers
                 scheduler.retrying.deployment = self._spec
-            self._wiring.order_calls(scheduler, self._spec)
         if run is None:
             return
         if hasattr(cluster, "run_files"):

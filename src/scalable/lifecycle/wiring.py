@@ -16,12 +16,10 @@ from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.telemetry import RunDirectory
-from scalable.telemetry.tracing import RunTrace, Work, present_context
 
 if TYPE_CHECKING:
     from scalable.lifecycle.snapshots import Snapshots
     from scalable.scheduler.controller import Controller
-    from scalable.scheduler.ledger import Ledger
     from scalable.scheduler.recorder import Recorder
 
 
@@ -37,9 +35,6 @@ class Wiring:
         self._recorder: Recorder | None = None
         self._reruns: Counter[str] = Counter()
         self._snapshots: Snapshots | None = None
-        # Here, because the thread that records the run does not run in the caller's context.
-        self._submitted_in = present_context()
-        self._trace: RunTrace | None = None
 
     @property
     def deadline_at(self) -> float | None:
@@ -62,20 +57,7 @@ class Wiring:
         RunFiles(scheduler, self._run.path, self._recorder.flush)
         Ledger.of(scheduler).listen(self._recorder)
         self._recorder.start_flushing()
-        self._begin_trace(Ledger.of(scheduler), self._run.path.name)
         return self._recorder
-
-    def _begin_trace(self, ledger: Ledger, run: str) -> None:
-        """Start a trace of the run, if this process has a provider of OpenTelemetry."""
-        record = self._record
-        texts = {name: str(getattr(record, name)) for name in ("project", "target", "provider")}
-        attributes = {"run": run, "cluster": record.name, **texts}
-        named = {f"scalable.{name}": text for name, text in attributes.items()}
-        self._trace = RunTrace.begin(f"run {record.project}", named, self._submitted_in)
-        if self._trace is not None:
-            from scalable.scheduler.traced_calls import TracedCalls
-
-            ledger.listen(TracedCalls(self._trace))
 
     def describe(self, scheduler: Any) -> None:
         """Set name, tasks and limit of the cluster on its scheduler, for messages and clients."""
@@ -83,13 +65,6 @@ class Wiring:
         scheduler.max_workers = self._record.max_workers
         if not self._record.embedded:
             scheduler.cluster_name = self._record.name
-
-    def order_calls(self, scheduler: Any, spec: DeploymentSpec) -> None:
-        """Set the order of tasks and their expected durations on a scheduler."""
-        order = getattr(scheduler, "order", None)  # missing in other providers' schedulers
-        if order is not None:
-            order.rule = spec.order
-            order.lengths.expect(self._record.expectations)
 
     def show_overviews(self, controller: Controller) -> None:
         """Add the facts of the cluster's record to its overviews."""
@@ -109,18 +84,12 @@ class Wiring:
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
-        if self._trace is not None:
-            self._trace.end()
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
         """Record a change of a desired worker count, and return the recorded row."""
         row = scaling_row(tag, before, after, reason, source)
         if self._run is not None:
             self._run.append("scaling", row)
-        if self._trace is not None:
-            at = row["timestamp"]
-            told = {f"scalable.{k}": v for k, v in row.items() if k not in ("timestamp", "action")}
-            self._trace.add(Work(f"{row['action']} {tag}", at, at), told)
         return row
 
     def announce(

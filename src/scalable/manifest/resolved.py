@@ -169,7 +169,6 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         keep_results=_kept(
             (common if "keep_results" in common.model_fields_set else project).keep_results
         ),
-        order=common.order or project.order,
         default_storage=project.default_storage,
         workflow_dir=str(directory),
     )

@@ -28,7 +28,6 @@ from scalable.manifest.fields import (
     Text,
     TextMap,
 )
-from scalable.spec.ordering import Order
 
 SECTIONS: dict[str, str] = {
     "version": "Version of the format: 1.",
@@ -172,11 +171,6 @@ class Project(Record):
         default=None,
         description="Keep the result of each call of a run, so that the run can be resumed.",
     )
-    order: Order = Field(
-        default="critical-path",
-        description="Order of waiting calls: critical-path (longest remaining path first) or "
-        "submitted.",
-    )
 
 
 class Component(Record):
@@ -282,9 +276,6 @@ class Target(Record):
     )
     keep_results: KeepResults = Field(
         default=None, description="As keep_results of the project, for this target."
-    )
-    order: Order | None = Field(
-        default=None, description="As order of the project, for this target."
     )
 
 

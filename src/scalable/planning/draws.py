@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 
 from scalable.planning.knowledge import Knowledge
-from scalable.planning.lengths import Lengths, error_of, usual_spread
+from scalable.planning.lengths import ERROR_ELSEWHERE, Lengths, error_of
 from scalable.planning.network import Network
 from scalable.planning.work import Calls
 
@@ -117,27 +117,20 @@ def draw_runs(
     knowledge = knowledge or Knowledge()
     slots, tasks = _tasks(network, calls, workers)
     expected = [sum(network.stages[i].work_s for i in own) for own in network.stages_of]
-    usual = usual_spread(calls, knowledge.spreads)
-    models = [Lengths(task.calls, usual) for task in tasks]
+    models = [Lengths(task.calls) for task in tasks]
     overlaps = []
     for overlap in _overlaps(tasks):
         names = tasks[overlap.earlier].calls.task, tasks[overlap.later].calls.task
         overlaps.append((overlap, knowledge.overlaps.get(names, _OVERLAPS)))
-    moved = any(task.calls.forecast.error for task in tasks)
     draws = []
     for _ in range(number):
-        run, spread = knowledge.run_spread.draw(chance), usual.draw(chance)
-        # Tasks share most of the error of a transfer, since the place is the same.
-        place = chance.gauss(0, 1) if moved else 0.0
-        lengths = [
-            model.sums(
-                t.sizes,
-                math.exp(run + place * t.calls.forecast.error + chance.gauss(0, error_of(t.calls))),
-                spread,
-                chance,
-            )
-            for t, model in zip(tasks, models, strict=True)
-        ]
+        run = knowledge.run_spread.draw(chance)
+        # Tasks that were measured on other targets share their error: it is that of this target.
+        elsewhere = chance.gauss(0, ERROR_ELSEWHERE)
+        lengths = []
+        for t, model in zip(tasks, models, strict=True):
+            own = elsewhere if t.calls.forecast.elsewhere else chance.gauss(0, error_of(t.calls))
+            lengths.append(model.sums(t.sizes, math.exp(run + own), chance))
         starts = [
             _starts(tag, slots[pool], network.startup_s[pool], knowledge, chance)
             for pool, tag in enumerate(network.tags)

@@ -261,39 +261,29 @@ def _trust(given: Explanation) -> Iterator[str]:
 
 
 def _elsewhere(given: Explanation) -> Iterator[str]:
-    """Yield a sentence about running times that were measured on other places only."""
+    """Yield a sentence about running times that were measured on other targets only."""
     target = given.spec.target_name
-    moved = [c for c in given.calls if c.count and c.forecast.measured_on]
-    moved = [c for c in moved if target not in c.forecast.measured_on]
+    moved = [c for c in given.calls if c.count and c.forecast.elsewhere]
     if not moved:
         return
     sources = ", ".join(dict.fromkeys(t for c in moved for t in c.forecast.measured_on))
-    ran = given.knowledge.ran_here
     names = ", ".join(c.task for c in moved[:_SHOWN]) + (" and more" if len(moved) > _SHOWN else "")
-    since = f"{target} has not run {names}" if ran else f"{target} has not run yet"
-    if ran and any(
-        source.startswith(f"{target} on ") for c in moved for source in c.forecast.measured_on
-    ):
-        since += f" on {' or '.join(given.knowledge.machines) or 'these machines'}"
+    since = f"{target} has not run {names}" if given.knowledge.ran_here else f"{target} has not run"
     yield (
-        f"Running times of {names} are from target {sources}; target {since}, so it may be much "
-        "faster or slower."
+        f"Running times of {names} are from target {sources}; target {since} yet, so it may be "
+        "much faster or slower."
     )
-    transfers = given.knowledge.past_transfers
-    if transfers:
-        low, high = BAND
-        held = sum(low <= past.actual_s / past.predicted_s <= high for past in transfers)
-        yield f"Of {len(transfers)} earlier predictions from other places, {held} held."
 
 
 def _evidence(calls: Sequence[Calls]) -> str:
     """Return a phrase: how many measured calls support the forecasts, or which task lacks them."""
     if evidence_of(calls) >= _ENOUGH_EVIDENCE:
-        measured = sum(c.forecast.samples for c in calls if c.forecast.source == "history")
+        measured = sum(c.forecast.samples for c in calls if c.measured)
         return f"rests on {counted(measured, 'measured call')}; no earlier prediction exists"
     weakest = max(calls, key=lambda c: c.count * c.forecast.mean_s * (1 - evidence_of([c])))
-    if weakest.forecast.source != "history":
-        return f"is low: no call of {weakest.task} was measured"
+    if not weakest.measured:
+        here = " on this target" if weakest.forecast.elsewhere else ""
+        return f"is low: no call of {weakest.task} was measured{here}"
     samples = weakest.forecast.samples
     were = "was" if samples == 1 else "were"
     return f"is low: only {counted(samples, 'call')} of {weakest.task} {were} measured"

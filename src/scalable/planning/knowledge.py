@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scalable.planning.spreads import SpreadPrior
 from scalable.planning.variation import RunSpread
 from scalable.spec import Forecast, Rate, Starting, TaskSpec
 
@@ -81,16 +80,10 @@ class Knowledge:
     overlaps
         (earlier task, later task) -> probability that calls of the later task start before all
         calls of the earlier one have ended, if an earlier run shows something of it.
-    spreads
-        Prior of the spreads of running times within tasks.
     past_predictions
         Predicted and actual lengths of earlier runs.
-    past_transfers
-        Those of runs whose running times had been measured on other places.
     ran_here
         Whether a run of the target is known.
-    machines
-        Kinds of machines of the target for which the plan is made; empty if none is known.
     prices
         Prices of workers; None if no price is known.
     counts_startup
@@ -111,11 +104,8 @@ class Knowledge:
     startups_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
     run_spread: RunSpread = field(default_factory=RunSpread)
     overlaps: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    spreads: SpreadPrior = field(default_factory=SpreadPrior)
     past_predictions: Sequence[PastPrediction] = ()
-    past_transfers: Sequence[PastPrediction] = ()
     ran_here: bool = False
-    machines: Sequence[str] = ()
     prices: Prices | None = None
     counts_startup: bool = True
     starting: Starting | None = None

@@ -12,23 +12,15 @@ import math
 import random
 from collections.abc import Sequence
 from statistics import fmean
-from typing import NamedTuple
 
 from scalable.planning.network import spread_of
-from scalable.planning.spreads import Evidence, SpreadPrior, TaskSpread, UsualSpread
 from scalable.planning.work import Calls
 
-#: Assumed errors of durations in the manifest and of guesses, as standard deviations of logarithms.
-ERROR_OF_MANIFEST, ERROR_OF_GUESS = 0.5, 1.0
+#: Assumed errors as standard deviations of logarithms: of durations in the manifest, of running
+#: times that were measured on other targets, and of guesses.
+ERROR_OF_MANIFEST, ERROR_ELSEWHERE, ERROR_OF_GUESS = 0.5, 0.5, 1.0
 #: Minimum number of measured running times that are drawn again.
 ENOUGH_TO_REPEAT = 10
-#: Share of the measured running times from which the tail of their distribution is estimated, and
-#: the largest estimate; with an estimate of 1 or more, the mean would be infinite.
-_TAIL_SHARE, _HEAVIEST_TAIL = 0.1, 0.8
-#: Index of the tail of a lognormal distribution above its 90 % quantile / its spread: the mean of
-#: the excess of logarithms. It is the prior of tails, worth this many calls.
-_TAIL_OF_SPREAD = 0.47
-_WORTH_OF_TAIL = 4
 #: Number of measured running times above which their sampling error is not simulated.
 _MOST_REPEATED = 500
 #: Number of calls of a group that are drawn; the sum of more follows from them.
@@ -40,33 +32,24 @@ _LEAST_S = 1e-6
 class Lengths:
     """Distribution of a task's running times, and what is uncertain in it.
 
-    Measured running times are drawn again (bootstrap), besides longer ones from the tail of their
-    distribution. A few of them are taken as a sample of a lognormal distribution whose spread has
-    the posterior of :mod:`.spreads`.
+    Measured running times are drawn again (bootstrap). A few of them are taken as a sample of a
+    lognormal distribution.
 
     Parameters
     ----------
     calls
         Calls of the task.
-    usual
-        Usual spread of running times within the tasks of the workflow.
     """
 
-    def __init__(self, calls: Calls, usual: UsualSpread) -> None:
+    def __init__(self, calls: Calls) -> None:
         forecast = calls.forecast
-        known = forecast.durations_s
-        self._known: Sequence[float] = known
-        self._count = len(known) or forecast.samples
+        self._known: Sequence[float] = forecast.durations_s
+        self._count = len(self._known) or forecast.samples
         self._spread = spread_of(forecast)
-        self._log_mean = math.log(max(fmean(known) if known else forecast.mean_s, _LEAST_S))
-        self._spreads: TaskSpread | None = None
-        if known:
-            self._spreads = TaskSpread(usual.prior, squares_of(known), len(known) - 1)
-            self._longest, self._tail = max(known), _Tail.of(known, _TAIL_OF_SPREAD * usual.scale)
+        mean_s = fmean(self._known) if self._known else forecast.mean_s
+        self._log_mean = math.log(max(mean_s, _LEAST_S))
 
-    def sums(
-        self, sizes: Sequence[int], factor: float, usual: float, chance: random.Random
-    ) -> list[float]:
+    def sums(self, sizes: Sequence[int], factor: float, chance: random.Random) -> list[float]:
         """Return drawn running times of groups of calls, each group one after the other.
 
         Parameters
@@ -75,21 +58,19 @@ class Lengths:
             Number of calls of each group.
         factor
             Factor of all running times.
-        usual
-            Logarithm of the usual spread of running times within tasks, in this run.
         chance
             Random numbers.
         """
         drawn_sizes = [min(size, _MOST_DRAWN) for size in sizes]
         count = sum(drawn_sizes)
         if len(self._known) >= ENOUGH_TO_REPEAT:
-            drawn, mean = self._again(count, chance)
+            # With n - 1 draws the mean varies as much as the mean of n calls does.
+            few = len(self._known) <= _MOST_REPEATED
+            again = chance.choices(self._known, k=len(self._known) - 1) if few else self._known
+            drawn, mean = chance.choices(again, k=count), fmean(again)
         else:
-            spread, middle = self._spread, self._log_mean - self._spread**2 / 2
-            if self._spreads is not None:
-                spread = math.sqrt(math.log1p(self._spreads.draw(usual, chance) ** 2))
-                # The measured mean is that of the drawn distribution; one call alone is its median.
-                middle = self._log_mean - (1 - 1 / self._count) * spread**2 / 2
+            spread = self._spread
+            middle = self._log_mean - spread**2 / 2
             if not spread:
                 return [factor * size * math.exp(middle) for size in sizes]
             if self._count:
@@ -101,23 +82,6 @@ class Lengths:
             factor * _sum_of(size, list(itertools.islice(each, part)), mean)
             for size, part in zip(sizes, drawn_sizes, strict=True)
         ]
-
-    def _again(self, count: int, chance: random.Random) -> tuple[list[float], float]:
-        """Return running times that are drawn from the measured ones, and their expected mean."""
-        known = self._known
-        # With n - 1 draws the mean varies as much as the mean of n calls does.
-        few = len(known) <= _MOST_REPEATED
-        again = chance.choices(known, k=len(known) - 1) if few else known
-        # Share of calls that take longer than all n measured ones; 1 / (n + 1) is expected.
-        beyond = chance.betavariate(1, len(known))
-        tail = min(_HEAVIEST_TAIL, self._tail.draw(chance))
-        drawn = [
-            self._longest * math.exp(tail * chance.expovariate(1.0))
-            if chance.random() < beyond
-            else length
-            for length in chance.choices(again, k=count)
-        ]
-        return drawn, (1 - beyond) * fmean(again) + beyond * self._longest / (1 - tail)
 
 
 def _sum_of(size: int, drawn: Sequence[float], mean: float) -> float:
@@ -140,51 +104,8 @@ def _sum_of(size: int, drawn: Sequence[float], mean: float) -> float:
     return size * mean + math.sqrt(size / count) * (part - count * mean)
 
 
-def usual_spread(calls: Sequence[Calls], prior: SpreadPrior) -> UsualSpread:
-    """Return the usual spread of running times within the tasks of a workflow."""
-    evidence = []
-    for c in calls:
-        known = c.forecast.durations_s
-        if len(known) > 1:
-            work = c.count * c.forecast.mean_s
-            evidence.append(Evidence(squares_of(known), len(known) - 1, work))
-    return UsualSpread(prior, evidence)
-
-
-def squares_of(values: Sequence[float]) -> float:
-    """Return the sum of the squared deviations of running times from their mean, / its square.
-
-    Logarithms would give much weight to calls that are far shorter than the others. These are
-    frequent, but matter little to the length of a run, and do not show how long the next call may
-    be: in recorded workflows, calls of the tasks that do most of the work are skewed that way.
-    """
-    mean = fmean(values)
-    return sum((value / mean - 1) ** 2 for value in values) if mean > 0 else 0.0
-
-
-class _Tail(NamedTuple):
-    """Index of a Pareto tail of running times, and the number of calls that tell of it."""
-
-    heaviness: float
-    calls: float
-
-    @classmethod
-    def of(cls, values: Sequence[float], usual: float) -> _Tail:
-        """Return the index of Hill (1975), shrunk towards ``usual``."""
-        ordered = sorted(values, reverse=True)
-        above = round(_TAIL_SHARE * len(ordered))
-        floor = math.log(max(ordered[above], _LEAST_S))
-        logs = sum(math.log(max(value, _LEAST_S)) - floor for value in ordered[:above])
-        calls = _WORTH_OF_TAIL + above
-        return cls((_WORTH_OF_TAIL * usual + logs) / calls, calls)
-
-    def draw(self, chance: random.Random) -> float:
-        """Return a random index: excesses over the floor are exponential, in logarithms."""
-        return self.heaviness * self.calls / chance.gammavariate(self.calls, 1.0)
-
-
 def error_of(calls: Calls) -> float:
-    """Return the error of a forecast that all calls share, as standard deviation of logarithms.
+    """Return the error that all calls of a task share, as standard deviation of logarithms.
 
     The error of measured running times is not included.
     """

@@ -19,7 +19,7 @@ from scalable.planning.network import Network, make_network
 from scalable.planning.objectives import HEADROOM, Choice, Problem, choose
 from scalable.planning.request import PlanRequest
 from scalable.planning.risk import quantiles
-from scalable.planning.work import MOSTLY, Calls, expected_calls, slots_of, transferred
+from scalable.planning.work import Calls, expected_calls, slots_of
 from scalable.spec import (
     CostEstimate,
     DeploymentSpec,
@@ -194,8 +194,6 @@ def _predicted(
         cost_estimate=_cost_estimate(plan, prices, None),
         tasks={c.task: _task(c) for c in calls},
         overhead=problem.overhead,
-        transferred=transferred(calls, plan.target_name),
-        machines=tuple(knowledge.machines),
     )
     if not math.isfinite(time_s) or not calls or (guessed and plan.objective is None):
         return plan
@@ -223,21 +221,13 @@ def _predicted(
         (low * spread[0], high * spread[1]),
     )
     evidence = uncertainty.evidence_of(calls)
-    moved = plan.transferred > MOSTLY
     return replace(
         plan,
         cost_estimate=_cost_estimate(plan, prices, billed),
         predicted_time_s=time_s,
-        predicted_interval_s=uncertainty.interval(() if moved else past_predictions, times, time_s),
+        predicted_interval_s=uncertainty.interval(past_predictions, times, time_s),
         predicted_cost=cost,
-        confidence=uncertainty.confidence(
-            () if moved else past_predictions,
-            times,
-            time_s,
-            knowledge.past_transfers if moved else (),
-        )
-        if evidence
-        else 0.0,
+        confidence=uncertainty.confidence(past_predictions, times, time_s) if evidence else 0.0,
     )
 
 

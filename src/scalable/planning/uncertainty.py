@@ -19,8 +19,8 @@ PREDICTIONS_FOR_OVERHEAD = 3
 PREDICTIONS_FOR_INTERVAL = 10
 #: Number of past predictions that the simulated runs are worth.
 WORTH_OF_DRAWS = 2
-#: Number of samples that a duration in the manifest is worth, and number of samples with which the
-#: weight of the measurements is 0.5 (see :func:`evidence_of`).
+#: Number of samples that a duration in the manifest is worth, and measurements on other targets;
+#: and number of samples with which the weight of the measurements is 0.5 (see :func:`evidence_of`).
 WORTH_OF_MANIFEST, HALF_CERTAIN = 1, 5
 
 
@@ -35,7 +35,6 @@ def confidence(
     past_predictions: Sequence[PastPrediction],
     draws: Sequence[float],
     predicted_s: float,
-    past_transfers: Sequence[PastPrediction] = (),
 ) -> float:
     """Return the probability that a run takes 0.8 to 1.25 times as long as predicted.
 
@@ -51,9 +50,6 @@ def confidence(
         Lengths of simulated runs in seconds; without any, the prior mean is 0.5.
     predicted_s
         Predicted length in seconds.
-    past_transfers
-        See :class:`.knowledge.Knowledge`. No overhead is applied to them, since that of one target
-        is not that of another.
     """
     low, high = BAND
     inside = sum(low * predicted_s <= draw <= high * predicted_s for draw in draws)
@@ -61,10 +57,8 @@ def confidence(
     for position, past in enumerate(past_predictions):
         others = [*past_predictions[:position], *past_predictions[position + 1 :]]
         held += low <= past.ratio / overhead(others) <= high
-    held += sum(low <= past.actual_s / past.predicted_s <= high for past in past_transfers)
-    count = len(past_predictions) + len(past_transfers)
     share = inside / len(draws) if draws else 0.5
-    return (WORTH_OF_DRAWS * share + held) / (WORTH_OF_DRAWS + count)
+    return (WORTH_OF_DRAWS * share + held) / (WORTH_OF_DRAWS + len(past_predictions))
 
 
 def evidence_of(calls: Sequence[Calls]) -> float:
@@ -75,7 +69,7 @@ def evidence_of(calls: Sequence[Calls]) -> float:
     total = found = 0.0
     for c in calls:
         work = c.count * c.forecast.mean_s
-        samples = c.forecast.samples if c.forecast.source == "history" else WORTH_OF_MANIFEST
+        samples = c.forecast.samples if c.measured else WORTH_OF_MANIFEST
         total += work
         found += 0.0 if c.guessed else work * samples / (samples + HALF_CERTAIN)
     return found / total if total else 0.0

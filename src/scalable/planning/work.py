@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,9 +13,6 @@ from scalable.spec import DeploymentSpec, Forecast, TaskSpec
 GUESSED_DURATION_S = 10.0
 #: Assumed number of calls for each allowed worker if nothing is known.
 GUESSED_CALLS = 10
-
-#: Share of a plan's work above which its prediction is judged as a transfer from other places.
-MOSTLY = 0.5
 
 CallSource = Literal["manifest", "history", "guess"]
 
@@ -52,6 +49,11 @@ class Calls:
     def guessed(self) -> bool:
         """Whether the count or the running time is a guess."""
         return "guess" in (self.counted, self.forecast.source)
+
+    @property
+    def measured(self) -> bool:
+        """Whether the running time was measured on the target."""
+        return self.forecast.source == "history" and not self.forecast.elsewhere
 
 
 def expected_calls(
@@ -107,14 +109,3 @@ def _calls(task: TaskSpec, spec: DeploymentSpec, knowledge: Knowledge, most: int
 def slots_of(spec: DeploymentSpec, tag: str) -> int:
     """Return the number of calls that one worker of a tag runs at once."""
     return int(spec.options.get("threads_per_worker") or spec.components[tag].slots)
-
-
-def transferred(calls: Sequence[Calls], target: str) -> float:
-    """Return the share of the work whose running times were measured on other places only."""
-    total = sum(c.count * c.forecast.mean_s for c in calls)
-    found = sum(
-        c.count * c.forecast.mean_s
-        for c in calls
-        if c.forecast.measured_on and target not in c.forecast.measured_on
-    )
-    return found / total if total else 0.0

@@ -24,7 +24,6 @@ from scalable.files import private_directory, write_private
 from scalable.harmless import log_to_stderr
 from scalable.protocol.addresses import HOST_VARIABLE
 from scalable.protocol.code import in_image
-from scalable.protocol.machine_kind import MACHINE_TYPE
 from scalable.providers.registry import get_provider
 from scalable.records.packing import key_of
 from scalable.remote.cloud import MACHINE_OF, MANAGING, SCHEDULER, MachineSide
@@ -122,7 +121,6 @@ def run_workers(side: MachineSide, files: Path, arguments: Sequence[str]) -> int
     names, preload = given.units, given.preload
     watch = NoticeWatch(side, files.parent / "notice")
     os.environ[NOTICE_FILE] = str(watch.path)
-    os.environ[MACHINE_TYPE] = side.machine_type()
     ending = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ending.set())

@@ -91,7 +91,6 @@ async def serve(
     here = provider_traits(spec.provider_name).on_this_machine
     scheduler.remembering = Remembering.of(spec, keeping, images_here=here).to_message()
     scheduler.retrying.deployment = spec
-    wiring.order_calls(scheduler, spec)
     wiring.count_costs(controller, spec)
     wiring.follow_load(controller)
     _announce(wiring, directory, scheduler, run)

@@ -12,9 +12,6 @@ PRINTED = "scalable-printed"
 #: Operation in messages from clients: tasks of a lost bundle have failed, and are not retried.
 GIVEN_UP = "scalable-given-up"
 INTERRUPT = "scalable-interrupt"
-#: Operation in messages to workers: other priorities of tasks that have not started. A worker that
-#: supports them reports the same name when it connects.
-PRIORITIES = "scalable-priorities"
 #: Operation in messages to workers: addresses of workers that have left, as bytes with one in each
 #: line. A worker that supports them reports the same name when it connects.
 LEFT = "scalable-left"

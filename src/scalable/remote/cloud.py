@@ -272,9 +272,6 @@ class MachineSide(Protocol):
     def address(self) -> str:
         """Return the machine's address within the cloud's network."""
 
-    def machine_type(self) -> str:
-        """Return the cloud's name of the machine type, or an empty string if it is unknown."""
-
     def stopped_units(self) -> frozenset[str]:
         """Return the units that were passed to :meth:`Cloud.stop_units`."""
 

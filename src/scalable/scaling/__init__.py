@@ -4,8 +4,8 @@ A pool is the group of workers with one tag. The package contains the policies t
 count of a pool, the model of running times that they use, and the division of the wanted workers
 among several worker managers.
 
-Not in this package: counts that are decided before a run (``planning``), simulations of policies
-(``simulation``), and the code that starts and stops workers.
+Not in this package: counts that are decided before a run (``planning``), and the code that starts
+and stops workers. ``benchmarks/simulation`` judges the policies.
 """
 
 from typing import TYPE_CHECKING

@@ -17,11 +17,6 @@ HOLDS_SHARE = 0.05
 _State = tuple[object, ...]
 
 
-def look_every_s(startup_s: float) -> float:
-    """Return the seconds between two decisions: a tenth of the start-up time, within 1 s to 5 s."""
-    return min(5.0, max(1.0, startup_s / 10))
-
-
 class Unchanged:
     """The last computed decision about the calls of a graph, and the state that led to it."""
 

@@ -100,7 +100,7 @@ def coming(
     search = _Search(graph, ends)
     free = search.first(ends)
     found: dict[tuple[Kind, int], list[float]] = {}
-    # This loop takes most of the time of a simulation, so it asks for nothing twice.
+    # This loop takes most of the time of a decision, so it asks for nothing twice.
     blocked, behind = graph.blocked, search.dependents
     lasts: dict[Kind, tuple[float, float]] = {}
     looked, width = 0, math.log1p(RESOLUTION)

@@ -187,8 +187,6 @@ class TaskModel:
         Calls of earlier runs; the caller should leave out failed calls.
     unknown_s
         Assumed running time of a call in seconds if nothing is known.
-    prior
-        Further assumptions about calls of which nothing is known.
     """
 
     def __init__(
@@ -196,10 +194,9 @@ class TaskModel:
         expectations: Mapping[tuple[str, str], Expectation] | None = None,
         history: Iterable[Sample] = (),
         unknown_s: float = UNKNOWN_DURATION_S,
-        prior: Prior | None = None,
     ) -> None:
         self.unknown_s = unknown_s
-        self.prior = prior or Prior()
+        self.prior = Prior()
         self._tasks: dict[str, Tasks] = {}
         #: Component -> task -> logarithm of its mean length.
         self._log_means: dict[str, dict[Kind, float]] = {}
@@ -388,29 +385,8 @@ def _spread(durations: Sequence[float]) -> tuple[float, float, float, float]:
 def _lognormal(median: float, spread: float, count: int) -> tuple[float, float, float, float]:
     """Return mean (taken to be the median), median, 0.8 and 0.95 quantile of the next sample."""
     widened = spread * math.sqrt(1 + 1 / count)
-    q80, q95 = (median * math.exp(t_quantile(q, count - 1) * widened) for q in (0.8, 0.95))
+    q80, q95 = (median * math.exp(NormalDist().inv_cdf(q) * widened) for q in (0.8, 0.95))
     return median, median, q80, q95
-
-
-def t_quantile(q: float, freedom: int) -> float:
-    """Return a quantile of Student's t distribution, computed from the normal distribution.
-
-    The error is within 2 % for three or more degrees of freedom (Abramowitz and Stegun 1964,
-    26.7.5). For fewer degrees, the function returns the quantile of the normal distribution.
-
-    Parameters
-    ----------
-    q
-        Probability between 0 and 1, both excluded.
-    freedom
-        Number of degrees of freedom.
-    """
-    z = NormalDist().inv_cdf(q)
-    if freedom < 3:
-        return z
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    return z + first / freedom + second / freedom**2
 
 
 def _memory_quantile(record: _Record | None, expected: Expectation) -> int | None:

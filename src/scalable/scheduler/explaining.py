@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, islice
@@ -29,7 +30,6 @@ from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.call_facts import CallReader, asked_tag
 from scalable.scheduler.forgotten_calls import ForgottenCalls
 from scalable.scheduler.overview.recent import RecentEvents
-from scalable.scheduler.pace import Pace
 from scalable.scheduler.pool_facts import Explained, PoolReader, name_of, running_on
 from scalable.spec import PoolStatus
 
@@ -49,6 +49,26 @@ _ON_WORKER = {
     "ready": "assigned",
     "constrained": "assigned",
 }
+
+#: Seconds of a turn in the event loop. The scheduler's own turn for a call takes a millisecond.
+TURN_S = 0.005
+
+
+class Pace:
+    """Interrupts a computation in the event loop whenever its turn has lasted long enough.
+
+    What the computation reads may change at each interruption.
+    """
+
+    def __init__(self, turn_s: float = TURN_S) -> None:
+        self._turn_s = turn_s
+        self._began = time.monotonic()
+
+    async def give_way(self) -> None:
+        """Let others have their turn, if this one has lasted long enough."""
+        if time.monotonic() - self._began >= self._turn_s:
+            await asyncio.sleep(0)
+            self._began = time.monotonic()
 
 
 class Explainer:

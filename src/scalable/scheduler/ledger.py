@@ -17,7 +17,6 @@ from scalable.protocol.dask_seams.reruns import begun_on, failed_try
 from scalable.protocol.dask_seams.scheduler import LostWorker, startstops
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, Measured, measured
 from scalable.protocol.operations import KNOWN_ANNOTATION
-from scalable.scaling.order import Length
 from scalable.scheduler.failed_calls import GivenUp, failed_calls, failure_in, runs_again
 from scalable.scheduler.remembered import HeardOutcomes
 from scalable.spec import FailedCall, FailureDetails
@@ -34,11 +33,39 @@ UNTAGGED_SLOTS = (("", 1),)
 
 
 class Call:
-    """Task of Dask's scheduler, with the name, tag and slots that its client gave it."""
+    """A call: one task of Dask's scheduler, with the name, tag and slots that its client gave it.
+
+    Attributes
+    ----------
+    key, task
+        Key of the task, and Dask's ``TaskState``.
+    name
+        Name of the task in the manifest, or of its function.
+    tag
+        Tag of the pool that runs the call; None if the call has no tag.
+    slots
+        Pairs of a tag and the number of slots that the call takes; ``(("", 1),)`` for a call
+        without a tag.
+    bundle
+        Bundle annotation, if the task is a bundle (a batch of calls sent as one Dask task); None
+        for other tasks.
+    state
+        State that Dask gave the call when it last became ready.
+    is_known
+        Whether the task only gives a result that its client has found, and computes nothing.
+    tries
+        Number of times that the call was begun before.
+    again
+        Reason for which the call has to run again, and the name of the worker that was lost if
+        one was; None for a call that runs for the first time.
+    ready_at
+        Time since which the call waits for a worker only, in seconds since 1970; None if it waits
+        for other calls, or became ready before the ledger was made.
+    """
 
     __slots__ = (
-        "_name", "_slots", "again", "bundle", "is_known", "key", "length", "ready_at", "state",
-        "task", "tries",
+        "_name", "_slots", "again", "bundle", "is_known", "key", "ready_at", "state", "task",
+        "tries",
     )  # fmt: skip
 
     # Every task has a Call, so values that few listeners need are read only when they are needed.
@@ -55,9 +82,6 @@ class Call:
         if annotations:
             self.bundle = annotations.get(BUNDLE_ANNOTATION)
             self._name = annotations.get(TASK_ANNOTATION)
-        # Expected duration, if the order of tasks has looked it up.
-        self.length: Length | None = None
-        # Dask's state when the task last became ready, and the number of earlier starts.
         self.state, self.tries = "", 0
         # Epoch seconds since which the task is queued. None if blocked, or ready before the ledger
         # was made.
@@ -70,8 +94,8 @@ class Call:
         self.again = reason, worker
 
     def routed_anew(self) -> None:
-        """Drop what depends on the pool, because the task moves to another one."""
-        self._slots = self.length = None
+        """Note that the call goes to another pool from now on."""
+        self._slots = None
 
     @property
     def name(self) -> str:

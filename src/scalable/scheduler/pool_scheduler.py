@@ -23,7 +23,6 @@ from scalable.protocol.dask_seams.greeting import GreetingScheduler
 from scalable.protocol.dask_seams.greeting import seams as greeting_seams
 from scalable.protocol.dask_seams.nodes import CarryingScheduler
 from scalable.protocol.dask_seams.nodes import seams as carrying_seams
-from scalable.protocol.dask_seams.priorities import ordering
 from scalable.protocol.dask_seams.reruns import RetryingScheduler
 from scalable.protocol.dask_seams.scheduler import (
     look_seldom,
@@ -51,7 +50,6 @@ from scalable.protocol.thread_frames import read_frames_without_collection
 from scalable.protocol.versions import ImageVersions
 from scalable.scheduler.abandoned_calls import AbandonedCalls
 from scalable.scheduler.bundle_relay import BundleRelay
-from scalable.scheduler.call_order import CallOrder
 from scalable.scheduler.checkpoints import CheckpointPlace
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.failures import Failures
@@ -91,9 +89,22 @@ class PoolScheduler(
     CarryingScheduler,
     RetryingScheduler,
 ):
-    """Dask's scheduler with fast placement of tagged tasks, and no HTTP server by default.
-    Workers without heartbeats are not removed: managers check whether a worker is alive. Dask would
-    remove them after ``worker-ttl``, and a task that holds the GIL for that long would run twice.
+    """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
+
+    It does not remove workers that send no heartbeats. Dask would remove them after
+    ``worker-ttl``, and a call that holds the GIL for that long would then run twice. Managers find
+    out whether a worker is still alive.
+
+    Attributes
+    ----------
+    tags_of_tasks
+        Task name -> tag, from the manifest of the cluster; None for a cluster without a manifest.
+    remembering
+        Message of what the manifest says about remembered results; None without a manifest.
+    cluster_name
+        Name under which the command line finds the cluster; "" for an embedded cluster.
+    max_workers
+        Upper limit of all workers on the cluster's target, or None.
     """
 
     #: Tags by task name from the manifest. None without a manifest.
@@ -142,13 +153,6 @@ class PoolScheduler(
         Ledger.of(self).listen(self.profiles)
         Ledger.of(self).listen(self.nested)
         UnknownDurations(self)
-        self.order: CallOrder | None = None
-        fixed = ordering()
-        if fixed is None:
-            self.order = CallOrder(self)
-            Ledger.of(self).listen(self.order)
-        else:
-            logger.warning("waiting calls run in Dask's own order: %s", fixed)
         offer_on_streams(self, FOUND, partial(take_found, Ledger.of(self).hear))
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement: TagPlacement | None = None

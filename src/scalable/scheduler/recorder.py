@@ -16,9 +16,7 @@ from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
 from scalable.protocol.dask_seams.bundle_tasks import is_given_back
-from scalable.protocol.dask_seams.connected_workers import told_at_start
 from scalable.protocol.dask_seams.scheduler import LostWorker
-from scalable.protocol.machine_kind import MACHINE_KIND, cleaned
 from scalable.protocol.measured import Measured
 from scalable.scheduler.failed_calls import GivenUp, runs_again
 from scalable.scheduler.failure_rows import failure_rows
@@ -334,8 +332,7 @@ class Recorder(Listener):
         tag = next((t for t in worker.resources if t in self._tags), None)
         self._workers[worker.address] = (str(worker.name), tag)
         self._names[str(worker.name)] += 1
-        kind = cleaned(told_at_start(worker, MACHINE_KIND))
-        self._worker_row("started", str(worker.name), tag, host=worker.host, machine=kind or None)
+        self._worker_row("started", str(worker.name), tag, host=worker.host)
 
     def worker_removed(self, address: str) -> None:
         """Record that a worker has left, unless its manager sends a row about that."""

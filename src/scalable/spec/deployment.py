@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Final
 
 from scalable.spec.components import ComponentSpec, TaskSpec, WorkerRange
-from scalable.spec.ordering import CRITICAL_PATH, Order
 from scalable.spec.resources import ResourceRequest
 from scalable.storage import absolute_url
 from scalable.units import parse_walltime
@@ -85,9 +84,7 @@ class DeploymentSpec:
     local_cache
         Directory or URL of cached results as written, or None; see ``results_url``.
     cache_limit
-        Largest size in bytes of the store of cached results.
-    order
-        Order in which queued tasks run: ``critical-path`` or ``submitted``.
+        Largest size in bytes of the store of remembered results.
     keep_results
         Bounds of the results of a run that are kept for resuming it, or None.
     default_storage
@@ -119,7 +116,6 @@ class DeploymentSpec:
     deadline_s: float | None = None
     local_cache: str | None = None
     cache_limit: int = CACHE_LIMIT
-    order: Order = CRITICAL_PATH
     keep_results: KeepResults | None = None
     default_storage: str | None = None
     workflow_dir: str | None = None

@@ -12,7 +12,25 @@ ForecastSource = Literal["history", "manifest", "guess"]
 
 @dataclass(frozen=True)
 class Forecast:
-    """The predicted time and memory of the tasks of one name."""
+    """The predicted time and memory of one kind of call.
+
+    Attributes
+    ----------
+    mean_s, q50_s, q80_s, q95_s
+        Running time of one call in seconds: its mean and quantiles.
+    memory
+        95 % quantile of the peak memory of one call in bytes, or None where unknown.
+    samples
+        Number of measured calls that the forecast is based on.
+    source
+        ``history``, ``manifest`` or ``guess``.
+    durations_s
+        Sample of the measured running times in seconds; may be empty.
+    measured_on
+        Target -> number of calls that were measured there.
+    elsewhere
+        Whether the calls were measured on other targets only.
+    """
 
     #: Running time of one task: its mean and quantiles.
     mean_s: float
@@ -28,8 +46,7 @@ class Forecast:
     durations_s: Sequence[float] = ()
     #: Number of measured tasks by target.
     measured_on: Mapping[str, int] = field(default_factory=dict)
-    #: Deviation of the log of a shared error, because times were measured on another target.
-    error: float = 0.0
+    elsewhere: bool = False
 
     @classmethod
     def exactly(cls, duration_s: float, memory: int | None = None) -> Forecast:

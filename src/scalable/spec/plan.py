@@ -238,12 +238,7 @@ class Plan:
     memory_advice
         Advice on memory reservations.
     overhead
-        Factor by which earlier runs took longer than their tasks; part of the predicted time.
-    transferred
-        Share of the work, 0 to 1, whose running times were measured only on other targets or
-        other kinds of machines.
-    machines
-        Kinds of machines that running times are predicted for; empty if none is known.
+        Factor by which earlier runs took longer than their calls; part of the predicted time.
     left_out
         Tag -> workers of the manifest that the plan leaves out because they would idle.
     """
@@ -268,8 +263,6 @@ class Plan:
     tasks: Mapping[str, TaskPrediction] = field(default_factory=dict)
     memory_advice: tuple[MemoryAdvice, ...] = ()
     overhead: float = 1.0
-    transferred: float = 0.0
-    machines: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
@@ -296,8 +289,6 @@ class Plan:
             "tasks": {name: task.to_dict() for name, task in self.tasks.items()},
             "memory_advice": [advice.to_dict() for advice in self.memory_advice],
             "overhead": self.overhead,
-            "transferred": self.transferred,
-            "machines": list(self.machines),
             "left_out": dict(self.left_out),
         }
 

@@ -11,16 +11,13 @@ _SAME_MOMENT = 0.02
 
 
 class CallRecord(NamedTuple):
-    """Successful task: seconds, bytes of memory and input (None if unknown), machine kind.
-    The machine kind (see :mod:`scalable.protocol.machine_kind`) is empty if unknown.
-    """
+    """Successful call: seconds, and bytes of memory and input (None if unknown)."""
 
     tag: str
     task: str
     duration_s: float
     memory: int | None = None
     input_bytes: int | None = None
-    machine: str = ""
 
 
 class Span(NamedTuple):
@@ -37,7 +34,34 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """Measurements of one run."""
+    """Measurements of one run.
+
+    Attributes
+    ----------
+    run_id, target, status
+        Values of run.json.
+    calls
+        Successful calls in the order in which they ended; of large runs, a random sample of each
+        task's calls, or only the last calls if the run did not end in order.
+    whole
+        Whether the other values are from all calls of the run.
+    counts
+        (tag, task) -> number of successful calls, and of those whose remembered results were found:
+        an empty store would have had them run.
+    spans
+        (tag, task) -> its :class:`Span`, if the whole run was read and no calls came in bundles.
+    startups_s
+        Pairs of a tag and the seconds from the request of a worker until it connected.
+    span_s
+        Result of :meth:`.WorkSpan.seconds`; None if only a part of the run was read.
+    predicted_s, overhead
+        Predicted time and overhead from the run's plan, see :class:`scalable.spec.Plan`. The time
+        is None if the plan predicted no time, or guessed the number or length of a task's calls: a
+        guess does not show how good predictions are. Nor does a run that found results of calls
+        which the plan expected to run.
+    provider
+        Provider in run.json; empty if it is not known.
+    """
 
     run_id: str
     target: str
@@ -60,5 +84,3 @@ class EarlierRun:
     predicted_s: float | None = None
     overhead: float = 1.0
     provider: str = ""
-    #: Share of the work whose running times the plan took from other targets.
-    transferred: float = 0.0

@@ -28,9 +28,9 @@ logger = logging.getLogger("scalable.telemetry")
 
 #: Maximum number of runs of the project to read, and of runs of any project to examine.
 RUNS, LOOKED_AT = 20, 200
-#: Version of the file with measurements. Files of other versions are not used.
-VERSION = 1
-#: Number of tasks, of all runs together, from which on no more runs are read.
+#: Version of the file with measurements; files of other versions are not used.
+VERSION = 2
+#: Number of calls, of all runs together, from which on no further run is read.
 CALLS = 50_000
 #: Streams from which the measurements of a run come.
 MEASURED = ("tasks", "workers", "remembered")
@@ -166,7 +166,6 @@ def _earlier_run(directory: Path, run: Mapping[str, Any], measured: Measurements
         predicted_s=predicted if predicted is not None and predicted > 0 else None,
         overhead=usual if usual is not None and usual > 0 else 1.0,
         provider=str(run.get("provider") or ""),
-        transferred=number_in(plan, "transferred", MOST) or 0.0,
     )
 
 

@@ -19,9 +19,7 @@ from scalable.telemetry.remembered import outcomes_in
 CALLS_OF_A_TASK, CALLS_OF_A_RUN, LEAST_CALLS_OF_A_TASK = 1000, 2000, 50
 #: Longer running times, in seconds, come from damaged records: this is 30 years.
 LONGEST_CALL_S = 1e9
-#: Maximum number of characters of a machine kind. Longer ones are ignored.
-LONGEST_KIND = 200
-#: All numbers of records are less than this. Others are ignored.
+#: All numbers of records are less than this; others are ignored.
 MOST = 1e18
 
 #: Tag and name of a task.
@@ -46,15 +44,13 @@ class Measurements:
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values for :meth:`from_dict`."""
         tasks = {task: place for place, task in enumerate(self.counts)}
-        machines = {m: n for n, m in enumerate(dict.fromkeys(call.machine for call in self.calls))}
         return {
             "tasks": [
                 [*task, count, *self.spans.get(task, ())] for task, count in self.counts.items()
             ],
-            "machines": list(machines),
             "calls": [
-                [tasks[tag, task], duration_s, memory, input_bytes, machines[machine]]
-                for tag, task, duration_s, memory, input_bytes, machine in self.calls
+                [tasks[tag, task], duration_s, memory, input_bytes]
+                for tag, task, duration_s, memory, input_bytes in self.calls
             ],
             "startups_s": self.startups_s,
             "span_s": self.span_s,
@@ -63,14 +59,19 @@ class Measurements:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        rows, machines = values["tasks"], values["machines"]
+        """Return the measurements of a whole run.
+
+        Parameters
+        ----------
+        values
+            Result of :meth:`to_dict`.
+        """
+        rows = values["tasks"]
         tasks: list[_Task] = [(tag, task) for tag, task, *_ in rows]
         return cls(
             calls=tuple(
-                CallRecord(
-                    tasks[task][0], tasks[task][1], duration_s, memory, size, machines[machine]
-                )
-                for task, duration_s, memory, size, machine in values["calls"]
+                CallRecord(tasks[task][0], tasks[task][1], duration_s, memory, size)
+                for task, duration_s, memory, size in values["calls"]
             ),
             counts={(tag, task): count for tag, task, count, *_ in rows},
             spans={(tag, task): Span(*span) for tag, task, _, *span in rows if span},
@@ -88,7 +89,6 @@ class Meter:
 
     def __init__(self, workers: Sequence[Mapping[str, Any]], *, sampled: bool = False) -> None:
         self._workers, self._sampled = workers, sampled
-        self._machines = _machines(workers)
         self._counts: Counter[_Task] = Counter()
         self._ended = 0
         #: By tag and name: pairs of a sequence number and a task.
@@ -140,7 +140,6 @@ class Meter:
             float(duration),
             None if memory is None else int(memory),
             None if size is None else int(size),
-            self._machines.get(str(row.get("worker")), ""),
         )
         kept[place] = self._ended, call
 
@@ -220,17 +219,6 @@ def _startups(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
             asked.setdefault(worker, moment)
         elif row.get("event") == "started" and worker in asked:
             yield tag, max(0.0, moment - asked.pop(worker))
-
-
-def _machines(workers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Map workers to their reported machine kinds."""
-    return {
-        worker: kind
-        for row in workers
-        if isinstance(kind := row.get("machine"), str)
-        and len(kind) <= LONGEST_KIND
-        and isinstance(worker := row.get("worker"), str)
-    }
 
 
 def _number(row: Mapping[str, Any], key: str) -> float | None:

@@ -35,7 +35,6 @@ from scalable.protocol.dask_seams.shared_frames import share_memory
 from scalable.protocol.dask_seams.shared_results import SharingWorker
 from scalable.protocol.dask_seams.shared_results import seams as result_seams
 from scalable.protocol.dask_seams.worker import (
-    change_priorities,
     close_with_worker,
     failure_for_clients,
     forget_workers,
@@ -47,9 +46,8 @@ from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import SchedulerCalls, offer
 from scalable.protocol.importing import Importer, here
 from scalable.protocol.lending import CallInterrupted, Lender, wait_in_call
-from scalable.protocol.machine_kind import MACHINE_KIND, machine_kind
 from scalable.protocol.measured import FAILURE, USAGE, addition, remembered_addition
-from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY, PRIORITIES
+from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.shown_values import shown_arguments
 from scalable.protocol.thread_frames import read_frames_without_collection
@@ -78,11 +76,8 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         self.call_client = CallClient(self, self.slot_lender)
         close_with_worker(self, "call-client", self.call_client)
         self.stream_handlers[INTERRUPT] = partial(interrupt, self)
-        offer_on_stream(self, PRIORITIES, partial(change_priorities, self))
         offer_on_stream(self, LEFT, partial(forget_workers, self))
-        for operation in (PRIORITIES, LEFT):
-            self.startup_information[operation] = lambda _: True
-        self.startup_information[MACHINE_KIND] = lambda _: machine_kind()
+        self.startup_information[LEFT] = lambda _: True
         offer(self, {WorkerHandler.SHOWN_CALL: self._shown_call})
         if manager:
             self.startup_information[MANAGER_KEY] = lambda _: manager

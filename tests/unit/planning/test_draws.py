@@ -9,8 +9,9 @@ from plans import calls, problem
 
 from scalable.planning import Knowledge, lengths
 from scalable.planning.draws import draw_runs
-from scalable.planning.lengths import Lengths, usual_spread
+from scalable.planning.lengths import Lengths
 from scalable.planning.variation import RunLevel, RunSpread
+from scalable.scaling.task_model import Kind, Sample, TaskModel
 from scalable.spec import Forecast
 
 
@@ -83,8 +84,9 @@ def test_more_measured_calls_give_narrower_runs():
     chance = random.Random(3)
     widths = []
     for count in (2, 20, 200):
-        lengths = [chance.lognormvariate(3, 0.5) for _ in range(count)]
-        times = lengths_s([calls("x", "a", 40, measured(*lengths))], (4,))
+        samples = [Sample(Kind("a", "x"), chance.lognormvariate(3, 0.5)) for _ in range(count)]
+        forecast = TaskModel(history=samples).forecast(Kind("a", "x"))
+        times = lengths_s([calls("x", "a", 40, forecast)], (4,))
         widths.append(times[180] / times[20])
     assert widths == sorted(widths, reverse=True)
 
@@ -110,12 +112,11 @@ def test_runs_that_differ_say_how_much_the_next_one_may():
 @pytest.mark.parametrize("known", [2, 40], ids=["a few lengths", "many lengths"])
 def test_the_sum_of_many_calls_is_spread_as_if_each_was_drawn(known, monkeypatch):
     forecast = measured(*[1.0 + (i % 2) for i in range(known)])
-    usual = usual_spread([calls("x", "a", known, forecast)], Knowledge().spreads)
-    model = Lengths(calls("x", "a", 400, forecast), usual)
+    model = Lengths(calls("x", "a", 400, forecast))
 
     def sums():
         chance = random.Random(1)
-        return [model.sums([400], 1.0, 0.0, chance)[0] for _ in range(400)]
+        return [model.sums([400], 1.0, chance)[0] for _ in range(400)]
 
     few = sums()
     monkeypatch.setattr(lengths, "_MOST_DRAWN", 400)

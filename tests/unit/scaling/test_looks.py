@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from scalable.scaling.looks import HOLDS_SHARE, Unchanged, look_every_s
+from scalable.scaling.looks import HOLDS_SHARE, Unchanged
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.task_model import Kind, TaskModel
@@ -14,10 +14,6 @@ VIEW = PoolView(now=100.0, maximum=8, busy=2, running={A: [5.0, 6.0]}, queued={A
 def after(view: PoolView, seconds: float) -> PoolView:
     running = {kind: [e + seconds for e in elapsed] for kind, elapsed in view.running.items()}
     return replace(view, now=view.now + seconds, running=running)
-
-
-def test_looks_are_as_often_as_starts_are_short():
-    assert [look_every_s(s) for s in (0.5, 20.0, 600.0)] == [1.0, 2.0, 5.0]
 
 
 def test_a_decision_holds_for_a_share_of_the_quiet_time():

@@ -9,9 +9,8 @@ import pytest
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.task_model import Expectation, Kind, Sample, TaskModel
-from scalable.simulation.result import Startup
-from scalable.simulation.simulator import simulate
-from scalable.simulation.workloads import Call, Terms, Workload
+from simulation.simulator import simulate
+from simulation.workloads import Call, Startup, Terms, Workload
 
 RUN = Kind("run", "simulate")
 

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from scalable.scheduler.pace import Pace
+from scalable.scheduler.explaining import Pace
 
 
 @pytest.mark.parametrize(("turn_s", "others"), [(0.0, 10), (math.inf, 0)])

@@ -15,7 +15,7 @@ ENGINE = ("dask", "distributed", "tornado", "bokeh", "pandas", "psutil", "asynci
 #: Rooms that checking and planning do without.
 CLUSTERS = (
     *("client", "scheduler", "manager", "worker", "embedded"),
-    *("lifecycle", "records", "containers", "simulation", "report"),
+    *("lifecycle", "records", "containers", "report"),
 )
 OTHER_PROVIDERS = tuple(f"scalable.providers.{name}" for name in ("aws", "gcp", "kubernetes"))
 

@@ -156,22 +156,6 @@ def test_the_start_of_workers_counts_once_and_idle_time_before_the_calls_does_no
     assert WorkSpan([]).seconds([]) is None
 
 
-def test_calls_have_the_kind_of_machine_that_their_worker_told(record, tmp_path):
-    rows = [
-        *call("a", 1.0, 5.0, worker="w-1"),
-        *call("b", 1.0, 6.0, worker="w-2"),
-        *call("c", 1.0, 7.0, worker=None),
-    ]
-    workers = [
-        {"event": "requested", "worker": "w-1", "tag": "model", "timestamp": 0.0},
-        {"event": "started", "worker": "w-1", "tag": "model", "timestamp": 1.0, "machine": "fast"},
-        {"event": "started", "worker": "w-2", "tag": "model", "timestamp": 1.0, "machine": 7},
-    ]
-    record(1, rows, workers)
-    (run,) = read_history(tmp_path, "p")
-    assert [one.machine for one in run.calls] == ["fast", "", ""]
-
-
 def test_the_span_of_a_task_is_from_its_first_begin_to_its_last_end(record, tmp_path):
     rows = [
         *call("a", 10.0, 5.0),

@@ -12,7 +12,7 @@ from scalable.telemetry.measurements import CALLS_OF_A_TASK
 FILE = "measurements.json"
 WORKERS = [
     {"event": "requested", "worker": "w-0", "tag": "model", "timestamp": 0.0},
-    {"event": "started", "worker": "w-0", "tag": "model", "timestamp": 2.0, "machine": "fast"},
+    {"event": "started", "worker": "w-0", "tag": "model", "timestamp": 2.0},
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from distributed import Worker
@@ -147,30 +147,6 @@ def forget_workers(worker: Worker, left: bytes) -> None:
     stimulus = f"scalable-left-{time.time()}"
     for address in left.decode().splitlines():
         worker.stream_handlers["remove-worker"](worker=address, stimulus_id=stimulus)
-
-
-@seams.relies_on(
-    *seams.facts["is_waiting"],
-    *seams.facts["nested_call_is_next"],
-    mentions(f"{_STATE}._handle_compute_task", "priority", "generation"),
-    accepts("distributed.collections:HeapSet.add", 2),
-    accepts("distributed.collections:HeapSet.clear", 1),
-)
-def change_priorities(worker: Worker, priorities: Iterable[tuple[Any, Sequence[float]]]) -> None:
-    """Change the priorities of those tasks that have not started.
-
-    A worker appends its own number to a priority. Its heaps do not notice changed priorities.
-    """
-    for key, priority in priorities:
-        task = task_of(worker, key)
-        if task is not None and task.state in _WAITING and task.priority is not None:
-            numbers: tuple[Any, ...] = (*priority, task.priority[-1])
-            task.priority = numbers
-    for heap in (worker.state.ready, worker.state.constrained):
-        tasks = list(heap)
-        heap.clear()
-        for task in tasks:
-            heap.add(task)
 
 
 @seams.relies_on(

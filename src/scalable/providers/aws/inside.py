@@ -67,10 +67,6 @@ class FargateTask:
                 return str(address)
         raise ProviderError("the metadata of this task tell no address")
 
-    def machine_type(self) -> str:
-        """Return an empty string: a task runs on any machine of Fargate."""
-        return ""
-
     def stopped_units(self) -> frozenset[str]:
         """Return nothing: a task has one unit."""
         return frozenset()
@@ -136,12 +132,6 @@ class Instance:
         if address is None:
             raise ProviderError("the metadata service tells no address of this instance")
         return address
-
-    def machine_type(self) -> str:
-        try:
-            return self._metadata("instance-type") or ""
-        except OSError:
-            return ""
 
     def stopped_units(self) -> frozenset[str]:
         """Return the stopped units, from the instance's tags."""

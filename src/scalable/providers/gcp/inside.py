@@ -69,12 +69,6 @@ class GoogleMachine:
             raise ProviderError("the metadata server does not tell this machine's address")
         return address
 
-    def machine_type(self) -> str:
-        try:
-            return (metadata("instance/machine-type") or "").rpartition("/")[-1]
-        except OSError:
-            return ""
-
     def stopped_units(self) -> frozenset[str]:
         written = metadata(f"instance/attributes/{STOPPED}", once=True)
         try:

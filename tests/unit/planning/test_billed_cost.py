@@ -13,7 +13,7 @@ from cost import (
     spec_of,
 )
 from scalable.planning.billing import always_of
-from scalable.simulation.result import Startup
+from simulation.workloads import Startup
 
 CASES = {case.name: case for case in generated() if case.name != "many calls"}
 

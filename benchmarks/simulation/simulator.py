@@ -1,45 +1,196 @@
-"""Simulation of a workload on pools whose worker counts a policy decides. No I/O.
+"""Simulation of a workload on pools whose worker counts a policy decides.
 
-Each pool runs the ready call first whose remaining path through the graph is the longest, by the
-lengths learned so far, or the call that became ready first. A call runs on the free worker that was
-busy last. Policies get the same information as in a live cluster. Equal seeds give equal results.
-In graphs with more than 500 unfinished calls, the forecast of the calls that will become ready is
-computed again only after a share of these calls, a twentieth or more, have changed.
+Each pool runs the call first that became ready first, on the free worker that was busy last.
+Policies get the same information as in a live cluster. Equal seeds give equal results. In graphs
+with more than 500 unfinished calls, the forecast of the calls that will become ready is computed
+again only after a share of these calls, a twentieth or more, have changed.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from operator import itemgetter
-from statistics import fmean
-from typing import Any
+from statistics import fmean, median
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from scalable.scaling.outlook import Outlook, likeliest, outlooks_on
 from scalable.scaling.pool_policy import PoolPolicy, PoolView
-from scalable.scaling.readiness import (
-    LARGEST_LOOK,
-    GraphView,
-    Slots,
-    coming,
-    grouped,
-)
-from scalable.scaling.shared_maximum import Claim, shared_out
+from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, Slots, coming, grouped
 from scalable.scaling.task_model import Kind, Sample, TaskModel
-from scalable.simulation.forecasts import Forecasts, Looked
-from scalable.simulation.pool import Observer, SimulatedPool, SimulatedWorker
-from scalable.simulation.ready_calls import Ranking
-from scalable.simulation.result import Change, SimulationResult, Startup
-from scalable.simulation.workloads import Workload
-from scalable.spec.ordering import CRITICAL_PATH, Order
+from simulation.workloads import Startup, Terms, Workload
 
 #: Simulated seconds after which a simulation fails.
 LONGEST_S = 1e8
+#: Number of latest worker starts from which the expected start-up time is computed, as in a live
+#: cluster.
+KEPT_STARTS = 20
+#: The coming calls are computed again without any event after this share of the start-up delay, and
+#: after this share of the time since the last event.
+_STALE, _STALE_SHARE = 0.05, 0.1
+#: Maximum number of known calls with which the coming calls are computed for every decision. With
+#: more calls, a share of them has to change first, or as many decisions have to pass. The share
+#: grows with the number of calls by so much for each 10,000. This bounds the time of a simulation.
+_SMALL, _CHANGED, _CHANGED_MORE = 500, 0.05, 0.1
 
 
-def simulate(  # noqa: PLR0913 - one call with the options of one simulation
+def look_every_s(startup_s: float) -> float:
+    """Return the seconds between two decisions: a tenth of the start-up time, within 1 s to 5 s."""
+    return min(5.0, max(1.0, startup_s / 10))
+
+
+class Change(NamedTuple):
+    """Change of a pool's worker count: time, counts before and after, and reason."""
+
+    time_s: float
+    pool: str
+    before: int
+    after: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SimulationResult:
+    """Result of a simulation."""
+
+    #: Seconds until the last call ended.
+    makespan_s: float
+    #: Mean seconds from a call's arrival to its end.
+    sojourn_s: float
+    #: The first for a graph, the second for a stream.
+    time_s: float
+    #: Billed worker-seconds times price, in all pools together.
+    cost: float
+    changes: list[Change]
+    #: Number of decisions, including those without a change.
+    looks: int
+    #: Pool -> pairs (time, number of connected workers), one for each change of the number.
+    workers: Mapping[str, list[tuple[float, int]]]
+    #: Manager -> cost of its workers; empty if no managers are simulated.
+    cost_by_manager: Mapping[str, float] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """Policy that learns from ended calls itself instead of using the task model."""
+
+    def ended(self, kind: Kind, duration_s: float) -> None:
+        """Record a call that ended."""
+
+
+@dataclass(eq=False)
+class SimulatedWorker:
+    """One worker: when it was requested, when it connects, and how many calls it runs."""
+
+    asked_s: float
+    arrives_s: float
+    connected: bool = False
+    gone: bool = False
+    calls: int = 0
+
+
+@dataclass
+class SimulatedPool:
+    """One pool: its policy, its calls, and its workers."""
+
+    name: str
+    terms: Terms
+    policy: PoolPolicy
+    expected_s: float
+    queue: deque[int] = field(default_factory=deque)
+    queued: dict[Kind, int] = field(default_factory=dict)
+    running: dict[Kind, dict[int, float]] = field(default_factory=dict)
+    arriving: list[SimulatedWorker] = field(default_factory=list)
+    #: Connected workers with a free slot (room for one call); the last worker is used first.
+    free: list[SimulatedWorker] = field(default_factory=list)
+    connected: int = 0
+    busy: int = 0
+    submitted: int = 0
+    starts: list[float] = field(default_factory=list)
+    cost: float = 0.0
+    timeline: list[tuple[float, int]] = field(default_factory=list)
+    #: Workers that were requested and have not ended, in the order of their requests.
+    everyone: dict[SimulatedWorker, None] = field(default_factory=dict)
+
+    @property
+    def wanted(self) -> int:
+        """Number of connected and starting workers."""
+        return self.connected + len(self.arriving)
+
+    def startup_s(self, now: float) -> float:
+        """Return the expected start-up time in seconds, learned as in a live cluster."""
+        learned = median(self.starts[-KEPT_STARTS:]) if self.starts else self.expected_s
+        return max(learned, now - self.arriving[0].asked_s if self.arriving else 0.0)
+
+
+class Looked(NamedTuple):
+    """Outlooks with the coming calls of all pools, the pools, and the number of known calls."""
+
+    outlooks: list[tuple[Outlook, Coming]]
+    pools: list[str]
+    calls: int
+
+
+class Forecasts:
+    """The last forecast of the coming calls, and what has happened since."""
+
+    def __init__(self, delay_s: float) -> None:
+        #: Kind -> number of calls that have become ready since the last forecast.
+        self.readied: Counter[Kind] = Counter()
+        self._delay_s = delay_s
+        self._looked = Looked([], [], 0)
+        #: Time of the last forecast, and of the last one before which anything had happened.
+        self._looked_s = self._stirred_s = 0.0
+        #: Since the last forecast: whether anything happened, number of events and decisions.
+        self._stirred, self._news = True, 0
+
+    def note(self) -> None:
+        """Note that a call has become ready or has ended, or that a worker has connected."""
+        self._stirred = True
+        self._news += 1
+
+    def at(self, now: float, look: Callable[[], Looked]) -> dict[str, list[Outlook]]:
+        """Return the outlooks of each pool; until a forecast is due, the last one is shifted."""
+        since = now - self._looked_s
+        self._news += 1
+        calls = self._looked.calls
+        due = calls <= _SMALL or self._news >= calls * (_CHANGED + _CHANGED_MORE * calls / 10_000)
+        stale = max(_STALE * self._delay_s, _STALE_SHARE * (now - self._stirred_s))
+        if due and (self._stirred or since > stale):
+            if self._stirred:
+                self._stirred_s = now
+            self._looked, self._looked_s, since = look(), now, 0.0
+            self._stirred, self._news = False, 0
+            self.readied.clear()
+        return {
+            name: [
+                outlook._replace(coming=self._shifted(forecast.get(name, ()), since))
+                for outlook, forecast in self._looked.outlooks
+            ]
+            for name in self._looked.pools
+        }
+
+    def _shifted(
+        self, entries: Sequence[tuple[float, Kind, int]], since_s: float
+    ) -> list[tuple[float, Kind, int]]:
+        """Return a forecast of coming calls without those that have become ready since."""
+        if not since_s:
+            return list(entries)
+        gone = Counter(self.readied)
+        moved = []
+        for ready_s, kind, calls in entries:
+            ready = min(calls, gone[kind])
+            gone[kind] -= ready
+            if ready < calls:
+                moved.append((max(0.0, ready_s - since_s), kind, calls - ready))
+        return moved
+
+
+def simulate(
     workload: Workload,
     policy: Callable[[str], PoolPolicy],
     startup: Startup | None = None,
@@ -48,41 +199,16 @@ def simulate(  # noqa: PLR0913 - one call with the options of one simulation
     every_s: float = 5.0,
     seed: int = 0,
     looks_ahead: bool = True,
-    order: Order = CRITICAL_PATH,
-    progress: Callable[[float], None] | None = None,
 ) -> SimulationResult:
     """Simulate a workload on pools whose worker counts a policy decides.
 
-    Parameters
-    ----------
-    workload
-        Calls and pools.
-    policy
-        Function that takes the name of a pool and returns its policy. It is called once per pool.
-    startup
-        Start-up times of workers.
-    model
-        Task model, possibly with prior knowledge. It learns from the calls that end.
-    every_s
-        Seconds between two decisions of a policy.
-    seed
-        Seed of the random start-up times.
-    looks_ahead
-        Whether policies see the calls that will become ready. Computing these calls takes time.
-    order
-        Order of the ready calls of a graph: ``critical-path`` (the call with the longest remaining
-        path first, see :mod:`scalable.scaling.order`) or ``submitted`` (the call first that became
-        ready first). The calls of a stream always run in the order of their arrival.
-    progress
-        Function that is called at each decision with the share of calls that have ended.
-
-    Raises
-    ------
-    ValueError
-        If the calls have not ended after :data:`LONGEST_S` simulated seconds.
+    ``policy`` takes the name of a pool and returns its policy, which decides each ``every_s``
+    seconds. ``model`` may have prior knowledge; it learns from the calls that end. ``looks_ahead``:
+    whether policies see the calls that will become ready, which takes time to compute. A
+    ValueError if the calls have not ended after :data:`LONGEST_S` simulated seconds.
     """
-    run = Run(workload, policy, startup or Startup(), model or TaskModel(), seed, order)
-    return run.through(every_s, looks_ahead=looks_ahead, progress=progress)
+    run = Run(workload, policy, startup or Startup(), model or TaskModel(), seed)
+    return run.through(every_s, looks_ahead=looks_ahead)
 
 
 class Run:
@@ -95,14 +221,12 @@ class Run:
         startup: Startup,
         model: TaskModel,
         seed: int,
-        order: Order = CRITICAL_PATH,
     ) -> None:
         self.workload, self.calls = workload, workload.calls
         self.startup, self.model = startup, model
-        self.random = random.Random(seed)  # noqa: S311 - no secret
-        expected = startup.delay_s if startup.expected_s is None else startup.expected_s
+        self.random = random.Random(seed)
         self.pools = {
-            name: SimulatedPool(name, terms, policy(name), expected)
+            name: SimulatedPool(name, terms, policy(name), startup.told_s)
             for name, terms in workload.pools.items()
         }
         #: Pool -> its policy, if the policy learns from ended calls.
@@ -115,16 +239,6 @@ class Run:
             place: (call.kind, call.after) for place, call in enumerate(self.calls) if call.after
         }
         groups, self.dependents = grouped(waiting, range(len(self.calls)))
-        self.ranking: Ranking | None = None
-        if order == CRITICAL_PATH and not workload.stream:
-            graph = ((place, (call.kind, call.after)) for place, call in enumerate(self.calls))
-            waiting_for = {
-                place: sum(len(group.calls) for group in behind)
-                for place, behind in self.dependents.items()
-            }
-            self.ranking = Ranking(graph, waiting_for, model)
-            for pool in self.pools.values():
-                pool.queue = self.ranking.queue()
         # Policies learn of a blocked call when it arrives.
         self.blocked: dict[int, tuple[Kind, tuple[int, ...]]] = {}
         #: Call that waits for others -> its group, until these have ended.
@@ -139,13 +253,7 @@ class Run:
         self.looks = 0
         self.forecasts = Forecasts(self.startup.delay_s)
 
-    def through(
-        self,
-        every_s: float,
-        *,
-        looks_ahead: bool,
-        progress: Callable[[float], None] | None = None,
-    ) -> SimulationResult:
+    def through(self, every_s: float, *, looks_ahead: bool) -> SimulationResult:
         """Simulate until all calls have ended."""
         arrivals = [(call.arrival_s, place) for place, call in enumerate(self.calls)]
         arrivals.sort(key=itemgetter(0))
@@ -165,8 +273,6 @@ class Run:
                 raise ValueError(
                     f"{self.workload.name}: {self.left} calls have not ended after {LONGEST_S:g} s"
                 )
-            if progress is not None:
-                progress(1 - self.left / len(self.calls))
             self.look(looks_ahead=looks_ahead)
             next_look += every_s
         return self.outcome()
@@ -221,8 +327,6 @@ class Run:
         self.forecasts.note()
         self.stop_counting(pool, place)
         self.model.observe(Sample(call.kind, call.duration_s, call.memory))
-        if self.ranking is not None:
-            self.ranking.ended(place)
         if pool.name in self.observers:
             self.observers[pool.name].ended(call.kind, call.duration_s)
         self.free_slot(pool, worker)
@@ -280,18 +384,14 @@ class Run:
     def look(self, *, looks_ahead: bool) -> None:
         """Let the policy of each pool decide."""
         ahead = self.forecasts.at(self.now, self.look_ahead) if looks_ahead else {}
-        claims, reasons = {}, {}
+        wanted, reasons = {}, {}
         for name, pool in self.pools.items():
             self.looks += 1
-            view = self.view(pool, ahead.get(name, ()))
-            decision = pool.policy.decide(view, self.model)
-            wished = min(max(decision.workers, pool.terms.minimum), pool.terms.maximum)
-            claims[name] = self.claim(view, wished)
+            decision = pool.policy.decide(self.view(pool, ahead.get(name, ())), self.model)
+            wanted[name] = min(max(decision.workers, pool.terms.minimum), pool.terms.maximum)
             reasons[name] = decision.reason
-        total = self.workload.total
-        wishes = {name: claim.wished for name, claim in claims.items()}
         before = {name: pool.wanted for name, pool in self.pools.items()}
-        self.resize(wishes if total is None else shared_out(total, claims))
+        self.resize(wanted)
         for name, pool in self.pools.items():
             if pool.wanted != before[name]:
                 change = Change(self.now, name, before[name], pool.wanted, reasons[name])
@@ -305,14 +405,6 @@ class Run:
                 self.ask(pool)
             if workers < pool.wanted:
                 self.remove(pool, pool.wanted - workers)
-
-    def claim(self, view: PoolView, wished: int) -> Claim:
-        """Return the workers that a pool needs and wishes, for the division of a common maximum."""
-        if self.workload.total is None:
-            return Claim(0, wished, 0.0)
-        work_s = sum(n * self.model.mean_s(kind) for kind, n in view.queued.items())
-        work_s += sum(len(n) * self.model.mean_s(kind) for kind, n in view.running.items())
-        return Claim(max(view.minimum, min(view.busy, wished)), wished, work_s)
 
     def view(self, pool: SimulatedPool, ahead: Sequence[Outlook]) -> PoolView:
         """Return the state of a pool, as its policy sees it."""
@@ -391,7 +483,7 @@ class Run:
         """End a worker, and bill it."""
         worker.gone = True
         pool.everyone.pop(worker, None)
-        paid = self.now - (worker.arrives_s - min(self.startup.billed_s, self.startup.delay_s))
+        paid = self.now - (worker.arrives_s - self.startup.boot_s)
         if paid > 0 or worker.connected:
             pool.cost += pool.terms.price * self.startup.paid_s(paid)
 

@@ -1,4 +1,4 @@
-"""Scaling rules of other systems, to compare them with this project's policy. No I/O.
+"""Scaling rules of other systems, to compare them with this project's policy.
 
 Each rule was written from the description of the other system and uses the defaults of that system.
 A block or an allocation of the other system is one worker here. A rule never removes a busy worker,
@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from scalable.scaling.policy import PoolScaler
-from scalable.scaling.pool_policy import PoolDecision, PoolPolicy, PoolView
+from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.task_model import Kind, TaskModel
-from scalable.spec.ordering import CRITICAL_PATH, SUBMITTED, Order
 
 
 def _present(view: PoolView) -> int:
@@ -34,13 +30,7 @@ def _ready(view: PoolView) -> int:
 
 
 class Fixed:
-    """Rule with a constant worker count.
-
-    Parameters
-    ----------
-    most
-        Whether the count is the pool's maximum. If False, it is the pool's minimum, at least one.
-    """
+    """A constant worker count: the pool's maximum, or its minimum, at least one."""
 
     every_s = 5.0
 
@@ -48,7 +38,6 @@ class Fixed:
         self.most = most
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         if self.most and view.maximum is not None:
             return PoolDecision(view.maximum, "the maximum")
         return PoolDecision(_bounded(view, max(1, view.minimum)), "the minimum")
@@ -84,7 +73,6 @@ class DaskAdaptive:
         return 2 * self._longest[kind] if kind in self._longest else self.unknown_s
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         for kind, elapsed in view.running.items():
             longest = max(elapsed)
             self._longest[kind] = max(longest, self._longest.get(kind, 0.0))
@@ -115,11 +103,8 @@ class DaskAdaptive:
 class Parsl:
     """Rule of Parsl: one slot for each call, and no workers after two minutes without calls.
 
-    Parameters
-    ----------
-    scales_in
-        Whether single idle workers are removed while others are busy, as by Parsl's strategy
-        ``htex_auto_scale``. Parsl's default strategy ``simple`` waits until there are no calls.
+    ``scales_in``: single idle workers are removed while others are busy, as by its strategy
+    ``htex_auto_scale``. Its default strategy ``simple`` waits until there are no calls.
     """
 
     every_s = 5.0
@@ -132,7 +117,6 @@ class Parsl:
         self._idle_since: list[float] = []
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         del self._idle_since[view.idle :]
         self._idle_since += [view.now] * (view.idle - len(self._idle_since))
         blocks, tasks = _present(view), _ready(view)
@@ -159,11 +143,6 @@ class HyperQueue:
 
     While calls have no worker, up to ``backlog`` workers are starting at a time. Workers stop after
     five idle minutes.
-
-    Parameters
-    ----------
-    backlog
-        Maximum number of workers that are starting at a time.
     """
 
     every_s = 5.0
@@ -174,7 +153,6 @@ class HyperQueue:
         self._idle_since: list[float] = []
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         del self._idle_since[view.idle :]
         self._idle_since += [view.now] * (view.idle - len(self._idle_since))
         present, pending = _present(view), len(view.arriving)
@@ -195,7 +173,6 @@ class OpenGris:
     lower, upper = 1.0, 10.0
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         workers, tasks = _present(view), _ready(view)
         if not workers:
             return PoolDecision(_bounded(view, min(1, tasks)), "calls without a worker")
@@ -221,7 +198,6 @@ class JgcriScalable:
         self._looked: float | None = None
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:  # noqa: ARG002
-        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         active, pending = _present(view), sum(view.queued.values())
         if self._looked is not None and view.now - self._looked < self.cooldown_s:
             return PoolDecision(_bounded(view, active), "within the cooldown")
@@ -237,38 +213,3 @@ class JgcriScalable:
             fewer = min(active, math.ceil(pending / self.up))
             return PoolDecision(_bounded(view, fewer), "few pending calls")
         return PoolDecision(_bounded(view, active), "between the thresholds")
-
-
-@dataclass(frozen=True)
-class Rule:
-    """Way to run a policy.
-
-    Attributes
-    ----------
-    make
-        Factory of the policy.
-    every_s
-        Seconds between decisions. None if it depends on the start-up time.
-    order
-        Order in which the calls of a graph run. Other systems run them as submitted.
-    """
-
-    make: Callable[[], PoolPolicy]
-    every_s: float | None = None
-    order: Order = SUBMITTED
-
-
-#: Name on the command line -> rule.
-RULES: Mapping[str, Rule] = {
-    "scalable": Rule(PoolScaler, order=CRITICAL_PATH),
-    "scalable-time": Rule(lambda: PoolScaler("time"), order=CRITICAL_PATH),
-    "scalable-cost": Rule(lambda: PoolScaler("cost"), order=CRITICAL_PATH),
-    "minimum": Rule(lambda: Fixed(most=False), Fixed.every_s),
-    "maximum": Rule(lambda: Fixed(most=True), Fixed.every_s),
-    "dask": Rule(DaskAdaptive, DaskAdaptive.every_s),
-    "parsl": Rule(Parsl, Parsl.every_s),
-    "parsl-htex": Rule(lambda: Parsl(scales_in=True), Parsl.every_s),
-    "hyperqueue": Rule(HyperQueue, HyperQueue.every_s),
-    "opengris": Rule(OpenGris, OpenGris.every_s),
-    "jgcri": Rule(JgcriScalable, JgcriScalable.every_s),
-}

@@ -1,13 +1,14 @@
-"""Simulation of pools whose workers come from several managers. No I/O.
+"""Simulation of pools whose workers come from several managers, and schedules to compare it with.
 
-The policy of a pool decides how many workers it has, as in :mod:`scalable.simulation.simulator`. An
-allocation policy divides them among the managers.
+The policy of a pool decides how many workers it has, as in ``simulator.py``. An allocation policy
+divides them among the managers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from scalable.scaling.outlook import Outlook
 from scalable.scaling.places import OVERDUE, billed_s
@@ -15,50 +16,33 @@ from scalable.scaling.pool_load import likeliest_load
 from scalable.scaling.pool_policy import PoolPolicy, PoolView
 from scalable.scaling.task_model import TaskModel
 from scalable.scaling.tiers import AllocationPolicy, Tier, UnitPrice, WaitingWork
-from scalable.simulation.pool import SimulatedPool, SimulatedWorker
-from scalable.simulation.result import SimulationResult, Startup
-from scalable.simulation.simulator import Run
-from scalable.simulation.workloads import Workload
 from scalable.spec import Starting
-from scalable.spec.ordering import CRITICAL_PATH, Order
+from simulation.reference import Line, Reference, ReferenceWorker, scheduled
+from simulation.simulator import Run, SimulatedPool, SimulatedWorker, SimulationResult
+from simulation.workloads import Startup, Terms, Workload
 
 _HOUR_S = 3600.0
+#: Maximum number of tried combinations of the managers' limits.
+COMBINATIONS = 144
 
 
 @dataclass(frozen=True)
 class SimulatedManager:
-    """Terms of one manager.
-
-    Attributes
-    ----------
-    name
-        Id of the manager.
-    startup
-        Start-up times of its workers, and their billing minimum.
-    price
-        Price of a worker-second, as a multiple of the pool's price.
-    maximum
-        Maximum number of workers in each pool.
-    delivers
-        Number of workers in each pool that it delivers at most; further requests wait until one of
-        them ends. None for all. 0 stands for a manager that never delivers.
-    closed
-        Periods (begin, end) in seconds in which no worker connects: those that would connect then
-        connect at the end of the period.
-    priority
-        Managers with lower numbers get workers first, under a policy that uses priorities.
-    granularity_s
-        Length in seconds to which billed time is rounded up.
-    """
+    """Terms of one manager."""
 
     name: str
     startup: Startup = field(default_factory=Startup)
+    #: Price of a worker-second, as a multiple of the pool's price.
     price: float = 1.0
+    #: Maximum number of workers in each pool.
     maximum: int = 64
+    #: Number of workers in each pool that it delivers at most; further requests wait until one of
+    #: them ends. None for all, 0 for a manager that never delivers.
     delivers: int | None = None
+    #: Periods (begin, end) in which no worker connects: those that would, connect at the end.
     closed: tuple[tuple[float, float], ...] = ()
+    #: Managers with lower numbers get workers first, under a policy that uses priorities.
     priority: int = 0
-    granularity_s: float = 0.0
 
     def opens_at(self, time_s: float) -> float:
         """Return the earliest time, from ``time_s`` on, at which workers connect."""
@@ -70,10 +54,10 @@ class SimulatedManager:
     def unit_price(self, pool_price: float) -> UnitPrice:
         """Return the price of one worker in a pool with this price of a worker-second."""
         hourly = self.price * pool_price * _HOUR_S
-        return UnitPrice(hourly, self.startup.least_s, self.granularity_s)
+        return UnitPrice(hourly, self.startup.least_s, self.startup.granularity_s)
 
 
-def simulate_managers(  # noqa: PLR0913 - one call with the options of one simulation
+def simulate_managers(
     workload: Workload,
     policy: Callable[[str], PoolPolicy],
     managers: Sequence[SimulatedManager],
@@ -82,34 +66,15 @@ def simulate_managers(  # noqa: PLR0913 - one call with the options of one simul
     *,
     every_s: float = 5.0,
     seed: int = 0,
-    looks_ahead: bool = True,
-    order: Order = CRITICAL_PATH,
-    progress: Callable[[float], None] | None = None,
 ) -> SimulationResult:
     """Simulate a workload on pools whose workers come from several managers.
 
-    Busy workers that are to leave finish their calls first. They are billed until then.
-
-    Parameters
-    ----------
-    workload, policy, model, every_s, seed, looks_ahead, order, progress
-        As in :func:`scalable.simulation.simulator.simulate`.
-    managers
-        The managers, at least one. Policies of pools expect the start-up times of the first.
-    allocation
-        Policy that divides the workers among the managers; it keeps state, so each simulation
-        needs its own.
-
-    Raises
-    ------
-    ValueError
-        If there is no manager, or the calls have not ended after a very long simulated time.
+    ``allocation`` divides the workers among the managers; it keeps state, so each simulation needs
+    its own. Policies of pools expect the start-up times of the first manager. Busy workers that are
+    to leave finish their calls first, and are billed until then.
     """
-    if not managers:
-        raise ValueError(f"{workload.name}: a simulation needs at least one manager")
-    run = _SharedRun(workload, policy, managers, allocation, model or TaskModel(), seed, order)
-    outcome = run.through(every_s, looks_ahead=looks_ahead, progress=progress)
-    return replace(outcome, cost_by_manager=run.costs)
+    run = _SharedRun(workload, policy, managers, allocation, model or TaskModel(), seed)
+    return replace(run.through(every_s, looks_ahead=True), cost_by_manager=run.costs)
 
 
 class _SharedRun(Run):
@@ -123,15 +88,12 @@ class _SharedRun(Run):
         allocation: AllocationPolicy,
         model: TaskModel,
         seed: int,
-        order: Order = CRITICAL_PATH,
     ) -> None:
         able = {
             name: replace(terms, maximum=min(terms.maximum, sum(m.maximum for m in managers)))
             for name, terms in workload.pools.items()
         }
-        super().__init__(
-            replace(workload, pools=able), policy, managers[0].startup, model, seed, order
-        )
+        super().__init__(replace(workload, pools=able), policy, managers[0].startup, model, seed)
         self.managers = {manager.name: manager for manager in managers}
         self.allocation = allocation
         self.costs = dict.fromkeys(self.managers, 0.0)
@@ -144,8 +106,6 @@ class _SharedRun(Run):
         self.on: dict[int, SimulatedWorker] = {}
         self.views: dict[str, PoolView] = {}
         self.targets = dict.fromkeys(self.pools, 0)
-
-    # Division -------------------------------------------------------------------------------------
 
     def view(self, pool: SimulatedPool, ahead: Sequence[Outlook]) -> PoolView:
         view = super().view(pool, ahead)
@@ -180,9 +140,10 @@ class _SharedRun(Run):
                 frozenset(self.pools),
                 {n: len(self.connected(p, manager.name)) for n, p in self.pools.items()},
                 prices={n: manager.unit_price(p.terms.price) for n, p in self.pools.items()},
-                starting=_assumed(manager.startup),
+                starting=Starting(s.told_s, s.billed_s, s.least_s),
             )
             for manager in self.managers.values()
+            for s in [manager.startup]
         ]
 
     def connected(self, pool: SimulatedPool, manager: str) -> list[SimulatedWorker]:
@@ -228,14 +189,12 @@ class _SharedRun(Run):
         """Return the expected seconds until the first worker of a pool connects."""
         soonest = pool.startup_s(float("-inf"))
         for worker in pool.arriving:
-            startup_s = _assumed(self.managers[self.homes[worker]].startup).startup_s
+            startup_s = self.managers[self.homes[worker]].startup.told_s
             waits_s = self.now - worker.asked_s
             # A worker that is overdue, such as a trial, is not expected at once.
             left_s = startup_s - waits_s if waits_s <= startup_s else OVERDUE * waits_s
             soonest = min(soonest, left_s)
         return soonest
-
-    # Workers --------------------------------------------------------------------------------------
 
     def ask_of(self, pool: SimulatedPool, manager: SimulatedManager) -> None:
         worker = SimulatedWorker(self.now, float("inf"))
@@ -277,8 +236,7 @@ class _SharedRun(Run):
         worker.gone = True
         pool.everyone.pop(worker, None)
         manager = self.managers[self.homes[worker]]
-        startup = manager.startup
-        paid = self.now - (worker.arrives_s - min(startup.billed_s, startup.delay_s))
+        paid = self.now - (worker.arrives_s - manager.startup.boot_s)
         if paid > 0 or worker.connected:
             price = manager.unit_price(pool.terms.price)
             cost = price.per_hour / _HOUR_S * billed_s(price, paid)
@@ -291,6 +249,91 @@ class _SharedRun(Run):
             self.start(*freed)
 
 
-def _assumed(startup: Startup) -> Starting:
-    expected = startup.delay_s if startup.expected_s is None else startup.expected_s
-    return Starting(expected, startup.billed_s, startup.least_s)
+def clairvoyant_managers(
+    workload: Workload, managers: Sequence[SimulatedManager], deadline_s: float | None = None
+) -> Reference:
+    """Return the best of several schedules that use the true running times and start-up times.
+
+    The schedules differ in the limits of the managers, from no worker to the maximum that the
+    manager delivers. A call runs on the cheapest worker that is free, or on a new worker of the
+    cheapest manager that delivers at that moment. With a deadline the result is the cheapest
+    schedule in time, or the quickest if there is none; without one, the least product of time and
+    cost. It is not a proven optimum.
+    """
+    able = [m for m in managers if m.maximum and m.delivers != 0]
+    levels = max(2, int(COMBINATIONS ** (1 / len(able))))
+    wakes = {end for m in able for _, end in m.closed} | {m.startup.delay_s for m in able}
+    wakes |= {m.opens_at(m.startup.delay_s) for m in able}
+    found = []
+    for caps in sorted(set(product(*(_caps(m, levels) for m in able)))):
+        if any(caps):
+            limits = dict(zip((m.name for m in able), caps, strict=True))
+            lines = {n: _SharedLine(terms, able, limits) for n, terms in workload.pools.items()}
+            found.append(scheduled(workload, lines, sorted(wakes)))
+    if deadline_s is None:
+        return min(found, key=lambda reference: reference.product)
+    in_time = [reference for reference in found if reference.time_s <= deadline_s]
+    if in_time:
+        return min(in_time, key=lambda reference: reference.cost)
+    return min(found, key=lambda reference: reference.time_s)
+
+
+def _caps(manager: SimulatedManager, levels: int) -> list[int]:
+    """Return limits from none to the maximum, in about equal ratios."""
+    most = manager.maximum if manager.delivers is None else min(manager.maximum, manager.delivers)
+    return (
+        sorted({0, *(round(most ** (i / (levels - 2))) for i in range(levels - 1)), most})
+        if (levels > 2)
+        else [0, most]
+    )
+
+
+class _SharedLine(Line):
+    """Workers of one pool from several managers, the cheapest of which are used first."""
+
+    def __init__(
+        self, terms: Terms, managers: Sequence[SimulatedManager], caps: Mapping[str, int]
+    ) -> None:
+        super().__init__(terms, sum(caps.values()), managers[0].startup)
+        self.managers = sorted(managers, key=lambda m: (m.price, m.startup.delay_s))
+        self.caps = caps
+        self.homes: dict[ReferenceWorker, SimulatedManager] = {}
+        #: Manager -> paid seconds, and number of workers.
+        self.paid: dict[str, float] = dict.fromkeys(caps, 0.0)
+        self.made: dict[str, int] = dict.fromkeys(caps, 0)
+
+    def next_worker(self, now: float) -> ReferenceWorker | None:
+        """Return the cheapest free worker, or a new one of a cheaper manager; None without one."""
+        free = {id(m): None for m in self.managers} | {id(self.homes[w]): w for w in self.free}
+        for manager in self.managers:
+            if (worker := free[id(manager)]) is not None:
+                return worker
+            startup = manager.startup
+            opens = startup.delay_s <= now == manager.opens_at(now)
+            if opens and self.made[manager.name] < self.caps[manager.name]:
+                worker = ReferenceWorker(now, self.terms.slots)
+                self.homes[worker] = manager
+                self.made[manager.name] += 1
+                self.free.append(worker)
+                self.pay(worker, startup.boot_s)
+                return worker
+        return None
+
+    def boot_s(self, worker: ReferenceWorker) -> float:
+        """Return the billed part of the start of a worker of the same manager."""
+        return self.homes[worker].startup.boot_s
+
+    def pay(self, worker: ReferenceWorker, seconds: float) -> None:
+        """Add billed seconds of a worker."""
+        self.paid[self.homes[worker].name] += seconds
+
+    def cost(self) -> float:
+        """Return the cost of all workers."""
+        total = 0.0
+        for manager in self.managers:
+            made = self.made[manager.name]
+            price = manager.unit_price(self.terms.price)
+            if made:
+                each = billed_s(price, self.paid[manager.name] / made)
+                total += price.per_hour / 3600 * made * each
+        return total

@@ -1,0 +1,214 @@
+"""The simulator that judges the scaling policy, on cases that can be followed by hand."""
+
+from __future__ import annotations
+
+import math
+import random
+from functools import partial
+
+import pytest
+
+from scalable.scaling.cheapest_policy import Cheapest
+from scalable.scaling.pool_policy import PoolDecision, PoolView
+from scalable.scaling.task_model import Expectation, Kind, TaskModel
+from scalable.scaling.waterfall import Waterfall
+from simulation.managers import SimulatedManager, clairvoyant_managers, simulate_managers
+from simulation.reference import clairvoyant
+from simulation.rules import DaskAdaptive, Fixed, HyperQueue, JgcriScalable, OpenGris, Parsl
+from simulation.simulator import simulate
+from simulation.workloads import Call, Startup, Terms, Workload, long_types_in, of_wfformat
+
+RUN = Kind("run", "simulate")
+EXACT = Startup(5.0, 2.0, spread=(1.0, 1.0))
+
+
+class Script:
+    """Counts by the time from which they hold; keeps what it was shown."""
+
+    def __init__(self, counts: dict[float, int]) -> None:
+        self.counts = counts
+        self.views: list[PoolView] = []
+
+    def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
+        self.views.append(view)
+        begun = [time for time in self.counts if time <= view.now]
+        return PoolDecision(self.counts[max(begun)], "script")
+
+
+def work(*durations: float, stream: bool = False, **terms: float) -> Workload:
+    calls = tuple(Call(RUN, duration) for duration in durations)
+    return Workload("hand", calls, {"run": Terms(**terms)}, stream=stream)  # type: ignore[arg-type]
+
+
+def run(workload: Workload, counts: dict[float, int], startup: Startup = EXACT, every_s=1.0):
+    script = Script(counts)
+    return simulate(workload, lambda _: script, startup, every_s=every_s), script
+
+
+def test_tasks_run_in_order_on_started_workers() -> None:
+    """Two workers at 5 s; tasks of 10, 4, 3 s: the third starts at 9 and all have ended at 15."""
+    outcome, _ = run(work(10, 4, 3), {0: 2})
+    assert outcome.makespan_s == outcome.time_s == 15
+    assert outcome.sojourn_s == pytest.approx((15 + 9 + 12) / 3)
+    # Each is paid for the last 2 s of its start, and until the end.
+    assert outcome.cost == 2 * (2 + 10)
+    assert outcome.workers == {"run": [(5.0, 1), (5.0, 2), (15.0, 0)]}
+
+
+def test_slots_and_prices_count() -> None:
+    outcome, _ = run(work(10, 10, 10, slots=3, price=4.0), {0: 1})
+    assert (outcome.makespan_s, outcome.cost) == (15, 4 * (2 + 10))
+
+
+def test_idle_workers_are_paid_until_they_leave() -> None:
+    outcome, _ = run(work(10, 2), {0: 2, 6: 0, 14: 1})
+    # The second ends at 7 and leaves then; the first is busy until 15.
+    assert outcome.cost == (2 + 2) + (2 + 10)
+    assert [(c.time_s, c.before, c.after) for c in outcome.changes] == [(0, 0, 2), (7, 2, 1)]
+    late, _ = run(work(10), {0: 3, 4: 1})  # two are cancelled after one billed second
+    assert late.cost == (2 + 10) + 2 * (4 - 3)
+
+
+def test_blocked_tasks_wait_and_are_forecast() -> None:
+    big = Kind("big", "sum")
+    calls = (Call(RUN, 10.0), Call(RUN, 20.0), Call(big, 5.0, after=(0, 1)))
+    workload = Workload("graph", calls, {"run": Terms(), "big": Terms()})
+    scripts = {"run": Script({0: 2}), "big": Script({0: 1})}
+    model = TaskModel({(RUN.component, RUN.task): Expectation(20.0)})
+    outcome = simulate(workload, scripts.__getitem__, EXACT, model, every_s=1.0)
+    assert outcome.makespan_s == 5 + 20 + 5
+    seen = {view.now: view.coming for view in scripts["big"].views}
+    assert seen[5.0] == [(pytest.approx(20.0), big, 1)]
+    assert seen[24.0][0][0] < 11
+    assert not seen[26.0]
+
+
+def test_views_show_running_tasks_and_learned_start_times() -> None:
+    late = Startup(9.0, 1.0, spread=(1.0, 1.0), expected_s=3.0)
+    _, script = run(work(30, 30, 30), {0: 2}, late)
+    views = {view.now: view for view in script.views}
+    assert (views[8.0].arriving, views[8.0].queued, views[8.0].busy) == ([8.0, 8.0], {RUN: 3}, 0)
+    assert (views[11.0].running, views[11.0].queued) == ({RUN: [2.0, 2.0]}, {RUN: 1})
+    assert [views[now].startup_s for now in (0.0, 2.0, 8.0, 10.0)] == [3.0, 3.0, 8.0, 9.0]
+
+
+def test_work_without_workers_is_an_error() -> None:
+    with pytest.raises(ValueError, match="2 calls have not ended"):
+        run(work(1, 1), {0: 0}, every_s=1e6)
+
+
+def test_clairvoyant_uses_the_best_worker_count() -> None:
+    """Four tasks of 10 s; with w workers the time is 5 + 40 / w and the cost 40 + 2 w."""
+    best = clairvoyant(work(10, 10, 10, 10), EXACT)
+    products = {w: (5 + 40 / w) * (40 + 2 * w) for w in (1, 2, 4)}
+    assert best.product == min(products.values()) == products[4]
+
+
+def test_clairvoyant_pays_at_most_a_start_for_a_gap() -> None:
+    calls = (Call(RUN, 10.0, 5.0), Call(RUN, 10.0, 16.0), Call(RUN, 10.0, 500.0))
+    best = clairvoyant(Workload("gaps", calls, {"run": Terms()}, stream=True), EXACT)
+    assert best == (10.0, 2 + 30 + 1 + 2)
+
+
+def drawn() -> Workload:
+    rng = random.Random(5)
+    calls = [
+        Call(
+            Kind("ab"[rng.randrange(2)], f"k{rng.randrange(5)}"),
+            rng.lognormvariate(math.log(12), 1),
+            after=tuple(sorted(rng.sample(range(i), min(i, rng.randrange(4))))),
+        )
+        for i in range(150)
+    ]
+    return Workload("drawn", tuple(calls), {"a": Terms(0, 16), "b": Terms(1, 8, 2, 3.0)})
+
+
+#: Rule -> how it is made, and time, cost, number of changes, and sum of the counts after them.
+RULES = {
+    "dask": (DaskAdaptive, (371.685561, 7689.511463, 44, 314)),
+    "parsl": (partial(Parsl, scales_in=True), (260.172707, 9050.837270, 12, 97)),
+    "jgcri": (JgcriScalable, (310.375288, 7390.438648, 8, 46)),
+    "hyperqueue": (HyperQueue, (509.108218, 7168.826821, 11, 38)),
+    "opengris": (OpenGris, (851.376806, 5214.621369, 8, 13)),
+    "maximum": (partial(Fixed, most=True), (257.411344, 10118.962261, 2, 24)),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_results_of_other_rules_are_pinned(rule) -> None:
+    """Only a change of a rule may move them."""
+    make, expected = RULES[rule]
+    startup = Startup(60.0, 60.0)
+    outcome = simulate(drawn(), lambda _: make(), startup, every_s=5.0, seed=3)
+    changes = [change.after for change in outcome.changes]
+    found = (outcome.time_s, outcome.cost, len(changes), sum(changes))
+    assert found == pytest.approx(expected)
+
+
+def test_traces_in_wfformat_are_read() -> None:
+    lengths = {"align_ID0000001": 5.0, "align_ID0000002": 7.0, "merge_00000001": 60.0}
+    tasks = [{"name": name, "id": name, "parents": []} for name in lengths]
+    tasks[2]["parents"] = list(lengths)[:2]
+    ran = [{"id": name, "runtimeInSeconds": s} for name, s in lengths.items()]
+    workflow = {"specification": {"tasks": tasks}, "execution": {"tasks": ran}}
+    pools = {"run": Terms(), "sum": Terms()}
+    workload = of_wfformat({"workflow": workflow}, pools, long_types_in("sum", "run"))
+    assert [(c.kind, c.duration_s, c.after) for c in workload.calls] == [
+        (Kind("run", "align"), 5.0, ()),
+        (Kind("run", "align"), 7.0, ()),
+        (Kind("sum", "merge"), 60.0, (0, 1)),
+    ]
+    with pytest.raises(ValueError, match=r"WfFormat 1\.5"):
+        of_wfformat({"workflow": {}}, pools)
+
+
+# Several managers ---------------------------------------------------------------------------------
+
+
+def manager(name, delay_s, price=1.0, **more):
+    return SimulatedManager(name, Startup(delay_s, 0.0, spread=(1.0, 1.0)), price, **more)
+
+
+def divided(policy, *managers, calls=8, every_s=1.0):
+    return simulate_managers(
+        work(*[100.0] * calls), lambda _: Script({0: 4}), managers, policy, every_s=every_s
+    )
+
+
+def test_workers_come_from_managers_at_their_prices() -> None:
+    outcome = divided(Waterfall(), manager("a", 10.0, maximum=3), manager("b", 20.0, price=3.0))
+    # 3 workers begin at 10 s, one at 20 s: 8 tasks take two rounds, and 210 s or 220 s.
+    assert outcome.makespan_s == 220.0
+    assert outcome.cost_by_manager == {"a": 3 * 210.0, "b": 3.0 * 200.0}
+    assert outcome.cost == sum(outcome.cost_by_manager.values())
+
+
+def test_managers_deliver_late_little_or_nothing() -> None:
+    assert divided(Waterfall(), manager("few", 10.0, delivers=2), calls=4).makespan_s == 210.0
+    closed = manager("a", 10.0, closed=((5.0, 50.0), (50.0, 80.0)))
+    assert divided(Waterfall(), closed).makespan_s == 280.0
+    failing = manager("never", 1.0, 0.1, delivers=0)
+    for policy in (Waterfall(30.0), Cheapest(30.0)):
+        outcome = divided(policy, failing, manager("b", 10.0, priority=1))
+        assert outcome.cost_by_manager["never"] == 0.0
+        assert 240.0 <= outcome.makespan_s < 250.0
+
+
+def test_cheap_manager_replaces_the_expensive_one() -> None:
+    slow, quick = manager("slow", 200.0, 1.0), manager("quick", 5.0, 3.0, priority=1)
+    cheapest, waterfall = (
+        divided(policy, slow, quick, calls=100, every_s=5.0)
+        for policy in (Cheapest(60.0), Waterfall(60.0))
+    )
+    assert waterfall.cost_by_manager["slow"] == 0.0  # it gives up each trial after a minute
+    assert cheapest.cost_by_manager["quick"] == 0.0  # it knows how long the slow one takes
+    assert cheapest.cost < 0.5 * waterfall.cost
+
+
+def test_clairvoyant_uses_the_expensive_manager_only_for_a_deadline() -> None:
+    slow, quick = manager("slow", 600.0, 1.0), manager("quick", 5.0, 3.0)
+    loose = clairvoyant_managers(work(*[100.0] * 8), [slow, quick], 10_000.0)
+    assert loose.cost == 800.0
+    assert loose.time_s >= 700.0
+    tight = clairvoyant_managers(work(*[100.0] * 8), [slow, quick], 250.0)
+    assert (tight.cost, tight.time_s <= 250.0) == (2400.0, True)
