@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
@@ -34,8 +34,6 @@ class Ended(StrEnum):
     UNKEPT = "unkept"
     #: It ran and failed.
     FAILED = "failed"
-    #: A failed call was run again since; ``arguments`` names it.
-    SETTLED = "settled"
 
 
 #: Ends of calls that ran.
@@ -67,14 +65,10 @@ class RunCall:
         Digest of its key; empty if it has none.
     code, environment
         Digests of the parts of the key that the function's calls share.
-    task, tag
-        Task and tag of the call, or "".
     cost_s
         Seconds that it ran.
     reason
-        Why it failed, or why its result is not kept.
-    arguments
-        Name of the file with the arguments of a failed call; empty if there is none.
+        Why its result is not kept; empty if it is.
     """
 
     function: str
@@ -82,11 +76,8 @@ class RunCall:
     key: str = ""
     code: str = ""
     environment: str = ""
-    task: str = ""
-    tag: str = ""
     cost_s: float = 0.0
     reason: str = ""
-    arguments: str = ""
 
 
 _NAMES = frozenset(field.name for field in fields(RunCall))
@@ -146,19 +137,6 @@ def _calls_in(path: Path) -> Iterator[RunCall]:
                 row = json.loads(line)
                 row = {name: value for name, value in row.items() if name in _NAMES}
                 yield RunCall(**(row | {"end": Ended(row["end"])}))
-
-
-def failed_calls(calls: Sequence[RunCall]) -> list[RunCall]:
-    """Return the failed calls that have not succeeded since; of calls with one key the last."""
-    succeeded = {call.key for call in calls if call.end in (Ended.KEPT, Ended.ANSWERED)}
-    settled = {call.arguments for call in calls if call.end is Ended.SETTLED}
-    found: dict[str, RunCall] = {}
-    for number, call in enumerate(calls):
-        if call.end is not Ended.FAILED or (call.arguments and call.arguments in settled):
-            continue
-        if not (call.key and call.key in succeeded):
-            found[call.key or f"without a key {number}"] = call
-    return list(found.values())
 
 
 class EarlierCalls:

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalable.caching.entries import Entry, Unreadable, pieces_of
-from scalable.caching.failed_arguments import FailedArguments
 from scalable.caching.folders import Folder
 from scalable.caching.outcomes import Found
 from scalable.caching.payloads import packed
@@ -83,11 +82,6 @@ class RunResults:
         return ResultStore(self._directory)
 
     @cached_property
-    def arguments(self) -> FailedArguments:
-        """The arguments of the failed calls."""
-        return FailedArguments(self._directory / "failed")
-
-    @cached_property
     def is_here(self) -> bool:
         """Whether this process sees the run's directory: in a container it may not."""
         return self._directory.parent.is_dir()
@@ -137,10 +131,6 @@ class RunResults:
                 self.store.remove([key])
             return found
         return None
-
-    def holds(self, digest: str, number: int) -> bool:
-        """Return whether the n-th result of a key is kept, counted from 1. It is not read."""
-        return self._folder.exists(key_of(digest, number))
 
     def keep(self, digest: str, value: Any, described: Entry) -> bool:
         """Keep a result, and return whether that was possible.

@@ -27,7 +27,6 @@ VERBS = (
     "prices",
     "simulate",
     "run",
-    "rerun",
     "report",
     "runs",
     "cache",

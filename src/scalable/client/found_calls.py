@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from scalable.protocol.operations import FOUND
-from scalable.spec.remembered import TOLD_KEYS
 
 #: Seconds for which found results are collected before the scheduler is told.
 TELL_AFTER_S: Final = 1.0
@@ -19,18 +18,17 @@ OTHERS: Final = ("(other names)", "")
 
 @dataclass
 class _Group:
-    """Found results of one task name and tag: their number, seconds saved, and keys."""
+    """Found results of one task name and tag: their number, and seconds saved."""
 
     calls: int = 0
     saved_s: float = 0.0
-    keys: list[str] = field(default_factory=list)
 
 
 class FoundCalls:
     """Counts the results that a client has found, and tells the scheduler now and then.
 
-    A call whose result is found costs no message: numbers and keys are sent at most once a second,
-    and when the client closes.
+    A call whose result is found costs no message: numbers are sent at most once a second, and when
+    the client closes.
 
     Parameters
     ----------
@@ -48,9 +46,8 @@ class FoundCalls:
         self._later, self._send = later, send
         self._lock = threading.Lock()
         self._groups: dict[tuple[str, str], _Group] = {}
-        self._keys_left = TOLD_KEYS
 
-    def add(self, name: str, tag: str, saved_s: float, key: str) -> None:
+    def add(self, name: str, tag: str, saved_s: float) -> None:
         """Count a call whose result was found.
 
         Parameters
@@ -59,8 +56,6 @@ class FoundCalls:
             Name of the task; tag of its pool, or "".
         saved_s
             Seconds that the call that computed the result had taken.
-        key
-            Digest of the call's key.
         """
         with self._lock:
             is_first = not self._groups
@@ -70,16 +65,13 @@ class FoundCalls:
                 group = self._groups.setdefault(told_as, _Group())
             group.calls += 1
             group.saved_s += saved_s
-            if self._keys_left:
-                self._keys_left -= 1
-                group.keys.append(key)
         if is_first:
             self._later(TELL_AFTER_S, self.tell)
 
     def tell(self) -> None:
         """Tell the scheduler what was counted since the last time; in the event loop."""
         with self._lock:
-            groups, self._groups, self._keys_left = self._groups, {}, TOLD_KEYS
+            groups, self._groups = self._groups, {}
         if groups:
             calls = [[*place, *vars(group).values()] for place, group in groups.items()]
             self._send({"op": FOUND, "calls": calls})

@@ -119,7 +119,7 @@ class RememberingClient(FailureKeepingClient):
         if key in self.futures:
             return Future(key, self)
         name = task or key_split(key)
-        self._found_calls.add(name, tag or "", found.entry.cost_s, found.entry.key)
+        self._found_calls.add(name, tag or "", found.entry.cost_s)
         return known_future(self, key, found.value())
 
     def _map_remembered(

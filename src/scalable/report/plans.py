@@ -66,9 +66,7 @@ def render_plan(plan: Plan) -> str:
     """Return a plan as text."""
     counts, resources = plan.scale_plan.workers_by_tag, plan.scale_plan.resources_by_tag
     rows = [(tag, str(count), *_resources(resources.get(tag))) for tag, count in counts.items()]
-    tasks = [
-        f"  {task} -> {tag}{_resumed(plan, task)}" for task, tag in plan.task_to_component.items()
-    ]
+    tasks = [f"  {task} -> {tag}" for task, tag in plan.task_to_component.items()]
     objective = f"Objective: {plan.objective}, policy {plan.policy}"
     lines = [
         f"Target:    {plan.target_name} (provider {plan.provider_name})",
@@ -84,14 +82,6 @@ def render_plan(plan: Plan) -> str:
         *(line for reason in plan.reasons for line in _wrapped("  - ", reason)),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _resumed(plan: Plan, task: str) -> str:
-    """Return how many calls of a task run, and how many a resumed run answers, if it does."""
-    known = plan.tasks.get(task)
-    if known is None or not known.answered:
-        return ""
-    return f": {known.answered} of {known.answered + known.calls} calls answered, {known.calls} run"
 
 
 def _wrapped(first: str, text: str) -> list[str]:

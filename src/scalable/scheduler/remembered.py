@@ -46,15 +46,11 @@ def take_found(
     hear
         Function that hears the outcomes of each task name and tag.
     calls
-        Task name, tag or "", number of calls, seconds saved, and keys of the calls, as many as are
-        told, of each task name and tag.
+        Task name, tag or "", number of calls and seconds saved, of each task name and tag.
     client
         Id of the client.
     """
     del client
-    for name, tag, count, saved_s, keys in calls:
-        key, *more_keys = map(str, keys or ("",))
-        outcome = RememberedOutcome(
-            Kind.FOUND, int(count), float(saved_s), key=key, more_keys=tuple(more_keys)
-        )
+    for name, tag, count, saved_s in calls:
+        outcome = RememberedOutcome(Kind.FOUND, int(count), float(saved_s))
         hear(HeardOutcomes(str(name), tag or None, (outcome,)))

@@ -183,8 +183,6 @@ class TaskPrediction:
         Source of ``calls``: manifest, history or guess.
     mean_s, q50_s, q80_s, q95_s, memory, samples, source, measured_on
         As in :class:`scalable.spec.Forecast`.
-    answered
-        Number of further calls that do not run, because a resumed run answers them.
     """
 
     tag: str
@@ -197,7 +195,6 @@ class TaskPrediction:
     memory: int | None
     samples: int
     source: str
-    answered: int = 0
     measured_on: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
-from typing import Any, Final, Self
-
-#: Largest number of keys that are told at once, by a call, a bundle or a client.
-TOLD_KEYS: Final = 10_000
+from typing import Any, Self
 
 
 class Kind(StrEnum):
@@ -41,8 +37,6 @@ class RememberedOutcome:
         Names of the parts of the key that differ from those of the nearest earlier result.
     key, nearest
         Key of the (first) call, and that of the nearest earlier result; "" if not known.
-    more_keys
-        Keys of the other calls, as many as are told.
     """
 
     kind: Kind
@@ -52,12 +46,6 @@ class RememberedOutcome:
     changed: tuple[str, ...] = ()
     key: str = ""
     nearest: str = ""
-    more_keys: tuple[str, ...] = ()
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        """The keys of the calls, as many as are known."""
-        return (self.key, *self.more_keys) if self.key else self.more_keys
 
     @property
     def is_hit(self) -> bool:
@@ -67,9 +55,12 @@ class RememberedOutcome:
     def to_message(self) -> dict[str, Any]:
         """Return the attributes that say something, as plain values."""
         told = {"kind": str(self.kind), "count": self.count, "saved_s": round(self.saved_s, 6)}
-        texts = {"reason": self.reason, "key": self.key, "nearest": self.nearest}
-        lists = {"changed": list(self.changed), "more_keys": list(self.more_keys)}
-        rest: dict[str, Any] = {**texts, **lists}
+        rest = {
+            "reason": self.reason,
+            "key": self.key,
+            "nearest": self.nearest,
+            "changed": list(self.changed),
+        }
         return {**told, **{name: value for name, value in rest.items() if value}}
 
     @classmethod
@@ -92,7 +83,6 @@ class RememberedOutcome:
             tuple(map(str, message.get("changed", ()))),
             str(message.get("key", "")),
             str(message.get("nearest", "")),
-            tuple(map(str, message.get("more_keys", ()))),
         )
 
 
@@ -105,13 +95,10 @@ def joined(outcomes: Iterable[RememberedOutcome]) -> list[RememberedOutcome]:
 
 
 def _joined(group: Sequence[RememberedOutcome]) -> RememberedOutcome:
-    keys = islice((key for each in group for key in each.keys), TOLD_KEYS)
     return replace(
         group[0],
         count=sum(each.count for each in group),
         saved_s=sum(each.saved_s for each in group),
-        key=next(keys, ""),
-        more_keys=tuple(keys),
     )
 
 

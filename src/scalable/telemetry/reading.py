@@ -68,9 +68,9 @@ class RunRecord:
     remembered
         Rows of remembered.jsonl, about calls whose results are remembered: timestamp, task_name,
         tag, task_id (null if the client found the result), kind (found, waited, missed), count,
-        saved_s (seconds that the calls which computed the results had taken), key, more_keys (of
-        the other calls); of misses also reason, changed (parts of the key), and nearest (key of an
-        earlier result).
+        saved_s (seconds that the calls which computed the results had taken), key (of the first
+        call, if a worker found it); of misses also reason, changed (parts of the key), and nearest
+        (key of an earlier result).
     plan
         Contents of plan.json; empty if it is missing.
     manifest_lock
