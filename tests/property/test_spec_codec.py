@@ -89,7 +89,6 @@ specs = st.builds(
     spill_after_s=maybe(seconds),
     price_per_core_hour=maybe(seconds),
     budget=maybe(seconds),
-    budget_action=st.sampled_from(["warn", "drain", "down"]),
     managers=st.lists(managers, max_size=2).map(tuple),
     manager_policy=texts,
     order=st.sampled_from(get_args(Order)),

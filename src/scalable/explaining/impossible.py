@@ -52,8 +52,3 @@ def not_offered(resource: str) -> str:
 def degraded(tag: str, reason: str) -> str:
     """Return that the managers have given up starting workers for a pool."""
     return f"{shown(tag)} is degraded: {reason}"
-
-
-def has_no_workers(tag: str, reason: str) -> str:
-    """Return that a pool stays without workers."""
-    return f"{shown(tag)} has no workers: {reason}"

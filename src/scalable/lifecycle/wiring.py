@@ -196,8 +196,6 @@ class Wiring:
         spec
             Deployment spec of the target of the scheduler.
         """
-        from scalable.scaling.budget import checked_budget
-
         spending, record = controller.spending, self._record
         # The scheduler of an embedded cluster is in the user's process.
         detached = record.abandoned_after_s is None
@@ -206,7 +204,7 @@ class Wiring:
             spending.listeners.append(self._recorder.event)
         spending.begin(
             scheduler=price,
-            budget=None if spec.budget is None else checked_budget(spec.budget, spec.budget_action),
+            budget=spec.budget,
             state=None if self._directory is None else self._directory.spending(),
         )
 

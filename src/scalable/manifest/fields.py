@@ -358,8 +358,7 @@ class ProviderOptions(Record):
     Each field is an option. Its type, default and description appear in error messages, in the
     JSON Schema and in the documentation. Subclasses do not repeat the options of every target
     (``provider``, ``overlay``, ``adaptive``, ``idle_timeout``, ``time_to_live``,
-    ``manager_grace``, ``spill_after``, ``price_per_core_hour``, ``prices``, ``budget``,
-    ``budget_action``).
+    ``manager_grace``, ``spill_after``, ``price_per_core_hour``, ``prices``, ``budget``).
 
     Attributes
     ----------

@@ -195,7 +195,6 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         price_per_core_hour=common.price_per_core_hour,
         prices=common.prices,
         budget=common.budget,
-        budget_action=common.budget_action,
         managers=tuple(
             ManagerSpec(manager.target, manager.priority, manager.limits, manager.scheduler_address)
             for manager in checked.managers.places

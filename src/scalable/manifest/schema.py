@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
@@ -275,10 +275,6 @@ class Target(Record):
     budget: PositiveFloat | None = Field(
         default=None,
         description="Money that a cluster may spend; no pool grows once 80 % of it are spent.",
-    )
-    budget_action: Literal["warn", "drain", "down"] = Field(
-        default="drain",
-        description="At the end of the budget: only warn, empty the pools, or end the cluster.",
     )
     keep_results: KeepResults = Field(
         default=None, description="As keep_results of the project, for this target."

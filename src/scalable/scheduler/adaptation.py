@@ -169,10 +169,7 @@ class Adaptation:
         if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
             return
         adaptive.decide(self._measured(), self.model)
-        ceiling = self._cluster.demand.ceiling
-        if ceiling.empties:  # the budget is spent; the counts stay for the time when it is raised
-            return
-        wished = ceiling.limited(self._allotted(pools))
+        wished = self._cluster.demand.ceiling.limited(self._allotted(pools))
         changes = {tag: count - pools[tag].wanted for tag, count in wished.items()}
         # Pools that shrink come first: the common maximum holds at every moment.
         for tag, change in sorted(changes.items(), key=lambda item: item[1]):

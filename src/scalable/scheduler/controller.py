@@ -327,14 +327,12 @@ class Controller(SchedulerPlugin):
 
     def _tick(self) -> None:
         now, running = time.monotonic(), self.counts.running()
-        spent = self.spending.look(self.counts.pools(running))
-        fails = spent is not None and self._close_with is None  # it cannot end by itself
-        self._waiting.look(self.counts.pools(running), fail=fails)
+        self.spending.look(self.counts.pools(running))
+        self._waiting.look(self.counts.pools(running))
         self._sharing.share(now, running)
         self.departures.drain(self._unmanaged.look(now))
         if self._close_with is not None and self.ending is None:
-            held = self.demand.ceiling.empties
-            reason = spent or self.lifetime.look(self.demand.changed_at, held=held)
+            reason = self.lifetime.look(self.demand.changed_at)
             if reason is not None:
                 self.end(reason)
         left = any(manager.state(now) != "lost" for manager in self.managers)

@@ -110,7 +110,7 @@ class Demand:
             if source in ("manual", "plan"):
                 self._refuse_growth(tag, count)
         if source == "decision":  # like those of adaptive pools, decisions are lowered
-            counts = {t: self._allowed(t, count) for t, count in counts.items()}
+            counts = self.ceiling.limited(counts)
         present = {tag: pools[tag].wanted if tag in pools else 0 for tag in counts}
         before = {tag: self.totals.get(tag, present[tag]) for tag in counts}
         for tag, count in counts.items():
@@ -133,14 +133,8 @@ class Demand:
         with self._lock:
             self.ceiling, self.held, self.way_out = ceiling, held, way_out
 
-    def _allowed(self, tag: str, count: int) -> int:
-        """Return a new count, lowered to what the budget allows; no pool has to shrink for it."""
-        ceiling = self.ceiling
-        most = self.totals.get(tag, 0) if ceiling.empties else ceiling.allows(tag, count)
-        return min(count, most)
-
     def _refuse_growth(self, tag: str, count: int) -> None:
-        most = self._allowed(tag, count)
+        most = self.ceiling.allows(tag, count)
         if count > most:
             raise ClusterError(
                 f"{shown(tag)} cannot have {count} workers: {self.held} (at most {most} here)",

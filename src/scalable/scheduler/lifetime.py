@@ -50,20 +50,18 @@ class Lifetime:
         self._began = self._active_at = time.monotonic()
         self._seen: tuple[int, int] = (0, 0)
 
-    def look(self, ordered_at: float, *, held: bool = False) -> str | None:
+    def look(self, ordered_at: float) -> str | None:
         """Return why the cluster has to end now; None if it may go on.
 
         Parameters
         ----------
         ordered_at
             Time of the last change of the wanted worker counts, in monotonic seconds.
-        held
-            Whether the pools have to be empty, so that waiting calls are no activity.
         """
         now = time.monotonic()
         scheduler = self._scheduler
         seen = (scheduler.transition_counter, len(scheduler.clients))
-        if seen != self._seen or self._unfinished(held=held):
+        if seen != self._seen or self._unfinished():
             self._active_at = now
         self._seen = seen
         self._active_at = max(self._active_at, ordered_at)
@@ -74,10 +72,10 @@ class Lifetime:
             return f"it had no work for {format_duration(limits.idle_timeout_s)}"
         return None
 
-    def _unfinished(self, *, held: bool) -> bool:
+    def _unfinished(self) -> bool:
         scheduler = self._scheduler
         working = any(ws.processing for ws in scheduler.workers.values())
-        return working or (not held and count_tasks_without_worker(scheduler) > 0)
+        return working or count_tasks_without_worker(scheduler) > 0
 
     def ends_at(self) -> tuple[float | None, float | None]:
         """Return when the time to live ends and when the idle timeout ends, each None for no limit.

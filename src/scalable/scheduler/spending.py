@@ -12,7 +12,7 @@ from distributed import Scheduler
 from scalable.protocol.events import Event, billed, budget_reached
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import WAITING_TOPIC
-from scalable.scaling.budget import Budget, Stage, checked_budget, next_ceiling
+from scalable.scaling.budget import Stage, checked_budget, describe_spent, next_ceiling
 from scalable.scaling.metering import Bill, Charge, Meter
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Manager
@@ -39,7 +39,7 @@ class Spending:
     Attributes
     ----------
     budget
-        The cluster's budget, or None.
+        Amount of money that the cluster may spend, or None.
     listeners
         Functions that are called with each row for the record of the run.
     """
@@ -52,7 +52,7 @@ class Spending:
         clock: Callable[[], float] | None = None,
     ) -> None:
         offset = time.time() - time.monotonic()
-        self.budget: Budget | None = None
+        self.budget: float | None = None
         self.listeners: list[Callable[[Event], object]] = []
         self._scheduler = scheduler
         self._demand = demand
@@ -60,7 +60,7 @@ class Spending:
         self._meter = Meter(self._clock())
         self._rows_at = self._clock()
         self._ended = False
-        self._worded: tuple[Budget | None, Stage] = (None, Stage.OPEN)
+        self._worded: tuple[float | None, Stage] = (None, Stage.OPEN)
         for known in managers:
             self.price(known.attachment.manager, known.attachment.prices)
         offer(scheduler, {Handler.SET_BUDGET: self.set_budget})
@@ -71,7 +71,7 @@ class Spending:
         self,
         *,
         scheduler: HourlyPrice | None = None,
-        budget: Budget | None = None,
+        budget: float | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
         """Begin with what the cluster's record says.
@@ -81,7 +81,7 @@ class Spending:
         scheduler
             Price of the scheduler's machine, or None.
         budget
-            The budget, or None.
+            Amount of money that the cluster may spend, or None.
         state
             State of an earlier scheduler of the same cluster (:attr:`state`), or None.
         """
@@ -93,7 +93,7 @@ class Spending:
         try:
             self._meter.go_on(state["meter"])
             if state.get("budget") is not None:
-                self.budget = checked_budget(*state["budget"])
+                self.budget = checked_budget(state["budget"])
         except (KeyError, TypeError, ValueError) as error:
             logger.warning("the costs of this cluster are counted anew: %r", error)
             self._meter = Meter(self._clock(), scheduler)
@@ -140,56 +140,40 @@ class Spending:
 
     # The budget -----------------------------------------------------------------------------------
 
-    def set_budget(self, amount: float, action: str | None = None) -> dict[str, Any]:
+    def set_budget(self, amount: float) -> dict[str, Any]:
         """Set the budget; return the new state, as in :meth:`status`.
 
         Parameters
         ----------
         amount
             The new budget.
-        action
-            Action at its end; None to keep the present one.
 
         Raises
         ------
         ClusterError
-            When the amount or the action is not valid.
+            When the amount is not valid.
         """
-        before = self.budget
-        kept = "drain" if before is None else before.action
-        self.budget = checked_budget(amount, action or kept)
+        before, self.budget = self.budget, checked_budget(amount)
         logger.info(
             "the budget is %s %s now; it was %s",
             format_amount(amount, CURRENCY),
             CURRENCY,
-            "not set" if before is None else format_amount(before.amount, CURRENCY),
+            "not set" if before is None else format_amount(before, CURRENCY),
         )
         self._judge({})
         return self.status() or {}
 
-    def look(self, pools: Mapping[str, PoolStatus]) -> str | None:
-        """Count the costs up to now, and hold the pools to the budget.
-
-        Returns
-        -------
-        str or None
-            Reason why the cluster has to end now, or None.
-        """
+    def look(self, pools: Mapping[str, PoolStatus]) -> None:
+        """Count the costs up to now, and hold the pools to the budget."""
         if not self.counts:
-            return None
+            return
         now = self._clock()
-        working = self._working()
-        self._meter.look(working, now)
+        self._meter.look(self._working(), now)
         if now - self._rows_at >= ROWS_INTERVAL_S:
             self._rows_at = now
             self._record(self._meter.bills())
             self._tell([self._of_scheduler(now)])
         self._judge(pools)
-        budget = self.budget
-        done = self._demand.ceiling.empties and not any(working.values())
-        if budget is not None and budget.action == "down" and done:
-            return f"its budget of {format_amount(budget.amount, CURRENCY)} {CURRENCY} is spent"
-        return None
 
     def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
         """Set the ceiling of the pools, and warn where the spending has come to a new stage."""
@@ -214,15 +198,9 @@ class Spending:
         self._worded = reached
 
     def _words(self, spent: float, stage: Stage) -> str | None:
-        budget = self.budget
-        if budget is None or stage is Stage.OPEN:
+        if self.budget is None or stage is Stage.OPEN:
             return None
-        told = budget.describe(spent)
-        if stage is Stage.HELD or budget.action == "warn":
-            return f"{told}: no pool grows"
-        if budget.action == "down":
-            return f"{told}: running calls finish, then the cluster ends"
-        return f"{told}: running calls finish, then workers end, and other calls wait"
+        return f"{describe_spent(spent, self.budget)}: no pool grows"
 
     def _way_out(self, spent: float) -> str:
         more = f"{max(1.0, 2 * spent):.0f}"
@@ -238,17 +216,15 @@ class Spending:
         Returns
         -------
         dict
-            The values of :meth:`scalable.spec.costs.Costs.to_dict`, and ``budget``,
-                ``budget_action``, ``stage`` (``open``, ``held`` or ``spent``), ``words`` and
-            ``way_out``.
+            The values of :meth:`scalable.spec.costs.Costs.to_dict`, and ``budget``, ``stage``
+            (``open``, ``held`` or ``spent``), ``words`` and ``way_out``.
         """
         if not self.counts:
             return None
-        budget, demand = self.budget, self._demand
+        demand = self._demand
         return {
             **self._meter.costs(self._clock()).to_dict(),
-            "budget": None if budget is None else budget.amount,
-            "budget_action": None if budget is None else budget.action,
+            "budget": self.budget,
             "stage": str(demand.ceiling.stage),
             "words": demand.held,
             "way_out": demand.way_out,
@@ -259,11 +235,7 @@ class Spending:
         """State for a scheduler that is started again, as plain JSON values; None without one."""
         if not self.counts:
             return None
-        budget = self.budget
-        return {
-            "meter": self._meter.to_dict(self._clock()),
-            "budget": None if budget is None else [budget.amount, budget.action],
-        }
+        return {"meter": self._meter.to_dict(self._clock()), "budget": self.budget}
 
     def _spent(self) -> float:
         return self._meter.costs(self._clock()).total.cost
@@ -274,9 +246,8 @@ class Spending:
 
     def _of_scheduler(self, now: float) -> Event:
         cost = self._meter.scheduler_cost(now)
-        budget = None if self.budget is None else self.budget.amount
         used_s = now - self._meter.began
-        return billed("scheduler", "", "", used_s, cost.cost, cost.idle, budget)
+        return billed("scheduler", "", "", used_s, cost.cost, cost.idle, self.budget)
 
     def _record(self, bills: Iterable[Bill]) -> None:
         self._tell(

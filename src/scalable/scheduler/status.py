@@ -113,8 +113,6 @@ class Status:
         for tag, pool in pools.items():
             if pool.reason:
                 return "degraded", f"pool {tag!r}: {pool.reason}"
-        if self._demand.ceiling.empties:
-            return "degraded", self._demand.held
         if lost:
             return "degraded", words_of_lost(lost)
         short = [t for t, pool in pools.items() if pool.wanted and not pool.running]

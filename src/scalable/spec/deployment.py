@@ -89,8 +89,6 @@ class DeploymentSpec:
         Component, or the provider's name of a shape -> price of one worker or machine for one hour.
     budget
         Amount of money that the cluster may spend, or None.
-    budget_action
-        Action when the budget is spent: ``warn``, ``drain`` or ``down``.
     managers
         Managers of the cluster.
     manager_policy
@@ -129,7 +127,6 @@ class DeploymentSpec:
     price_per_core_hour: float | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     budget: float | None = None
-    budget_action: str = "drain"
     managers: tuple[ManagerSpec, ...] = ()
     manager_policy: str = "waterfall"
     deadline_s: float | None = None
