@@ -127,55 +127,6 @@ def test_a_start_without_end_and_a_trace_without_bottom_are_refused(trace, invok
     assert (result.code, "a trace in WfFormat 1.5 is needed" in result.err) == (1, True)
 
 
-PLACES = ("--manager", "hpc=10min,0.05,8", "--manager", "cloud=1min,0.15,8")
-
-
-def test_several_managers_for_people(expected, invoke):
-    result = invoke("simulate", "--policy", "maximum", *PLACES, "--deadline", "5min")
-    assert (result.code, result.err) == (0, "")
-    lines = result.out.splitlines()
-    assert lines[0] == (
-        "climate: 13 calls in 2 pools, workers of 2 managers; time until the last call has ended; "
-        "deadline 5 m 00 s"
-    )
-    assert [line.split()[:2] for line in lines[2:]] == [
-        ["policy", "managers"], ["maximum", "waterfall"], ["maximum", "cheapest"],
-        ["clairvoyant", "-"],
-    ]  # fmt: skip
-    assert "(late)" in lines[3]
-    assert "(late)" not in lines[4]
-
-
-def test_several_managers_for_programs(expected, invoke):
-    never = ("--manager", "never=1s,0.01,8,failing")
-    value = simulated(invoke, "--policy", "maximum", *never, *PLACES, "--spill-after", "30s")
-    assert [m["name"] for m in value["managers"]] == ["never", "hpc", "cloud"]
-    assert [m["failing"] for m in value["managers"]] == [True, False, False]
-    both = value["policies"]["maximum"]
-    assert set(both) == {"waterfall", "cheapest"}
-    for outcome in both.values():
-        assert outcome["cost_by_manager"]["never"] == 0
-        assert outcome["cost"] == pytest.approx(sum(outcome["cost_by_manager"].values()))
-    assert both["cheapest"]["cost"] < both["waterfall"]["cost"]
-    assert both["cheapest"]["in_time"] is None
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    ["hpc", "hpc=1s,2", "hpc=1s,2,x", "hpc=1s,-2,3", "hpc=1s,2,0", "hpc=1s,2,3,slow", "=1s,2,3"],
-)
-def test_a_manager_of_another_form_is_refused(expected, invoke, wrong):
-    result = invoke("simulate", "--manager", wrong)
-    assert result.code == 2
-    assert "hpc" in result.err or "form" in result.err
-
-
-def test_a_deadline_needs_managers_and_names_differ(expected, invoke):
-    assert "--deadline needs --manager" in invoke("simulate", "--deadline", "1h").err
-    twice = invoke("simulate", *PLACES[:2], *PLACES[:2])
-    assert "hpc is given twice" in twice.err
-
-
 def test_the_order_of_calls_is_chosen_for_our_policies_alone(tmp_path, invoke):
     """Two workers; four calls of 10 s are submitted before a chain of two of 20 s."""
     lengths = {**{f"a_{i}": 10.0 for i in range(4)}, "b_1": 20.0, "c_1": 20.0}

@@ -92,7 +92,6 @@ specs = st.builds(
     managers=st.lists(managers, max_size=2).map(tuple),
     manager_policy=texts,
     order=st.sampled_from(get_args(Order)),
-    deadline_s=maybe(seconds),
     local_cache=maybe(texts),
     cache_limit=st.integers(0, 1 << 50),
     keep_results=maybe(st.builds(KeepResults, st.integers(0, 1 << 50), seconds)),

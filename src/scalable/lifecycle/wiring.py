@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,14 +50,6 @@ class Wiring:
         # Here, because the thread that records the run does not work in the caller's context.
         self._submitted_in = present_context()
         self._trace: RunTrace | None = None
-
-    @property
-    def deadline_at(self) -> float | None:
-        """Monotonic time by which the work of the cluster should have ended, or None."""
-        if self._record.deadline_s is None:
-            return None
-        made_at = datetime.fromisoformat(self._record.created_at).timestamp()
-        return time.monotonic() + made_at + self._record.deadline_s - time.time()
 
     def start_recorder(self, scheduler: Any) -> Recorder | None:
         """Start recording calls in the run; to be called in the scheduler's event loop."""
@@ -217,5 +208,4 @@ class Wiring:
             expectations=record.expectations,
             objective=record.objective,
             policy=record.policy,
-            deadline_at=self.deadline_at,
         )

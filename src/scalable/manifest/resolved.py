@@ -200,7 +200,6 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
             for manager in checked.managers.places
         ),
         manager_policy=checked.managers.policy,
-        deadline_s=_seconds(checked.managers.deadline),
         local_cache=project.local_cache,
         cache_limit=parse_bytes(project.cache_limit),
         keep_results=_kept(

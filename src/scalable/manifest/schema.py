@@ -306,11 +306,7 @@ class Managers(Record):
 
     policy: ManagerPolicy = Field(
         default="waterfall",
-        description="Rule that divides workers: waterfall (by priority) or cheapest (by cost).",
-    )
-    deadline: Duration | None = Field(
-        default=None,
-        description="Time from the start of the cluster in which cheapest wants to end the work.",
+        description="Order of the managers: waterfall (by priority) or cheapest (by price).",
     )
     places: tuple[Manager, ...] = Field(
         default=(), description="The managers; by default one, on the target that `up` names."

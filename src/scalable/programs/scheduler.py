@@ -31,8 +31,6 @@ from scalable.protocol.importing import Importer
 from scalable.protocol.operations import STORAGE
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
-from scalable.scaling.cheapest_policy import Cheapest
-from scalable.scaling.tiers import AllocationPolicy
 from scalable.scaling.waterfall import Waterfall
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
@@ -138,7 +136,9 @@ def _controlled(
     callable
         Function that closes the scheduler.
     """
-    demand = Demand(_policy(record, wiring.deadline_at))
+    spill_after_s = record.spill_after_s or DEFAULT_SPILL_AFTER_S
+    by_price = record.manager_policy == "cheapest"
+    demand = Demand(Waterfall(spill_after_s, by_price=by_price))
     closing: list[asyncio.Task[Any]] = []
 
     def close() -> None:
@@ -161,14 +161,6 @@ def _controlled(
         demand.want(tag, count, before=0, reason="scale", source="plan")
     scheduler.add_plugin(controller)
     return controller, close
-
-
-def _policy(record: ClusterRecord, deadline_at: float | None) -> AllocationPolicy:
-    """Return the policy that divides the wanted workers among the managers."""
-    spill_after_s = record.spill_after_s or DEFAULT_SPILL_AFTER_S
-    if record.manager_policy == "cheapest":
-        return Cheapest(spill_after_s, deadline_at)
-    return Waterfall(spill_after_s)
 
 
 def _listening(spec: DeploymentSpec) -> dict[str, Any]:

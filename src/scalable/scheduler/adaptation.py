@@ -14,12 +14,10 @@ from tornado.ioloop import PeriodicCallback
 from scalable.errors import ClusterError
 from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
 from scalable.scaling.policy import PoolObjective, PoolScaler
-from scalable.scaling.pool_load import likeliest_load
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.target_duration import TargetDuration
 from scalable.scaling.task_model import Expectation, TaskModel
-from scalable.scaling.tiers import WaitingWork
 from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.pool_views import PoolViews
@@ -114,7 +112,6 @@ class Adaptation:
         expectations: Mapping[str, Sequence[Any]] | None = None,
         objective: str | None = None,
         policy: str | None = None,
-        deadline_at: float | None = None,
     ) -> None:
         """Make the pools of a manifest adaptive.
 
@@ -130,8 +127,6 @@ class Adaptation:
         objective, policy
             Objective and policy of the plan. With the policy "safe" a count changes only for a
             clear gain.
-        deadline_at
-            Monotonic time by which the known calls should have ended, or None.
         """
         pool_objective = POOL_OBJECTIVES.get(objective, "balance")
         hysteresis = HYSTERESIS.get(policy, USUAL_HYSTERESIS)
@@ -143,7 +138,7 @@ class Adaptation:
         if self._workload is None:
             self.model = TaskModel(expected)
         for tag, (least, most) in pools.items():
-            scaler = PoolScaler(pool_objective, hysteresis=hysteresis, deadline_s=deadline_at)
+            scaler = PoolScaler(pool_objective, hysteresis=hysteresis)
             self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:
@@ -190,16 +185,6 @@ class Adaptation:
             Ledger.of(self._cluster.scheduler).listen(self._workload)
             self._views = PoolViews(self._cluster, self._workload)
         return self._views
-
-    def work(self) -> dict[str, WaitingWork]:
-        """Return tag -> known work of the pool, for all pools with wanted workers."""
-        known = {}
-        for tag in self._cluster.pools().keys() & self._cluster.demand.totals.keys():
-            load = likeliest_load(self._measured().view(tag, 0, None), self.model)
-            pool = self._pools.get(tag)
-            least = None if pool is None else pool.minimum
-            known[tag] = WaitingWork(load.portions, load.rest_s, pool is None, least)
-        return known
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
         """Return tag -> count for each pool with a decision; the common maximum is respected."""

@@ -19,7 +19,6 @@ from scalable.protocol.events import Event
 from scalable.protocol.handlers import Change, Handler, offer
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC
 from scalable.scaling.decisions import ScaleDecision
-from scalable.scaling.tiers import WaitingWork
 from scalable.scheduler.attendance import Attendance
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.demand import Demand
@@ -113,7 +112,7 @@ class Controller(SchedulerPlugin):
         parts = self.demand, self.managers, self.counts, self.lifetime, self.spending
         self._status = Status(scheduler, *parts, expected=expected)
         self._close_with = close_with
-        self._sharing = Sharing(self.demand, self.managers, self.counts, expected, self._work)
+        self._sharing = Sharing(self.demand, self.managers, self.counts, expected)
         self.attendance = Attendance(self, self._sharing)
         self._end_by = 0.0
         self._unmanaged = UnmanagedWorkers(scheduler, self.managers, self.counts, self.lifetime)
@@ -314,10 +313,6 @@ class Controller(SchedulerPlugin):
     def attachments(self) -> list[Attachment]:
         """Return the description that each known manager gave of itself."""
         return [manager.attachment for manager in self.managers]
-
-    def _work(self) -> Mapping[str, WaitingWork]:
-        """Return tag -> known work of the pool; empty if the calls are not counted."""
-        return {} if self._follow_with is None else self.adaptation.work()
 
     def leaves(self, worker: WorkerState) -> bool:
         """Return whether a worker is being drained."""

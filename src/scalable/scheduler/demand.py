@@ -11,8 +11,7 @@ from scalable.errors import ClusterError
 from scalable.protocol.pools import check_count, check_tag, shown
 from scalable.scaling.budget import Ceiling
 from scalable.scaling.decisions import ScaleDecision
-from scalable.scaling.tiers import AllocationPolicy, Tier, WaitingWork, unplaced
-from scalable.scaling.waterfall import Waterfall
+from scalable.scaling.waterfall import Tier, Waterfall, unplaced
 from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")
@@ -34,11 +33,11 @@ class Demand:
     Parameters
     ----------
     policy
-        Policy that divides the counts among managers; by default a :class:`Waterfall`.
+        Policy that divides the counts among managers; by default by their priorities.
     """
 
-    def __init__(self, policy: AllocationPolicy | None = None) -> None:
-        self.policy: AllocationPolicy = policy or Waterfall()
+    def __init__(self, policy: Waterfall | None = None) -> None:
+        self.policy = policy or Waterfall()
         self.totals: dict[str, int] = {}
         self.listeners: list[ScalingListener] = []
         #: Tag -> number of wanted workers that no manager can provide.
@@ -162,21 +161,19 @@ class Demand:
         wanted = {tag: pool.wanted for tag, pool in pools.items()} | self.totals
         return decision.counts(wanted)
 
-    def share(self, tiers: Iterable[Tier], work: Mapping[str, WaitingWork] | None = None) -> None:
+    def share(self, tiers: Iterable[Tier]) -> None:
         """Divide the wanted counts among the managers, and give new orders where counts changed.
 
         Parameters
         ----------
         tiers
             One entry for each manager, with its limits and its running workers.
-        work
-            Tag -> known work of the pool, for policies that weigh it.
         """
         with self._lock:
             able = list(tiers)
             wanted = self.ceiling.limited(self.totals)
-            shares = self.policy.allot(wanted, able, time.monotonic(), work)
-            left = unplaced(wanted, shares, self.policy.spared) if able else {}
+            shares = self.policy.allot(wanted, able, time.monotonic())
+            left = unplaced(wanted, shares) if able else {}
             if left != self.unplaced:
                 logger.debug("workers that no manager can provide: %s", left)
             self.unplaced = left

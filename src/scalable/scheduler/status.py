@@ -66,8 +66,7 @@ class Status:
         for tag, total in self._demand.totals.items():
             if tag != UNTAGGED and tag not in pools:
                 pools[tag] = PoolStatus(wanted=total)
-        reasons = self._demand.policy.reasons
-        managers = [_manager_row(manager, running, now, reasons) for manager in self._managers]
+        managers = [_manager_row(manager, running, now) for manager in self._managers]
         state, reason = self._state(pools, managers, ending)
         ends_at, idle_ends_at = self._lifetime.ends_at()
         workers = self._scheduler.workers.values()
@@ -122,9 +121,7 @@ class Status:
         return "running", None
 
 
-def _manager_row(
-    manager: Manager, running: Running, now: float, reasons: Mapping[str, Mapping[str, str]]
-) -> dict[str, Any]:
+def _manager_row(manager: Manager, running: Running, now: float) -> dict[str, Any]:
     attachment = manager.attachment
     connected = running.get(attachment.manager, {})
     return {
@@ -139,6 +136,4 @@ def _manager_row(
             for tag, report in manager.report.items()
             if tag != UNTAGGED
         },
-        # Why the policy asks this manager for its number of workers, if the policy says why.
-        "reasons": dict(reasons.get(attachment.manager, {})),
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -76,8 +76,6 @@ class SimulationResult:
         Number of decisions that the policies made, including decisions without a change.
     workers
         Pool -> pairs (time, number of connected workers), one for each change of the number.
-    cost_by_manager
-        Manager -> cost of its workers; empty if no managers are simulated.
     """
 
     makespan_s: float
@@ -87,7 +85,6 @@ class SimulationResult:
     changes: list[Change]
     looks: int
     workers: Mapping[str, list[tuple[float, int]]]
-    cost_by_manager: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def most_workers(self) -> int:

@@ -40,7 +40,6 @@ _LIMITS = (
     "time_to_live_s",
     "manager_grace_s",
     "spill_after_s",
-    "deadline_s",
     "abandoned_after_s",
 )
 _Kind = type | tuple[type, ...]
@@ -106,10 +105,7 @@ class ClusterRecord:
         silence of a manager after which its idle workers end; time after which workers that did not
         start are requested from the next manager.
     manager_policy
-        Rule that divides the wanted workers among the managers: ``waterfall`` or ``cheapest``.
-    deadline_s
-        Seconds from the start of the cluster within which ``cheapest`` wants to end the work, or
-        None.
+        Order in which managers are filled: ``waterfall`` (by priority) or ``cheapest`` (by price).
     workflow_dir, working_dir, runs_dir, log_dir
         Directory that the manifest's relative paths start from; working directory of the cluster's
         processes; directory of run records; directory for the output of workers, None for that of
@@ -157,7 +153,6 @@ class ClusterRecord:
     manager_grace_s: float = 1800.0
     spill_after_s: float | None = None
     manager_policy: str = "waterfall"
-    deadline_s: float | None = None
     workflow_dir: str | None = None
     working_dir: str | None = None
     runs_dir: str | None = None

@@ -92,10 +92,7 @@ class DeploymentSpec:
     managers
         Managers of the cluster.
     manager_policy
-        Rule that divides the wanted workers among the managers: ``waterfall`` or ``cheapest``.
-    deadline_s
-        Seconds from the start of the cluster within which ``cheapest`` wants to end the work, or
-        None.
+        Order in which managers are filled: ``waterfall`` (by priority) or ``cheapest`` (by price).
     local_cache
         Directory or URL of remembered results as it was written, or None; see ``results_url``.
     cache_limit
@@ -129,7 +126,6 @@ class DeploymentSpec:
     budget: float | None = None
     managers: tuple[ManagerSpec, ...] = ()
     manager_policy: str = "waterfall"
-    deadline_s: float | None = None
     local_cache: str | None = None
     cache_limit: int = CACHE_LIMIT
     order: Order = CRITICAL_PATH

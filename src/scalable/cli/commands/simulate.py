@@ -14,23 +14,11 @@ import click
 from scalable import settings
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Display, Output, Result
-from scalable.cli.simulated_managers import (
-    ALLOCATIONS,
-    HEADER,
-    ManagerOption,
-    allocation,
-    described,
-    prioritized,
-    row,
-    score_of,
-    sized,
-)
 from scalable.errors import PlanError, RunError, ScalableError
 
 if TYPE_CHECKING:
     from scalable.scaling.pool_policy import PoolPolicy
     from scalable.scaling.task_model import TaskModel
-    from scalable.simulation.managers import SimulatedManager
     from scalable.simulation.reference import Reference
     from scalable.simulation.result import SimulationResult, Startup
     from scalable.simulation.rules import Rule
@@ -146,25 +134,6 @@ class _Manner(NamedTuple):
     help="Maximum number of workers of a pool without bounds in the manifest.",
 )
 @click.option(
-    "--manager",
-    "managers",
-    type=ManagerOption(),
-    multiple=True,
-    metavar="NAME=STARTUP,PRICE,MAXIMUM[,failing]",
-    help="A manager of the workers: its start-up time, the price of a worker for an hour, its most "
-    "workers in a pool; failing: it never delivers. Can be repeated; earlier ones have priority.",
-)
-@click.option(
-    "--deadline", type=Duration(), help="With --manager: time in which the work should end."
-)
-@click.option(
-    "--spill-after",
-    type=Duration(),
-    default="5min",
-    show_default=True,
-    help="With --manager: time after which a manager that delivers nothing is passed over.",
-)
-@click.option(
     "--order",
     type=click.Choice(["critical-path", "submitted"]),
     default="critical-path",
@@ -187,9 +156,6 @@ def command(  # noqa: PLR0913 - what users may give
     startup: float,
     billed_startup: float | None,
     maximum: int,
-    managers: tuple[SimulatedManager, ...],
-    deadline: float | None,
-    spill_after: float,
     order: Order,
     seed: int,
     output: Output,
@@ -197,9 +163,7 @@ def command(  # noqa: PLR0913 - what users may give
     """Replay work on simulated pools to compare policies.
 
     Nothing is started. The time is that until the last call has ended or, where calls arrived over
-    time, the mean from a call's arrival to its end. The cost is in paid worker-seconds; with
-    --manager it is that of the managers' prices, and the workers are divided by priority
-    (waterfall) and by cost (cheapest).
+    time, the mean from a call's arrival to its end. The cost is in paid worker-seconds.
 
     Simulations that take longer show on standard error which policy runs and how many calls have
     ended.
@@ -213,8 +177,6 @@ def command(  # noqa: PLR0913 - what users may give
     unknown = [name for name in names if name not in RULES]
     if unknown:
         raise click.UsageError(f"unknown policy {unknown[0]!r}; known policies: {', '.join(RULES)}")
-    if deadline is not None and not managers:
-        raise click.UsageError("--deadline needs --manager")
     billed = min(startup, _BILLED_S) if billed_startup is None else min(billed_startup, startup)
     if workflow is not None:
         work = _of_workflow(workflow, maximum)
@@ -225,11 +187,7 @@ def command(  # noqa: PLR0913 - what users may give
     try:
         with output.display() as display:
             manner = _Manner(names, order, seed, _Progress(display, len(work.calls)))
-            if managers:
-                places = prioritized(managers, billed_startup, _BILLED_S)
-                result = _divided(work, manner, places, deadline, spill_after)
-            else:
-                result = _compared(work, manner, Startup(startup, billed))
+            result = _compared(work, manner, Startup(startup, billed))
         output.show(result)
     except (ValueError, ArithmeticError) as error:
         raise PlanError(f"no policy can be simulated: {error}") from error
@@ -340,66 +298,6 @@ def _compared(work: Workload, manner: _Manner, startup: Startup) -> Result:
         "policies": values,
     }
     return Result("\n".join(lines) + "\n", data)
-
-
-def _divided(
-    work: Workload,
-    manner: _Manner,
-    managers: list[SimulatedManager],
-    deadline_s: float | None,
-    spill_after_s: float,
-) -> Result:
-    from scalable.report.table import table
-    from scalable.scaling.looks import look_every_s
-    from scalable.simulation.managers import simulate_managers
-    from scalable.simulation.managers_reference import clairvoyant_managers
-    from scalable.units import counted, format_duration
-
-    best = clairvoyant_managers(work, managers, deadline_s)
-    reach = max(best.time_s, *(call.arrival_s for call in work.calls))
-    usual_s = look_every_s(min(manager.startup.delay_s for manager in managers))
-    rows: list[tuple[str, ...]] = []
-    values: dict[str, dict[str, Any]] = {}
-    for name, rule, order in manner.simulations():
-        for division in ALLOCATIONS:
-            outcome = simulate_managers(
-                work,
-                lambda _, make=rule.make: sized(make, deadline_s),  # type: ignore[misc]
-                managers,
-                allocation(division, spill_after_s, deadline_s),
-                _known(work),
-                every_s=max(rule.every_s or usual_s, reach / _LOOKS),
-                seed=manner.seed,
-                order=order,
-                progress=manner.progress,
-            )
-            rows.append(row((name, division), outcome, best, deadline_s))
-            value = {**_value(outcome, score_of(outcome, best))}
-            value["cost_by_manager"] = outcome.cost_by_manager
-            value["in_time"] = None if deadline_s is None else outcome.time_s <= deadline_s
-            values.setdefault(name, {})[division] = value
-    rows.append(
-        ("clairvoyant", "-", format_duration(best.time_s), f"{best.cost:.4g}", "-", "-", "1.00")
-    )
-    calls, pools = counted(len(work.calls), "call"), counted(len(work.pools), "pool")
-    by = "" if deadline_s is None else f"; deadline {format_duration(deadline_s)}"
-    what = "mean time from arrival to end" if work.stream else "time until the last call has ended"
-    given = counted(len(managers), "manager")
-    lines = [f"{work.name}: {calls} in {pools}, workers of {given}; {what}{by}", ""]
-    data = {
-        "version": VERSION,
-        "workload": work.name,
-        "calls": len(work.calls),
-        "stream": work.stream,
-        "managers": described(managers),
-        "deadline_s": deadline_s,
-        "spill_after_s": spill_after_s,
-        "order": manner.order,
-        "seed": manner.seed,
-        "clairvoyant": _reference(best),
-        "policies": values,
-    }
-    return Result("\n".join([*lines, *table(HEADER, rows)]) + "\n", data)
 
 
 def _each(make: Callable[[], PoolPolicy]) -> Callable[[str], PoolPolicy]:
