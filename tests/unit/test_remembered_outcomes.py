@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.client.found_calls import OTHERS, TOLD_NAMES, FoundCalls
+from scalable.client.remembering_client import OTHERS, TOLD_NAMES, FoundCalls
 from scalable.protocol.measured import USAGE, addition, measured, remembered_addition
 from scalable.showing.remembered import remembered_in_words, remembered_line
 from scalable.spec.overview import Overview
