@@ -17,6 +17,11 @@ from verbs import program, read, status, up
 PRICED = MANIFEST.replace("max_workers: 4, %s", "price_per_core_hour: 3600, %s")
 
 
+def wait_for(path):
+    while not Path(path).exists():
+        time.sleep(0.05)
+
+
 def look(session):
     return session.status()["cost"]
 
@@ -25,7 +30,9 @@ def counts(session):
     return {tag: pool["running"] for tag, pool in session.status()["pools"].items()}
 
 
-def test_a_spent_budget_stops_growth_and_warns_until_it_is_raised(place, eventually, caplog):
+def test_a_spent_budget_stops_growth_and_warns_until_it_is_raised(
+    place, tmp_path, eventually, caplog
+):
     place("", PRICED)
     session = ScalableSession.from_yaml("scalable.yaml", target="local")
     with session as client:
@@ -50,7 +57,10 @@ def test_a_spent_budget_stops_growth_and_warns_until_it_is_raised(place, eventua
         with pytest.raises(ClusterError, match="at most 0"):
             session.scale("b", 1)
         eventually(lambda: counts(session) == {"a": 2, "b": 0})
-        assert client.submit(abs, -1, tag="a").result(timeout=60) == 1  # the workers stay
+        call = client.submit(wait_for, tmp_path / "end", tag="a")  # the workers stay
+        eventually(lambda: (now := look(session))["idle"] < now["cost"])
+        (tmp_path / "end").touch()
+        assert call.result(timeout=60) is None
 
         session.set_budget(1e9)
         assert look(session)["stage"] == "open"
