@@ -1,5 +1,4 @@
 """One manifest, one plan, pools of tagged workers on one Dask scheduler, anywhere.
-
 Public names are loaded on first use (PEP 562), so that ``import scalable`` is fast.
 """
 

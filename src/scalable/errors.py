@@ -1,20 +1,4 @@
-"""The errors that the package raises.
-
-::
-
-    ScalableError                  exit 1
-    +-- ManifestError              exit 2   the file is wrong; has every fault with its place
-    +-- PlanError                  exit 3   the request cannot be planned
-    +-- ProviderError              exit 4   the provider refused or failed; may be transient
-    |   +-- UnknownProviderError   exit 4   also a KeyError
-    +-- ClusterError               exit 5   the cluster cannot do what was requested
-    |   +-- UnknownClusterError    exit 5   no cluster has the name
-    |   +-- NameTakenError         exit 5   a cluster already has the name
-    |   +-- NoWorkersError         exit 5   no worker will run a call: its pool is degraded or gone
-    +-- RunError                   exit 6   a recorded run is missing or cannot be read
-
-Each error has a message for users, a hint and a stable code.
-"""
+"""The errors that the package raises, each with a message, a hint, a code and an exit code."""
 
 from __future__ import annotations
 
@@ -49,7 +33,7 @@ class ScalableError(Exception):
 
 
 class ManifestError(ScalableError):
-    """A manifest has faults; ``diagnostics`` holds all of them."""
+    """A manifest has errors, all of them in ``diagnostics``."""
 
     code = "E_MANIFEST"
     exit_code = 2
@@ -80,7 +64,7 @@ class ProviderError(ScalableError):
     message, hint
         As in :class:`ScalableError`.
     transient
-        Whether the same request may succeed later.
+        True if the same request may succeed later.
     """
 
     code = "E_PROVIDER"
@@ -117,7 +101,7 @@ class NameTakenError(ClusterError):
 
 
 class NoWorkersError(ClusterError):
-    """No worker will run a call: its pool is degraded, or does not exist."""
+    """No worker will run a task, because its pool is degraded or does not exist."""
 
     code = "E_NO_WORKERS"
 

@@ -1,7 +1,4 @@
-"""Lazy exports: a package's public names, loaded when they are first used.
-
-Importing a package then loads only the modules that are used.
-"""
+"""Lazy exports: a package's public names, loaded when they are first used."""
 
 from __future__ import annotations
 
@@ -14,15 +11,7 @@ from typing import Any
 def exported_lazily(
     package: str, exported: Mapping[str, tuple[str, ...]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a package.
-
-    Parameters
-    ----------
-    package
-        Name of the package, its ``__name__``.
-    exported
-        Module -> names that the package exports from it.
-    """
+    """Return ``__getattr__`` and ``__dir__`` for a package, from its names by module."""
     sources = {name: module for module, names in exported.items() for name in names}
 
     def load(name: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from scalable.errors import ClusterError
 
 _OTHERS = 0o077
-#: Kinds of files that are never replaced.
+#: Types of files that are never replaced.
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link"),
     (stat.S_ISDIR, "a directory"),
@@ -25,17 +25,7 @@ _KINDS = (
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Replace a file atomically: readers see the whole old text or the whole new text.
-
-    Parameters
-    ----------
-    path
-        Path of the file.
-    text
-        New contents.
-    mode
-        Permissions of the file, restricted by the umask of the process.
-    """
+    """Replace a file atomically by a new one, whose ``mode`` the umask restricts."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
@@ -48,15 +38,7 @@ def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def read_tail(path: Path, limit: int = 8192) -> str:
-    """Return the end of a text file; an empty text if the file cannot be read.
-
-    Parameters
-    ----------
-    path
-        Path of the file. Another process may still be writing to it.
-    limit
-        Maximum number of bytes to read.
-    """
+    """Return the last ``limit`` bytes of a file that may still grow, or "" if it cannot be read."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - limit))
@@ -66,20 +48,18 @@ def read_tail(path: Path, limit: int = 8192) -> str:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Replace a file atomically by a JSON value with indentation."""
+    """Replace a file atomically by an indented JSON value."""
     write_whole(path, json.dumps(value, indent=2, default=str) + "\n")
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file atomically by a file that only its owner may read."""
+    """Replace a file atomically by one that only its owner may read."""
     write_whole(path, text, mode=0o600)
 
 
 def check_replaceable(path: Path) -> None:
     """Raise ClusterError unless a path is a regular file of this user, or does not exist.
-
-    Links are not followed, also where they lead nowhere: the file would be written elsewhere, or
-    the link be replaced.
+    Links are refused, even dangling ones, because the write would replace or follow them.
     """
     try:
         status = path.lstat()
@@ -95,9 +75,7 @@ def check_replaceable(path: Path) -> None:
 
 def check_not_planted(path: Path) -> None:
     """Raise PermissionError if another user could replace what is made in a directory.
-
-    This is so if every user may write there, and it has no sticky bit or belongs to another user.
-    So does a link of another user. A group that may write is trusted: it shares the directory.
+    A group that may write is trusted, because it shares the directory.
     """
     link, status = path.lstat(), path.stat()
     others = link.st_uid if stat.S_ISLNK(link.st_mode) else status.st_uid
@@ -111,15 +89,7 @@ def check_not_planted(path: Path) -> None:
 
 
 def read_private(path: Path) -> str:
-    """Return the text of a file that holds a secret.
-
-    Raises
-    ------
-    ClusterError
-        If other users may read or change the file, or it belongs to another user.
-    FileNotFoundError
-        If the file does not exist.
-    """
+    """Return a secret file's content, or raise ClusterError if another user may access it."""
     with path.open(encoding="utf-8") as file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid():
@@ -134,14 +104,8 @@ def read_private(path: Path) -> str:
 
 
 def private_directory(path: Path) -> Path:
-    """Create a directory and its missing parents, so that only the owner can access them.
-
-    If the directory exists, other users lose their access to it.
-
-    Raises
-    ------
-    ClusterError
-        If the directory belongs to another user.
+    """Create a directory and its missing parents with access for the owner alone.
+    Restrict an existing directory, and raise ClusterError if another user owns it.
     """
     for missing in reversed([d for d in (path, *path.parents) if not d.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)

@@ -1,7 +1,5 @@
-"""The place in the user's own code at which a call has failed, as ``file:line in function``.
-
-It is found in an exception, or in the text of a traceback where there is nothing else. One rule
-says whose code a file is. No I/O but for the real paths of files.
+"""The frame of the user's own code in which a task failed, as ``file:line in function``.
+It is found in an exception, or in a traceback as a string.
 """
 
 from __future__ import annotations
@@ -14,14 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
 
-#: Largest number of errors of a chain of causes, and of frames of one error, that are looked at.
+#: Maximum number of errors in a chain of causes, and of frames of one error, that are examined.
 _MOST_CAUSES = 20
 _MOST_FRAMES = 5000
 _OURS = str(Path(__file__).parent) + os.sep
 _STANDARD = tuple(
     {os.path.realpath(sysconfig.get_path(name)) + os.sep for name in ("stdlib", "platstdlib")}
 )
-#: The standard library on another machine, as the text of a traceback names it.
+#: The standard library on another machine, as a traceback names it.
 _STANDARD_ELSEWHERE = re.compile(r"/lib(64)?/python3\.\d+t?/")
 _INSTALLED = "-packages/"
 _NOT_THE_USERS = tuple(
@@ -33,19 +31,12 @@ _Place = tuple[str, int | str | None, str]
 
 
 def own_frame(error: BaseException) -> str | None:
-    """Return the innermost frame of the user's own code in which an error was raised.
-
-    Frames of this package, of Dask and of Python's standard library are not the user's. A frame of
-    another installed package is returned if there is no other.
-    """
+    """Return the innermost frame of the user's own code, or else of another installed package."""
     return _innermost(_places(each.__traceback__) for each in causes(error))
 
 
 def own_frame_in(traceback: str) -> str | None:
-    """Return the innermost frame of the user's own code in the text of a traceback.
-
-    It is that of :func:`own_frame`; without one, the innermost frame of all.
-    """
+    """Return the frame of :func:`own_frame` for a traceback as a string, or else the innermost."""
     places: list[_Place] = [
         (found["file"], found["line"], found["name"].strip())
         for found in _FRAME.finditer(traceback)
@@ -92,7 +83,7 @@ def _places(trace: TracebackType | None) -> Iterator[_Place]:
 
 @lru_cache(maxsize=10_000)
 def _owner(file: str) -> str:
-    """Return whose code a file is: the user's, that of another package, or neither."""
+    """Return the owner of a file: "user", "package", or "ours" (scalable, Dask, Python itself)."""
     path = file.replace("\\", "/")
     if file.startswith(("<frozen", _OURS)) or any(part in path for part in _NOT_THE_USERS):
         return "ours"

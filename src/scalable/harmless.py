@@ -1,19 +1,19 @@
-"""Texts from outside the program, made harmless to a terminal and to a log."""
+"""Strings from outside the program, made harmless for terminals and logs."""
 
 from __future__ import annotations
 
 import logging
 import re
 
-#: Control characters other than line break and tab, and those that change the order of text.
+#: Control characters other than line break and tab, and those that change the text direction.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _LAST_BYTE = 0xFF
-#: Longest line of a log; of a longer one the beginning and the end are written.
+#: Longest line of a log; a longer one loses its middle.
 LONGEST_LINE = 2_000
 _ENDS = 800
 #: Longest name in a sentence.
 LONGEST_NAME = 200
-#: Format of the logs of our programs.
+#: Log format of our programs.
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 #: Loggers that have handlers of their own: the root, and those that Dask sets up.
 _WITH_HANDLERS = (
@@ -23,11 +23,8 @@ _WITH_HANDLERS = (
 
 
 def harmless(text: str) -> str:
-    r"""Return a text with its control characters shown as ``\x1b`` or ``\u202e``.
-
-    Names, logs, reasons and messages come from workers, places and other users: written to a
-    terminal, their escape sequences would move the cursor, set its title or clipboard, or hide
-    text. Line breaks and tabs stay.
+    r"""Return a string with its control characters shown as ``\x1b`` or ``\u202e``.
+    Escape sequences could hide text or set a terminal's clipboard. Line breaks and tabs stay.
     """
     return _CONTROLS.sub(_shown, text.replace("\r\n", "\n"))
 
@@ -38,14 +35,14 @@ def _shown(found: re.Match[str]) -> str:
 
 
 def short_name(name: str) -> str:
-    """Return a name or a key for a sentence; the middle of a long one is cut out."""
+    """Return a name or a key for a sentence, without the middle of a long one."""
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[: LONGEST_NAME // 2]}...{name[-LONGEST_NAME // 2 + 3 :]}"
 
 
 def bounded_lines(text: str) -> str:
-    """Return a text whose lines have ``LONGEST_LINE`` characters at most; middles are cut out."""
+    """Cut the middle out of lines with more than ``LONGEST_LINE`` characters."""
     if len(text) <= LONGEST_LINE:
         return text
     return "\n".join(map(_bounded, text.split("\n")))
@@ -58,31 +55,24 @@ def _bounded(line: str) -> str:
 
 
 class HarmlessFormatter(logging.Formatter):
-    """Formatter of logs that makes what another formatter has written harmless.
-
-    Parameters
-    ----------
-    formatter
-        The other formatter; None for one that writes the message alone.
-    """
+    """Log formatter that makes the output of another one (by default the bare message) harmless."""
 
     def __init__(self, formatter: logging.Formatter | None = None) -> None:
         super().__init__()
         self._formatter = formatter or logging.Formatter()
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a record."""
         return bounded_lines(harmless(self._formatter.format(record)))
 
 
 def make_warnings_harmless() -> None:
-    """Make the log messages harmless that Python prints where logging is not set up."""
+    """Make log messages harmless that Python prints if logging is not configured."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(HarmlessFormatter())
 
 
 def make_logs_harmless() -> None:
-    """Make all that the loggers of this process write harmless; for processes of our own."""
+    """Make the log output of this process harmless, which must be one of our programs."""
     make_warnings_harmless()
     for name in _WITH_HANDLERS:
         for handler in logging.getLogger(name).handlers:

@@ -1,4 +1,4 @@
-"""Identity of processes, checks whether they are alive, and their termination."""
+"""Identity of processes, checks for liveness, and termination."""
 
 from __future__ import annotations
 
@@ -13,22 +13,16 @@ from typing import Any
 
 import psutil
 
-#: Seconds without a write after which a run on another host counts as ended.
+#: Seconds without a write after which a run on another host counts as finished.
 SILENCE_S = 120.0
-# The start time of a process is computed from the clock, which may be corrected meanwhile.
+# The start time of a process is computed from the clock, which may be corrected later.
 _CLOCK_TOLERANCE_S = 5.0
 _POLL_S = 0.05
 
 
 def identify_process() -> dict[str, Any]:
     """Return values that distinguish this process from every other process on any host.
-
-    Returns
-    -------
-    dict
-        ``pid``, ``process_started_at`` (epoch seconds), ``start_ticks`` (since the boot, see
-        proc(5)), ``host``, ``boot_id`` and ``pid_namespace``, in which the process id is valid; a
-        container may have its own. Values that the system does not provide are None.
+    Start ticks count from the boot (proc(5)). Values that the system does not provide are None.
     """
     return {
         "pid": os.getpid(),
@@ -41,10 +35,7 @@ def identify_process() -> dict[str, Any]:
 
 
 def identify(pid: int) -> dict[str, Any]:
-    """Return the identity of another process on this host; see :func:`identify_process`.
-
-    If the process has ended, the result matches no process.
-    """
+    """Return the identity of another process on this host, matching no process if it has exited."""
     try:
         started_at = psutil.Process(pid).create_time()
     except psutil.Error:
@@ -54,10 +45,8 @@ def identify(pid: int) -> dict[str, Any]:
 
 
 def is_alive(identity: Mapping[str, Any]) -> bool | None:
-    """Return whether a process is alive; None if it runs on another host or in another container.
-
-    A zombie is not alive. A process is also not alive if the host was rebooted since, or if another
-    process has its process id now.
+    """Return True if a process is alive, or None if it is on another host or in another container.
+    A zombie is not alive. Reboots, and new processes with the same id, are recognized.
     """
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:
@@ -68,27 +57,26 @@ def is_alive(identity: Mapping[str, Any]) -> bool | None:
 
 
 def place_of(identity: Mapping[str, Any]) -> str:
-    """Return the process id and the place of a process, for messages."""
+    """Return the id and the location of a process, for messages."""
     words = f"process {identity.get('pid')} on {identity.get('host')}"
     here = identity.get("host") == socket.gethostname()
     return f"{words} (in another container)" if here and _in_another_namespace(identity) else words
 
 
 def _in_another_namespace(identity: Mapping[str, Any]) -> bool:
-    """Return whether the process ids of ``identity`` and of this process are not the same ids."""
     its, own = identity.get("pid_namespace"), _pid_namespace()
     return its is not None and own is not None and its != own
 
 
 def rebooted(identity: Mapping[str, Any]) -> bool:
-    """Return whether this host was rebooted after the process started."""
+    """Return True if this host was rebooted after the process started."""
     here = identity.get("host") == socket.gethostname()
     boot_id = _boot_id()
     return here and boot_id is not None and identity.get("boot_id") not in (None, boot_id)
 
 
 def number_taken(identity: Mapping[str, Any]) -> bool:
-    """Return whether a different process on this host now has the process id of ``identity``."""
+    """Return True if a different process on this host now has the process id of ``identity``."""
     pid = identity.get("pid")
     if identity.get("host") != socket.gethostname() or type(pid) is not int:
         return False
@@ -101,14 +89,8 @@ def number_taken(identity: Mapping[str, Any]) -> bool:
 
 
 def end_process(identity: Mapping[str, Any], term_s: float, kill_s: float) -> None:
-    """Terminate a process with SIGTERM, and with SIGKILL if it does not end in time.
-
-    Parameters
-    ----------
-    identity
-        Identity of the process. Nothing happens if it is not alive or runs on another host.
-    term_s, kill_s
-        Seconds to wait after each signal.
+    """Terminate a process with SIGTERM, and with SIGKILL if it is still alive after ``term_s``.
+    Nothing happens if it is not alive or runs on another host.
     """
     for number, patience_s in ((signal.SIGTERM, term_s), (signal.SIGKILL, kill_s)):
         if not is_alive(identity):
@@ -125,7 +107,7 @@ def _signal(identity: Mapping[str, Any], number: int) -> None:
     try:
         descriptor = os.pidfd_open(pid)
     except (AttributeError, OSError):
-        # The process has ended, or the system or the Python build has no pidfd_open.
+        # The process has exited, or the system or the Python build has no pidfd_open.
         if is_alive(identity):
             os.kill(pid, number)
         return
@@ -138,18 +120,8 @@ def _signal(identity: Mapping[str, Any], number: int) -> None:
 
 
 def process_gone(run: Mapping[str, Any], last_write: float, now: float) -> bool:
-    """Return whether the process that opened a run has ended.
-
-    A run on another host counts as ended after :data:`SILENCE_S` seconds without a write.
-
-    Parameters
-    ----------
-    run
-        Contents of run.json.
-    last_write
-        Time of the last write in the run's directory, in epoch seconds.
-    now
-        Current time in epoch seconds.
+    """Return True if the process that opened a run has exited.
+    On another host, a run without a write for :data:`SILENCE_S` seconds counts as gone.
     """
     alive = is_alive(run)
     return now - last_write > SILENCE_S if alive is None else not alive
@@ -166,7 +138,7 @@ def _runs(pid: int, identity: Mapping[str, Any]) -> bool:
 
 
 def _started_then(process: psutil.Process, identity: Mapping[str, Any]) -> bool:
-    """Return whether a process started at the time that ``identity`` contains."""
+    """Return True if a process started at the time that ``identity`` contains."""
     ticks = identity.get("start_ticks")
     if ticks is not None and (its := _start_ticks(process.pid)) is not None:
         return bool(its == ticks)

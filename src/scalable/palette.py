@@ -1,8 +1,5 @@
-"""Colours of task names, the same in reports and on the live page.
-
-The colours are told apart with the common kinds of colour blindness. On light pages they are the
-scheme "muted" of Paul Tol (https://personal.sron.nl/~pault/); on dark pages its dark colours are
-lighter.
+"""Colours of task names in reports and on the dashboard, distinct for the colour-blind.
+Source: scheme "muted" of Paul Tol (https://personal.sron.nl/~pault/), lighter on dark pages.
 """
 
 from __future__ import annotations
@@ -19,28 +16,18 @@ DARK = (
     "#e07a8b", "#7a6be0", "#ddcc77", "#2f9e52", "#88ccee",
     "#b8437f", "#55c2b0", "#a8a83d", "#c964b8",
 )  # fmt: skip
-#: Colour of everything that has no name of its own, on a light and on a dark page.
+#: Colour of everything without a name, on a light and on a dark page.
 OTHER = ("#9a9a9a", "#7d7d7d")
 
 
 def number_of(name: str) -> int:
-    """Return the number of a task name's colour in :data:`LIGHT` and :data:`DARK`.
-
-    It depends on the name alone, so two names can have the same number.
-    """
+    """Return a task name's index in :data:`LIGHT` and :data:`DARK`, not always a distinct one."""
     return zlib.crc32(name.encode(errors="replace")) % len(LIGHT)
 
 
 def numbers_of(names: Iterable[str]) -> dict[str, int]:
-    """Return task name -> number of its colour, different numbers as long as there are enough.
-
-    A name keeps the number of :func:`number_of` unless another name of the set, which is earlier in
-    alphabetical order, has it. The result does not depend on the order of the names.
-
-    Parameters
-    ----------
-    names
-        Task names.
+    """Map task names to colour numbers, distinct as long as there are enough colours.
+    A name keeps its :func:`number_of` unless an alphabetically earlier name has it.
     """
     ordered = sorted(set(names))
     if len(ordered) > len(LIGHT):
@@ -57,7 +44,7 @@ def numbers_of(names: Iterable[str]) -> dict[str, int]:
 
 
 def css_variables() -> str:
-    """Return style rules that define ``--task-0``, ... and ``--task-other`` for both themes."""
+    """Return CSS rules that define ``--task-0``, ... and ``--task-other`` for both themes."""
 
     def rules(colours: Iterable[str], other: str) -> str:
         named = [f"--task-{number}:{colour}" for number, colour in enumerate(colours)]

@@ -17,7 +17,7 @@ class Quantiles:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Quantiles | None:
-        """Return the quantiles of values in any order, or None without values."""
+        """Return the quantiles of unsorted values, or None without values."""
         if not values:
             return None
         ordered = sorted(values)
@@ -27,7 +27,7 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class Durations:
-    """Quantiles, mean and total of running times; every attribute in seconds."""
+    """Quantiles, mean and total of running times, in seconds."""
 
     q50: float
     q80: float
@@ -38,7 +38,7 @@ class Durations:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Durations | None:
-        """Return the statistics of running times in any order, or None without values."""
+        """Return the statistics of unsorted running times, or None without values."""
         if not values:
             return None
         ordered = sorted(values)
@@ -54,18 +54,8 @@ class Durations:
 
 
 def quantile(ordered: Sequence[float], q: float) -> float:
-    """Return the value below which the share ``q`` of the values lies.
-
-    The function interpolates linearly between neighbouring values. The smallest value is the 0
-    quantile and the largest value is the 1 quantile (type 7 of Hyndman and Fan 1996, the default of
-    NumPy).
-
-    Parameters
-    ----------
-    ordered
-        Values in ascending order, at least one.
-    q
-        Share from 0 to 1.
+    """Return a quantile of sorted values by linear interpolation.
+    This is type 7 of Hyndman and Fan (1996), the default of NumPy.
     """
     position = q * (len(ordered) - 1)
     below = int(position)

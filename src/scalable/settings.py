@@ -12,9 +12,9 @@ TARGET = "SCALABLE_TARGET"
 MANIFEST = "SCALABLE_MANIFEST"
 TELEMETRY = "SCALABLE_TELEMETRY"
 RUNS_DIR = "SCALABLE_RUNS_DIR"
-#: Whether the records of failed calls contain the arguments of the calls.
+#: Off keeps the arguments of tasks out of the records of failed tasks.
 RECORD_ARGUMENTS = "SCALABLE_RECORD_ARGUMENTS"
-#: Whether processes of one machine share large data in memory.
+#: Off makes processes of one machine send large data through sockets.
 SHARED_MEMORY = "SCALABLE_SHARED_MEMORY"
 #: Set by ``scalable run`` for the workflow's process: the target, before the script's own.
 RUN_TARGET = "SCALABLE_RUN_TARGET"
@@ -24,17 +24,17 @@ RUN_PLAN = "SCALABLE_RUN_PLAN"
 RUN_LIST = "SCALABLE_RUN_LIST"
 #: Set by ``scalable run``: a file in which each session shows the overviews of its cluster.
 RUN_OVERVIEWS = "SCALABLE_RUN_OVERVIEWS"
-#: Set by ``scalable run``: the directory of the run whose results answer calls.
+#: Set by ``scalable run``: the directory of the run whose results replace tasks.
 RESUMED = "SCALABLE_RESUMED"
 #: Name of the running cluster that sessions attach to instead of starting one.
 CLUSTER = "SCALABLE_CLUSTER"
 #: Money that a cluster of a session may spend; overrides the target's budget.
 BUDGET = "SCALABLE_BUDGET"
-#: Largest size of one file, and of all files together, that are carried to places without the
-#: user's file system.
+#: Largest size of one file, and of all files, that are uploaded to backends without the user's
+#: file system.
 CODE_FILE_LIMIT = "SCALABLE_CODE_FILE_LIMIT"
 CODE_LIMIT = "SCALABLE_CODE_LIMIT"
-#: Set in containers: the name of their image.
+#: Set in containers: the name of the image.
 IMAGE = "SCALABLE_IMAGE"
 #: Set for a scheduler in a container whose clients may have another release of distributed.
 ALLOW_VERSION_MISMATCH = "SCALABLE_ALLOW_VERSION_MISMATCH"
@@ -46,23 +46,17 @@ _OFF = frozenset({"0", "false", "no", "off"})
 
 
 def telemetry_enabled() -> bool:
-    """Return False if SCALABLE_TELEMETRY is 0, false, no or off: then runs are not recorded."""
+    """Return False if SCALABLE_TELEMETRY is 0, false, no or off, so that runs are not recorded."""
     return os.environ.get(TELEMETRY, "").strip().lower() not in _OFF
 
 
 def records_arguments() -> bool:
-    """Return False if SCALABLE_RECORD_ARGUMENTS is 0, false, no or off.
-
-    Then the records of failed calls do not contain the arguments of the calls.
-    """
+    """Return False if SCALABLE_RECORD_ARGUMENTS is 0, false, no or off."""
     return os.environ.get(RECORD_ARGUMENTS, "").strip().lower() not in _OFF
 
 
 def shares_memory() -> bool:
-    """Return False if SCALABLE_SHARED_MEMORY is 0, false, no or off.
-
-    Then processes of one machine send each other large data through sockets.
-    """
+    """Return False if SCALABLE_SHARED_MEMORY is 0, false, no or off."""
     return os.environ.get(SHARED_MEMORY, "").strip().lower() not in _OFF
 
 
@@ -72,13 +66,7 @@ def runs_dir() -> Path:
 
 
 def budget() -> float | None:
-    """Return the amount in SCALABLE_BUDGET; None if it is not set.
-
-    Raises
-    ------
-    ClusterError
-        If it is not a positive number.
-    """
+    """Return the amount in SCALABLE_BUDGET or None, or raise ClusterError for a bad amount."""
     written = os.environ.get(BUDGET)
     if not written:
         return None
@@ -95,13 +83,7 @@ def budget() -> float | None:
 
 
 def state_dir() -> Path:
-    """Return the directory of lasting state: ``$XDG_STATE_HOME/scalable``.
-
-    Raises
-    ------
-    ClusterError
-        If the user has no home directory, as a uid without an entry in the password file.
-    """
+    """Return ``$XDG_STATE_HOME/scalable``, or raise ClusterError without a home directory."""
     given = os.environ.get("XDG_STATE_HOME")
     if given:
         return Path(given) / "scalable"
@@ -116,13 +98,7 @@ def state_dir() -> Path:
 
 
 def results_dir() -> Path:
-    """Return the directory of this user's remembered results: ``$XDG_CACHE_HOME/scalable/results``.
-
-    Raises
-    ------
-    ClusterError
-        If the user has no home directory.
-    """
+    """Return the directory of cached results, or raise ClusterError without a home directory."""
     given = os.environ.get("XDG_CACHE_HOME")
     try:
         cache = Path(given) if given else Path.home() / ".cache"
@@ -136,9 +112,7 @@ def results_dir() -> Path:
 
 def manifest_path(path: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the manifest: the argument, else SCALABLE_MANIFEST, else the default.
-
-    The default is the first existing file of ``scalable.yaml``, ``scalable.yml`` and
-    ``scalable.toml``, or ``scalable.yaml`` if none exists.
+    The default is the first existing file of MANIFEST_NAMES, or ``scalable.yaml``.
     """
     asked = path or os.environ.get(MANIFEST)
     if asked:

@@ -1,7 +1,5 @@
-"""`Storage`: the place of a project's results, opened by its URL on both sides of a cluster.
-
-This module knows no cluster. A call finds the storage of its session through
-:func:`scalable.current_storage`.
+"""`Storage`: the location of a project's results, opened by its URL on both sides of a cluster.
+A task finds the storage of its session through :func:`scalable.current_storage`.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ logger = logging.getLogger("scalable.storage")
 
 #: Scheme -> extra of this package that installs its library; None where fsspec itself suffices.
 SCHEMES: dict[str, str | None] = {"file": None, "s3": "s3", "gs": "gs", "memory": None}
-#: Seconds that a store has to tell the size of an object.
+#: Seconds that a store has to report the size of an object.
 SIZE_TIMEOUT_S = 5.0
-#: Advice for a URL that carries a secret.
+#: Advice for a URL that contains a secret.
 NO_SECRETS = (
     "credentials come from the environment, the library's own files, or the service account of "
     "the workers"
@@ -37,31 +35,17 @@ _HIDDEN = "..."
 
 @dataclass(frozen=True)
 class UrlFault:
-    """A reason why a text is not the URL of a storage.
+    """A reason why a string is not the URL of a storage."""
 
-    Attributes
-    ----------
-    problem
-        What is wrong, after the name of the value: ``must ...``. It never quotes a secret.
-    hint
-        Advice.
-    secret
-        Whether the text contains a credential, so that it must not be shown.
-    """
-
+    #: Follows the name of the value: ``must ...``. It never quotes a secret.
     problem: str
     hint: str
+    #: True if the string contains a credential, so that it must not be shown.
     secret: bool = False
 
 
 def url_fault(text: str) -> UrlFault | None:
-    """Return why a text cannot be the storage of a project; None if it can.
-
-    Parameters
-    ----------
-    text
-        URL with a scheme of :data:`SCHEMES`, or the path of a directory.
-    """
+    """Return why a URL or path cannot be the storage of a project, or None if it can."""
     scheme, slashes, rest = _split(text)
     authority = rest.partition("/")[0] if slashes else ""
     if "@" in authority:
@@ -82,15 +66,7 @@ def url_fault(text: str) -> UrlFault | None:
 
 
 def absolute_url(text: str, directory: str | os.PathLike[str]) -> str:
-    """Return the URL of a storage without relative parts.
-
-    Parameters
-    ----------
-    text
-        URL or path; see :func:`url_fault`.
-    directory
-        Directory where relative paths start.
-    """
+    """Return the URL of a storage without relative parts, which start in ``directory``."""
     scheme, _, rest = _split(text)
     if scheme == "file":
         return f"file://{os.path.normpath(Path(directory).absolute() / rest)}"
@@ -98,12 +74,12 @@ def absolute_url(text: str, directory: str | os.PathLike[str]) -> str:
 
 
 def scheme_of(text: str) -> str:
-    """Return the scheme of a URL; ``file`` for a path."""
+    """Return the scheme of a URL, ``file`` for a path."""
     return _split(text)[0]
 
 
 def _split(text: str) -> tuple[str, bool, str]:
-    """Return the scheme, whether ``//`` follows it, and the rest."""
+    """Return the scheme, a flag for a following ``//``, and the rest."""
     match = _SCHEME.fullmatch(text)
     if match is None or text.startswith((".", "/")):
         return "file", False, text
@@ -115,7 +91,7 @@ def _split(text: str) -> tuple[str, bool, str]:
 class Storage:
     """A directory of files or objects, named by a URL.
 
-    It pickles as its URL alone: each process opens it with the credentials that it has itself.
+    It pickles as its URL alone. Each process opens it with its own credentials.
 
     Parameters
     ----------
@@ -141,7 +117,7 @@ class Storage:
 
     @property
     def fs(self) -> Any:
-        """The fsspec file system, with which :meth:`path` goes.
+        """The fsspec file system, which takes the paths of :meth:`path`.
 
         Raises
         ------
@@ -175,7 +151,7 @@ class Storage:
         return f"{self.root}{joint}{inner}" if inner else self.root
 
     def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        """Open a file or object; a local directory is made for one that is written.
+        """Open a file or object, and create a local directory for one that is written.
 
         Parameters
         ----------
@@ -199,13 +175,13 @@ class Storage:
         return self.fs.open(whole, mode, **options)
 
     def exists(self, path: str = "") -> bool:
-        """Return whether there is a file, object or directory with this path."""
+        """Return True if there is a file, object or directory with this path."""
         whole = self.path(path)
         self.fs.invalidate_cache()  # a worker may have written since the last look
         return bool(self.fs.exists(whole))
 
     def ls(self, path: str = "") -> list[str]:
-        """Return the sorted paths within the storage of what a directory contains.
+        """Return the sorted paths, within the storage, of a directory's contents.
 
         Raises
         ------
@@ -215,7 +191,7 @@ class Storage:
         top = self.path().strip("/")
         self.fs.invalidate_cache()
         found: Iterable[str] = self.fs.ls(self.path(path), detail=False)
-        # Some stores keep an empty object in place of a directory, and list it in there.
+        # Some stores represent a directory by an empty object, and list it there.
         names = {name.strip("/"): name.endswith("/") for name in found}
         own = self.path(path).strip("/")
         return sorted(
@@ -240,7 +216,6 @@ class Storage:
 
 
 def _inner(path: str) -> str:
-    """Return a path within a storage without empty parts and dots."""
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or ".." in parts or "://" in path:
         raise ValueError(f"{path!r} is not a path within the storage, such as 'maps/a.nc'")
@@ -257,7 +232,7 @@ def no_storage() -> ManifestError:
 
 
 def without_secrets(url: str) -> str:
-    """Return a URL for a record: without a password, and without values of secret parameters."""
+    """Return a URL for a record, without a password and without values of secret parameters."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -273,15 +248,7 @@ def without_secrets(url: str) -> str:
 
 
 def size_of(url: str, timeout_s: float = SIZE_TIMEOUT_S) -> int | None:
-    """Return the size of a file or object in bytes; None if its store does not tell it in time.
-
-    Parameters
-    ----------
-    url
-        Any URL that fsspec knows.
-    timeout_s
-        Seconds to wait for the answer.
-    """
+    """Return the size of a file or object in bytes, or None if its store does not reply in time."""
     answers: list[Any] = []
 
     def ask() -> None:
@@ -293,7 +260,7 @@ def size_of(url: str, timeout_s: float = SIZE_TIMEOUT_S) -> int | None:
         except Exception as error:  # noqa: BLE001 - each store's library has errors of its own
             logger.debug("the size of %s is not known: %r", without_secrets(url), error)
 
-    # A thread of its own: libraries of stores have long timeouts, and try again by themselves.
+    # In a thread of its own, because libraries of stores have long timeouts and retry.
     asking = threading.Thread(target=ask, name="scalable-size", daemon=True)
     asking.start()
     asking.join(timeout_s)

@@ -1,4 +1,4 @@
-"""Parsing and printing of bytes, durations, walltimes and ranges of ports."""
+"""Parsing and formatting of bytes, durations, walltimes and ranges of ports."""
 
 from __future__ import annotations
 
@@ -21,25 +21,8 @@ _CLOCK = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
 def parse_bytes(text: str | int) -> int:
-    """Parse an amount of memory.
-
-    Suffixes are those of Dask and Kubernetes: ``20G`` and ``20GB`` are 20 * 10**9 bytes, ``20Gi``
-    and ``20GiB`` are 20 * 2**30 bytes. A number without suffix is bytes.
-
-    Parameters
-    ----------
-    text
-        Amount, for example ``"20G"``, ``"512MiB"``, ``"1.5 TB"`` or ``2000000``.
-
-    Returns
-    -------
-    int
-        Bytes.
-
-    Raises
-    ------
-    ValueError
-        If the text is not an amount of memory.
+    """Return the bytes in an amount of memory, or raise ValueError.
+    As in Dask and Kubernetes, ``20G`` and ``20GB`` are 20 * 10**9, ``20Gi`` is 20 * 2**30.
     """
     match = _BYTES.fullmatch(str(text))
     if match is None:
@@ -50,13 +33,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def format_bytes(count: float) -> str:
-    """Return bytes as text in binary units, such as ``1.50 GiB``.
-
-    Parameters
-    ----------
-    count
-        Number of bytes.
-    """
+    """Format bytes in binary units, such as ``1.50 GiB``."""
     for prefix, exponent in (("Pi", 5), ("Ti", 4), ("Gi", 3), ("Mi", 2), ("ki", 1)):
         if count >= 0.9 * 1024**exponent:
             return f"{count / 1024**exponent:.2f} {prefix}B"
@@ -71,16 +48,7 @@ _WRITTEN = tuple(
 
 
 def as_written(count: int) -> str:
-    """Return bytes as people write them in a manifest, such as ``600M`` or ``1.5Gi``.
-
-    The text is exact and as short as possible; other numbers are rounded as :func:`format_bytes`
-    does.
-
-    Parameters
-    ----------
-    count
-        Number of bytes.
-    """
+    """Format bytes as short as possible, such as ``600M`` or ``1.5Gi``, exactly if possible."""
     exact = [
         f"{count / size:g}{unit}"
         for unit, size in _WRITTEN
@@ -90,13 +58,7 @@ def as_written(count: int) -> str:
 
 
 def like(example: int, count: float) -> str:
-    """Return bytes rounded, in decimal or binary units as :func:`as_written` shows the example.
-
-    Parameters
-    ----------
-    example, count
-        Numbers of bytes.
-    """
+    """Format rounded bytes in decimal or binary units, as :func:`as_written` shows the example."""
     binary = "i" if "i" in as_written(example) else ""
     for unit, size in _WRITTEN:
         if unit.endswith("i") == bool(binary) and count >= size:
@@ -105,24 +67,7 @@ def like(example: int, count: float) -> str:
 
 
 def parse_duration(text: str | float) -> float:
-    """Parse a length of time.
-
-    Parameters
-    ----------
-    text
-        Length such as ``"90s"``, ``"10m"``, ``"1h30m"`` or ``"2 days"``, a clock time
-        ``"HH:MM:SS"``, or a number of seconds.
-
-    Returns
-    -------
-    float
-        Seconds.
-
-    Raises
-    ------
-    ValueError
-        If the text is not a length of time.
-    """
+    """Return the seconds in ``90s``, ``1h30m``, ``HH:MM:SS`` or a number, or raise ValueError."""
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return float(text)
     stripped = str(text).strip()
@@ -144,27 +89,14 @@ def parse_duration(text: str | float) -> float:
 
 
 def parse_walltime(text: str | int) -> float:
-    """Parse a walltime as Slurm does.
-
-    The forms are those of ``sbatch --time`` (man page of sbatch): ``minutes``,
-    ``minutes:seconds``, ``hours:minutes:seconds``, ``days-hours``, ``days-hours:minutes`` and
-    ``days-hours:minutes:seconds``. A length of time with a unit, such as ``4h``, is also accepted.
-
-    Returns
-    -------
-    float
-        Seconds.
-
-    Raises
-    ------
-    ValueError
-        If the text has none of these forms.
+    """Return the seconds in a walltime as for ``sbatch --time`` (man page), or such as ``4h``.
+    A bare number is minutes. Other strings raise ValueError.
     """
     stripped = str(text).strip()
     match = _CLOCK.fullmatch(stripped)
     if match is None:
         try:
-            # parse_duration passes texts with a "-" to this function.
+            # parse_duration passes strings with a "-" to this function.
             if re.fullmatch(r"[\d.]+ *[a-z][^-]*", stripped, re.IGNORECASE):
                 return parse_duration(stripped)
         except ValueError:
@@ -183,13 +115,7 @@ def parse_walltime(text: str | int) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a length of time as text, such as ``1.2 ms``, ``12.4 s``, ``3 m 05 s``, ``2 h 07 m``.
-
-    Parameters
-    ----------
-    seconds
-        Length of time in seconds.
-    """
+    """Format seconds, such as ``1.2 ms``, ``12.4 s``, ``3 m 05 s``, ``2 h 07 m``."""
     if seconds < 0.00005:
         return "0 s"
     if seconds < 60:
@@ -204,16 +130,8 @@ def format_duration(seconds: float) -> str:
 
 
 def format_amount(amount: float, unit: str) -> str:
-    """Return a cost as text without its unit, such as ``1250``, ``12.50`` or ``0.00031``.
-
+    """Format a cost without its unit, such as ``1250``, ``12.50`` or ``0.00031``.
     Money has two decimals, worker-seconds have none, and small amounts two significant digits.
-
-    Parameters
-    ----------
-    amount
-        Amount, not negative.
-    unit
-        Currency, or ``worker-seconds``.
     """
     decimals, least = (0, 10.0) if unit == "worker-seconds" else (2, 0.1)
     if 0 < amount < least:
@@ -222,15 +140,7 @@ def format_amount(amount: float, unit: str) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """Return a number and a noun as text, such as ``1 call`` or ``2 calls``.
-
-    Parameters
-    ----------
-    count
-        Number of things.
-    what
-        Singular of a noun with a regular plural.
-    """
+    """Return a number and a noun with a regular plural, such as ``1 task`` or ``2 tasks``."""
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
@@ -239,13 +149,7 @@ FACTOR = r"(?!0*([.xX]|$))(?!0*1([.]0*)?[xX]?$)([0-9]{1,9}([.][0-9]*)?)[xX]?"
 
 
 def parse_factor(text: str) -> float:
-    """Return the number in a factor such as ``1.5x``.
-
-    Raises
-    ------
-    ValueError
-        When the text is no factor, or not above 1.
-    """
+    """Return the number in a factor above 1 such as ``1.5x``, or raise ValueError."""
     match = re.fullmatch(FACTOR, text)
     if match is None:
         raise ValueError(f"{text!r} must be a factor of more than 1, such as 1.5x")
@@ -253,23 +157,7 @@ def parse_factor(text: str) -> float:
 
 
 def parse_port_range(text: str) -> tuple[int, int]:
-    """Parse a range of ports.
-
-    Parameters
-    ----------
-    text
-        Range such as ``"40000:41000"`` or ``"40000-41000"``, or one port.
-
-    Returns
-    -------
-    tuple of int
-        The first and the last port, both inclusive.
-
-    Raises
-    ------
-    ValueError
-        If the text is not a range of ports.
-    """
+    """Return the first and last port in ``40000:41000`` or one port, or raise ValueError."""
     match = re.fullmatch(r"([0-9]{1,5})(?:[:-]([0-9]{1,5}))?", text.strip())
     if match:
         first, last = int(match.group(1)), int(match.group(2) or match.group(1))

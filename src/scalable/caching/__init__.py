@@ -1,5 +1,5 @@
-"""Remembered results: the key of a call, and the store of results by their keys.
+"""Result cache: cache keys, and the store of results by key.
 
-Not in here: the decision which calls are remembered, and the way of a result to its worker and its
-client. No Dask.
+Does not decide which tasks are cached, nor move results to workers and clients. Does not import
+Dask.
 """

@@ -1,7 +1,7 @@
-"""Content of arrays and tables: numpy, pandas and xarray, none of which this module imports.
+"""Content of numpy, pandas and xarray objects, without importing these libraries.
 
-A table is written column by column: how its library keeps it in memory (blocks, chunks, views) has
-no part in its digest.
+A table is written column by column, so its memory layout (blocks, chunks, views) does not affect
+the digest.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Any, Protocol
 
 from scalable.caching.errors import UnstableValueError
 
-#: numpy draws 128 bits from the operating system for a generator that is not seeded.
+#: Entropy of more bits means an unseeded generator: numpy then draws 128 bits from the system.
 _SEED_BITS = 96
 
 
 class Writer(Protocol):
-    """Receiver of content; see :class:`scalable.caching.content.Contents`."""
+    """Interface of :class:`scalable.caching.content.Contents` that the array writers use."""
 
     def write(self, value: Any) -> None:
         """Write a value."""
@@ -25,14 +25,14 @@ class Writer(Protocol):
         """Write bytes."""
 
     def text(self, tag: bytes, text: str) -> None:
-        """Write a text."""
+        """Write a string."""
 
     def all(self, tag: bytes, values: Any) -> None:
         """Write values in their order."""
 
 
 def array_writer(value: Any) -> Callable[[Any, Any], None] | None:
-    """Return the function that writes an array or a table; None for other objects."""
+    """Return the function that writes an array or a table, or None for other objects."""
     kind = type(value)
     library = kind.__module__.partition(".")[0]
     if library not in _LIBRARIES:
@@ -47,7 +47,7 @@ def array_writer(value: Any) -> Callable[[Any, Any], None] | None:
 
 
 def not_pickled(value: Any) -> Any:
-    """Return what an array of a class of its own has, and its function sees, beside its pickle."""
+    """Return the state of an array of a subclass that its pickle omits, or None."""
     kinds = [kind for kind in type(value).__mro__ if kind.__module__.partition(".")[0] == "numpy"]
     if not any(kind.__qualname__ == "ndarray" for kind in kinds):
         return None
@@ -64,7 +64,7 @@ def _write_ndarray(contents: Writer, array: Any) -> None:
     fortran = array.flags.f_contiguous and not array.flags.c_contiguous
     contents.text(b"ndarray", f"{array.shape} {'F' if fortran else 'C'}")
     contents.write(dtype)
-    # Transposed, an array in Fortran's order is one in C's order: neither is copied.
+    # A transposed array in Fortran order is in C order, so that neither order is copied.
     compact = array.T if fortran else array
     flat = (compact if compact.flags.c_contiguous else compact.copy("C")).reshape(-1)
     contents.raw(b"data", flat.view("u1") if flat.size and dtype.itemsize else b"")
@@ -88,7 +88,7 @@ def _write_scalar(contents: Writer, scalar: Any) -> None:
 
 
 def _write_generator(contents: Writer, generator: Any) -> None:
-    # A RandomState tells its bit generator in no other way.
+    # A RandomState exposes its bit generator in no other way.
     bits = getattr(generator, "bit_generator", None) or generator._bit_generator  # noqa: SLF001
     entropy = getattr(getattr(bits, "_seed_seq", None), "entropy", None)
     if isinstance(entropy, int) and entropy >> _SEED_BITS:
@@ -123,7 +123,7 @@ def _write_index(contents: Writer, index: Any) -> None:
 
 
 def _write_column(contents: Writer, array: Any) -> None:
-    """Write a pandas array: the values that the user sees, whatever lies under missing ones."""
+    """Write a pandas array by its visible values, ignoring what is stored under missing ones."""
     kind, dtype = type(array).__qualname__, str(array.dtype)
     contents.text(b"column", f"{kind} {dtype}")
     if kind == "Categorical":
@@ -161,7 +161,7 @@ def _write_variable(contents: Writer, variable: Any) -> None:
     )
 
 
-#: Writers of values that cannot change.
+#: Writers of immutable values.
 IMMUTABLE_WRITERS = frozenset({_write_dtype, _write_scalar})
 _LIBRARIES = frozenset({"numpy", "pandas", "xarray"})
 _WRITERS: dict[tuple[str, str], Callable[[Any, Any], None]] = {

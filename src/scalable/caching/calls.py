@@ -1,4 +1,4 @@
-"""`RememberedFunction`: a function that runs only where its result is not in the store."""
+"""`RememberedFunction`: a function that runs only if its result is not in the store."""
 
 from __future__ import annotations
 
@@ -25,21 +25,13 @@ logger = logging.getLogger("scalable.caching")
 
 @lru_cache(maxsize=8)
 def keys_of(store: ResultStore) -> KeyMaker:
-    """Return what makes the keys of calls that only this process can make, for a store."""
+    """Return the cached key maker of a store, for keys that are made in this process."""
     return KeyMaker(files=store.file_digests)
 
 
 @dataclass(frozen=True)
 class Purpose:
-    """For whom a result is remembered.
-
-    Attributes
-    ----------
-    task, tag
-        Task and tag of the call, or "".
-    run
-        Id of the run, or "".
-    """
+    """Origin of a cached result: task name, tag and run id, each empty if unknown."""
 
     task: str = ""
     tag: str = ""
@@ -48,42 +40,27 @@ class Purpose:
 
 @dataclass
 class RememberedFunction:
-    """A function that is looked up in a store before it runs, and whose result is stored after.
+    """Function that looks up its result in a store before it runs, and stores it afterwards.
 
-    It runs where the call runs: on a worker, which has the result. Two processes that are given
-    the same call at once run it once, where the store is a directory that both see: one of them
-    waits for the other.
-
-    Parameters
-    ----------
-    function
-        Function of the user.
-    store
-        The store of results.
-    key
-        Key of the call; None to make it here, from the arguments' content, because an argument is
-        the result of a call that has no key.
-    options, environment, code
-        As in :meth:`scalable.caching.key.KeyMaker.key`, where the key is made here.
-    purpose
-        Notes for the entry.
-    asked_at
-        Time of the call in seconds since 1970. The reason of a miss is told beside results that
-        were stored before.
+    It runs in the process of the task. Equal tasks in several processes run once if the store is a
+    directory that all of them share: the others wait.
     """
 
     function: Callable[..., Any]
     store: ResultStore
+    #: None to make the key here, because an argument is the result of a task without a key.
     key: CallKey | None
+    #: These three make the key here; see :meth:`scalable.caching.key.KeyMaker.key`.
     options: KeyOptions = field(default_factory=KeyOptions)
     environment: Mapping[str, str] = field(default_factory=dict)
     code: Mapping[str, str] | None = None
     purpose: Purpose = field(default_factory=Purpose)
+    #: Seconds since 1970. A miss is explained by results that were stored before this time.
     asked_at: float = field(default_factory=time.time)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The user's function, for everything that shows a call."""
+        """The user's function, for code that displays a task."""
         return self.function
 
     @property
@@ -91,7 +68,6 @@ class RememberedFunction:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the result of the call, from the store or by running the function."""
         key, tell = self.key, listener()
         if key is None:
             made_from = self.options, self.environment, self.code
@@ -111,7 +87,7 @@ class RememberedFunction:
                 kind = Kind.WAITED
                 continue
             with lease, running_remembered(key.digest, self.store.url):
-                # It may have been stored between the first look and the lease.
+                # Another process may have stored it between the first look and the lease.
                 found = None
                 if lease.excludes:
                     found = self.store.get(key.digest, function=self.function)
@@ -146,7 +122,7 @@ class RememberedFunction:
 
 
 def call_remembered(remembered: RememberedFunction, *args: Any, **kwargs: Any) -> Any:
-    """Call a remembered function; for ``map``, where each call has a key of its own."""
+    """Call a ``RememberedFunction``, for ``map``, where each task has a key of its own."""
     return remembered(*args, **kwargs)
 
 

@@ -1,14 +1,7 @@
-"""`Checkpoints`: directories in which calls keep what they have done so far, try by try.
+"""`Checkpoints`: directories in which tasks keep their state from one attempt to the next.
 
-::
-
-    checkpoints/<cluster>/<call>/<number of the try>-<random>/
-    checkpoints/remembered/<key>/<number of the try>-<random>/
-
-They lie on the file system that the workers share, below a directory that belongs to this user.
-A try is given the directory of the try before it by a rename: it has the state, and the earlier
-try, if it runs still, finds that its path is gone. So two tries never write by one path, and of
-two at once the later one wins. No lock is needed, which NFS might break.
+Each attempt takes the previous directory over by a rename, so two attempts never write to one path.
+The later one wins without a lock, which NFS might break.
 """
 
 from __future__ import annotations
@@ -33,24 +26,21 @@ from scalable.errors import ClusterError
 from scalable.settings import results_dir
 from scalable.storage import scheme_of
 
-#: Group of the checkpoints of calls whose results are remembered, whatever their cluster.
+#: Group of the checkpoints of cached tasks, whatever their cluster.
 REMEMBERED: Final = "remembered"
+# Layout, on the workers' shared file system, below a directory of this user:
+#   checkpoints/<cluster>/<task>/<attempt>-<random>/
+#   checkpoints/remembered/<key>/<attempt>-<random>/
 _DIRECTORY: Final = "checkpoints"
-#: Start of the names of directories that are being made or removed.
+#: Prefix of the names of directories that are being made or removed.
 _HIDDEN: Final = "."
 _TRY = re.compile(r"(\d+)-[0-9a-f]{16}")
-#: Number of attempts to get a directory that other tries take meanwhile.
+#: Number of attempts to get a directory that other attempts of the task may take first.
 _ATTEMPTS: Final = 20
 
 
 def checkpoint_directory(url: str | None) -> Path:
-    """Return the directory in which a store of results keeps checkpoints.
-
-    Parameters
-    ----------
-    url
-        URL of the store, or None for the user's own. Beside a bucket, it is the user's own too.
-    """
+    """Return the checkpoint directory of a result store: the user's own for None or a bucket."""
     if url is not None and scheme_of(url) == "file":
         return Path(url.removeprefix("file://"))
     return results_dir()
@@ -58,35 +48,21 @@ def checkpoint_directory(url: str | None) -> Path:
 
 @dataclass(frozen=True)
 class Kept:
-    """Checkpoints and their size in bytes."""
+    """Number of checkpoints and their size in bytes."""
 
     number: int = 0
     size: int = 0
 
 
 class Checkpoint:
-    """The directory of one try of a call.
-
-    Parameters
-    ----------
-    path
-        The directory.
-    lease
-        What tells others that it is in use.
-    """
+    """Directory of one attempt of a task, with the lease that marks it as in use."""
 
     def __init__(self, path: Path, lease: Lease) -> None:
         self._path, self._lease = path, lease
 
     @property
     def path(self) -> Path:
-        """The directory.
-
-        Raises
-        ------
-        ClusterError
-            When a later try of the call has it.
-        """
+        """Return the directory, or raise ClusterError if a later attempt has taken it over."""
         if not self._path.is_dir():
             raise ClusterError(
                 f"the checkpoint {self._path} is no longer that of this try: a later try of the "
@@ -96,25 +72,16 @@ class Checkpoint:
         return self._path
 
     def end(self, *, succeeded: bool) -> None:
-        """Remove the directory if the call has succeeded; keep it for the next try otherwise.
-
-        What a later try has taken over is left to it.
-        """
+        """Release the lease. Delete the directory if the attempt succeeded and still owns it."""
         if succeeded:
             _removed(self._path, self._path.parents[2])
-            with suppress(OSError):  # a later try is in it
+            with suppress(OSError):  # a later attempt is in it
                 self._path.parent.rmdir()
         self._lease.release()
 
 
 class Checkpoints:
-    """The checkpoints in one directory of results.
-
-    Parameters
-    ----------
-    directory
-        Directory of results.
-    """
+    """Checkpoints below one directory of results."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -122,13 +89,7 @@ class Checkpoints:
         self._leases = Leases(directory)
 
     def prepare(self, group: str) -> None:
-        """Make the directory of a group of calls, for this user alone.
-
-        Raises
-        ------
-        ClusterError
-            When it cannot be made, or the directory of results belongs to another user.
-        """
+        """Make a group's directory, private to this user, or raise ClusterError if that fails."""
         Folder(self._directory).prepare()
         try:
             (self._root / group).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -140,19 +101,10 @@ class Checkpoints:
             ) from error
 
     def begin(self, group: str, call: str) -> Checkpoint:
-        """Return the directory of a new try of a call, with what the try before it has left.
+        """Start an attempt of a task, with the files that the previous attempt has left.
 
-        Parameters
-        ----------
-        group
-            A group that was prepared, perhaps by another process.
-        call
-            What all tries of the call have in common, and no other call of the group.
-
-        Raises
-        ------
-        ClusterError
-            When the group is not there: this process sees another file system.
+        ``call`` identifies the task within its group. Raises ClusterError if the group is missing
+        here, for example because this process has another file system.
         """
         if not (self._root / group).is_dir():
             raise ClusterError(
@@ -171,9 +123,9 @@ class Checkpoints:
                     self._make(place, own.name)
                 else:
                     latest.rename(own)
-            except OSError as error:  # mostly: another try has been faster, or has succeeded
+            except OSError as error:  # usually another attempt was faster, or succeeded
                 fault = error
-            # Over NFS, the answer to a rename may be lost, and the repetition fail.
+            # Over NFS, the reply to a rename can be lost, and its repetition then fails.
             if own.is_dir():
                 return Checkpoint(own, self._lease(own))
         raise ClusterError(
@@ -182,25 +134,11 @@ class Checkpoints:
         ) from fault
 
     def remove(self, group: str) -> None:
-        """Remove all checkpoints of a group."""
         if (self._root / group).is_dir():
             _removed(self._root / group, self._root)
 
     def collect(self, max_age_s: float, *, dry_run: bool = False) -> Kept:
-        """Remove the checkpoints that nobody uses and that did not change for a time.
-
-        Parameters
-        ----------
-        max_age_s
-            Seconds since the last change in a directory, by the clock of its file server.
-        dry_run
-            Whether nothing is removed.
-
-        Raises
-        ------
-        OSError
-            When the directory cannot be changed.
-        """
+        """Delete checkpoints unused and unchanged for ``max_age_s`` by the file server's clock."""
         if not self._root.is_dir():
             return Kept()
         before = touched(self._directory / "clock") - max_age_s
@@ -213,15 +151,12 @@ class Checkpoints:
             number, size = number + 1, size + found
             if not dry_run:
                 _removed(place, self._root)
-                with suppress(OSError):  # the group of a cluster that has ended
+                with suppress(OSError):  # the group of a stopped cluster is empty
                     place.parent.rmdir()
         return Kept(number, size)
 
     def _make(self, place: Path, name: str) -> None:
-        """Make the directory of a call with that of its first try in it; raise OSError if one is.
-
-        Both appear at once: no two tries can be the first.
-        """
+        """Make the directories of a task and its first attempt in one rename, or raise OSError."""
         new = self._root / f"{_HIDDEN}{secrets.token_hex(8)}"
         new.mkdir(mode=0o700)
         try:
@@ -234,33 +169,24 @@ class Checkpoints:
         key = _lease_key(path)
         try:
             return self._leases.take(key, f"{socket.gethostname()}:{os.getpid()}") or Lease(key)
-        except OSError:  # its file system knows no links
+        except OSError:  # the file system does not support links
             return Lease(key)
 
 
 class RunningCall:
-    """A call whose result is remembered, while it runs: its checkpoint has the key of the call.
-
-    Parameters
-    ----------
-    key
-        Key of the call.
-    url
-        URL of the store of its result.
-    """
+    """Running task whose result is cached: its checkpoint is named by the cache key."""
 
     def __init__(self, key: str, url: str) -> None:
         self.key, self.url = key, url
         self._checkpoint: Checkpoint | None = None
 
     def path(self, begin: Callable[[], Checkpoint]) -> Path:
-        """Return the directory of this try; the first time it is begun."""
+        """Return the directory of this attempt, which ``begin`` makes at the first use."""
         if self._checkpoint is None:
             self._checkpoint = begin()
         return self._checkpoint.path
 
     def end(self, *, succeeded: bool) -> None:
-        """Remove the directory, or keep it; see :meth:`Checkpoint.end`."""
         if self._checkpoint is not None:
             self._checkpoint.end(succeeded=succeeded)
 
@@ -269,13 +195,13 @@ _running: ContextVar[RunningCall | None] = ContextVar("scalable_remembered_call"
 
 
 def remembered_call() -> RunningCall | None:
-    """Return the innermost call in this thread whose result is remembered, or None."""
+    """Return the innermost cached task that runs in this thread, or None."""
     return _running.get()
 
 
 @contextmanager
 def running_remembered(key: str, url: str) -> Iterator[None]:
-    """Let the code in a ``with`` block be a call whose result is remembered."""
+    """Run a ``with`` block as a task whose result is cached."""
     call = RunningCall(key, url)
     token = _running.set(call)
     succeeded = False
@@ -288,7 +214,7 @@ def running_remembered(key: str, url: str) -> Iterator[None]:
 
 
 def _tries(place: Path) -> list[tuple[int, Path]]:
-    """Return number and path of the directories of a call, the latest try last."""
+    """Return number and path of the directory of each attempt, the latest last."""
     with suppress(FileNotFoundError, NotADirectoryError):
         found = ((_TRY.fullmatch(name), place / name) for name in os.listdir(place))  # noqa: PTH208
         return sorted((int(match[1]), path) for match, path in found if match)
@@ -300,7 +226,7 @@ def _lease_key(path: Path) -> str:
 
 
 def _removed(path: Path, root: Path) -> None:
-    """Remove a directory so that nobody finds a part of it; do nothing if it is gone."""
+    """Delete a directory, renamed first so that no process finds a part. Gone is success."""
     gone = root / f"{_HIDDEN}{secrets.token_hex(8)}"
     with suppress(FileNotFoundError):
         path.rename(gone)
@@ -308,7 +234,7 @@ def _removed(path: Path, root: Path) -> None:
 
 
 def _measured(place: Path) -> tuple[int, float]:
-    """Return size in bytes and time of the last change of a directory with all that is in it."""
+    """Return the size in bytes of a directory tree, and the time of its last change."""
     size, changed = 0, 0.0
     for folder, _, names in os.walk(place):
         for path in (folder, *(os.path.join(folder, name) for name in names)):  # noqa: PTH118

@@ -1,8 +1,7 @@
-"""The code that a call reaches: functions, classes, constants and modules of the user's project.
+"""Code that a task reaches: functions, classes, constants and modules of the user's project.
 
-The walk starts at what a call is given and follows static references: global names, attributes of
-the project's modules, closures, defaults, base classes, imports inside functions. Code of Python
-and of installed packages is not followed: its version stands for it.
+Follows static references: globals, module attributes, closures, defaults, base classes, local
+imports. Python and installed packages are not followed: their versions represent them.
 """
 
 from __future__ import annotations
@@ -41,28 +40,20 @@ from scalable.caching.sources import (
 
 logger = logging.getLogger("scalable.caching")
 
-#: Attribute of a function that :func:`scalable.cached` has decorated: its options.
+#: Attribute with the options of a function that :func:`scalable.cached` has decorated.
 OPTIONS: Final = "__scalable_cached__"
 _KEEPER: Final = type(functools.lru_cache(int))
 
 
 class Reach:
-    """The code that one call reaches, as parts of its key.
-
-    Attributes
-    ----------
-    parts
-        Name of each part -> its digest; the names open with ``code:``, ``constant:`` or
-        ``module:``.
-    packages
-        Names of the installed packages' modules that the reached modules import.
-    unfollowed
-        References that cannot be followed, as sentences.
-    """
+    """Code that one task reaches, as parts of its cache key."""
 
     def __init__(self) -> None:
+        #: Digest by name of the part, which starts with ``code:``, ``constant:`` or ``module:``.
         self.parts: dict[str, str] = {}
+        #: Modules of installed packages that the reached modules import.
         self.packages: set[str] = set()
+        #: References that cannot be followed, as sentences.
         self.unfollowed: list[str] = []
         self._watched: list[tuple[Callable[[], tuple[Any, ...]], tuple[Any, ...]]] = []
         self._mutable: list[Any] = []
@@ -72,7 +63,7 @@ class Reach:
         self._waiting: list[tuple[str, Any]] = []
 
     def code_id(self, item: Any) -> str:
-        """Return the name of a function, class or module among the parts; it is followed later."""
+        """Return the part name of a function, class or module, and queue it for ``follow``."""
         known = self._ids.get(id(item))
         if known is not None:
             return known[0]
@@ -87,18 +78,18 @@ class Reach:
                 self._cannot(f"{module}.{qualname}() reaches code by names")
             self._note_package(module)
             return self._named(item, name)
-        # Two functions may have one name: lambdas on one line, a function that was defined again.
+        # Two functions may share a name: lambdas on one line, or a function that was redefined.
         number = self._names[name] = self._names.get(name, 0) + 1
         name = name if number == 1 else f"{name}#{number}"
         self._waiting.append((name, item))
         return self._named(item, name)
 
     def _named(self, item: Any, name: str) -> str:
-        self._ids[id(item)] = (name, item)  # the object is kept, so that its id stays its own
+        self._ids[id(item)] = (name, item)  # kept, so that its id is not reused
         return name
 
     def follow(self) -> None:
-        """Follow all references of the code that was noted, until no new code is reached."""
+        """Follow all references of the queued code, until no new code is reached."""
         while self._waiting:
             name, item = self._waiting.pop(0)
             try:
@@ -125,7 +116,7 @@ class Reach:
             return contents.part(self._class(item))
         if isinstance(item, types.FunctionType):
             options = options_of(item)
-            if options is not None:  # its own code is this package's
+            if options is not None:  # the wrapper's code is this package's
                 said = options.version, options.ignore, options.depends_on
                 self._note_mutable(said)
                 return contents.part(["cached", said, vars(item)["__wrapped__"]])
@@ -163,9 +154,7 @@ class Reach:
         ]
         module = function.__module__ or ""
         if not is_project(module) and is_known(module):
-            self._note_package(
-                module
-            )  # it was made by a package, whose version stands for the rest
+            self._note_package(module)  # a package made it: its version represents the rest
             return parts
         self._note_imports(module)
         return [*parts, list(self._targets(name, function.__code__, function.__globals__))]
@@ -178,7 +167,7 @@ class Reach:
             try:
                 Contents(self.code_id).part(value)
             except UnstableValueError:
-                # Its definition stands for it: the worker makes its own from the same source.
+                # Its definition represents it: the worker makes its own from the same source.
                 source = binding_digest(kind.__module__, kind.__qualname__.partition(".")[0])
                 if source is None:
                     raise
@@ -191,7 +180,7 @@ class Reach:
         return [kind.__qualname__, kind.__bases__, type(kind), found, said]
 
     def _module(self, module: types.ModuleType) -> list[Any]:
-        """Return the parts of a module of which any name may be used."""
+        """Return the content of a module of which any name may be used."""
         self._note_imports(module.__name__)
         self._watch(lambda: tuple(vars(module).values()))
         found: list[tuple[str, Any]] = []
@@ -202,7 +191,7 @@ class Reach:
                 ):
                     found.append((name, self.code_id(value)))
             elif name not in OF_MODULES:
-                # What has no content of its own is as the module's statements make it.
+                # The module's source represents a value without stable content.
                 with suppress(UnstableValueError):
                     found.append((name, Contents(self.code_id).part(value)))
                     self._note_mutable(value)
@@ -216,7 +205,7 @@ class Reach:
     def _targets(
         self, name: str, code: types.CodeType, space: Mapping[str, Any]
     ) -> Iterator[tuple[str, str]]:
-        """Yield each reference of a code object, and the part that it leads to."""
+        """Yield each reference of a code object, and the part to which it leads."""
         found = references(code)
         for hidden in sorted(found.names & HIDDEN):
             self._cannot(f"{_shown(name)} uses {hidden}")
@@ -244,7 +233,7 @@ class Reach:
         return None
 
     def _reached(self, name: str, module: str, value: Any, chain: tuple[str, ...]) -> str | None:
-        """Follow the attributes of modules along a chain, and return the part where it ends."""
+        """Return the part to which a chain of module attributes leads."""
         names = list(chain[1:])
         constant = chain[0]
         while isinstance(value, types.ModuleType) and names:
@@ -254,7 +243,7 @@ class Reach:
                 return None
             value = _attribute(owner, constant)
             if value is _MISSING and not is_project(module):
-                value = owner  # the package makes it when it is asked for
+                value = owner  # the package makes it on first access
                 break
             if value is _MISSING:
                 self._cannot(f"{_shown(name)} uses {module}.{constant}, which is not defined")
@@ -265,7 +254,7 @@ class Reach:
         return self.code_id(value) if _is_code(value) else self._constant(module, constant, value)
 
     def _of_package(self, module: str, name: str, value: Any) -> str | None:
-        """Return the part of a package's name: its own code, or what a program put in its place."""
+        """Return the part of a package's name: the package's code, or a program's substitute."""
         self._note_package(module)
         if _is_code(value):
             return self.code_id(value)
@@ -273,13 +262,13 @@ class Reach:
 
     def _constant(self, module: str, name: str, value: Any) -> str | None:
         part = f"constant:{module}.{name}"
-        # Two sets of global names may have one module's name, as those of exec do.
+        # Two global namespaces may share a module name, such as those of exec().
         while part in self.parts and self._constants[part] is not value:
             part += "#"
         if part in self.parts:
             return part
         self._constants[part] = value
-        self.parts[part] = ""  # met again while its own content is written
+        self.parts[part] = ""  # found again if its content refers to itself
         try:
             binding = binding_digest(module, name) if is_project(module) else None
             digest = Contents(self.code_id).part([value, binding])
@@ -299,7 +288,7 @@ class Reach:
         taken: tuple[str, ...],
         names: frozenset[str],
     ) -> Iterator[tuple[str, str]]:
-        """Yield what an import inside a function leads to; the project's modules are imported."""
+        """Yield the targets of an import inside a function, importing the project's modules."""
         package = space.get("__package__") or str(space.get("__name__", "")).rpartition(".")[0]
         try:
             absolute = importlib.util.resolve_name(module, package)
@@ -327,7 +316,7 @@ class Reach:
     # Validity -----------------------------------------------------------------------------------
 
     def is_current(self) -> bool:
-        """Return whether all names still lead to the same objects; see :meth:`mutable_digest`."""
+        """Return whether all names still lead to the same objects, even if these have changed."""
         return all(
             len(found := look()) == len(seen)
             and all(a is b for a, b in zip(found, seen, strict=True))
@@ -335,10 +324,10 @@ class Reach:
         )
 
     def mutable_digest(self) -> str:
-        """Return the digest of all values that may change while names still lead to them."""
+        """Return the digest of all reached values that can change in place."""
         try:
             return Contents(self.code_id).part(self._mutable) if self._mutable else ""
-        except UnstableValueError as error:  # a value without content was put into it
+        except UnstableValueError as error:  # a value without stable content was added
             return error.reason
 
     def _watch(self, look: Callable[[], tuple[Any, ...]]) -> None:
@@ -349,7 +338,7 @@ class Reach:
             self._mutable.append(value)
 
     def _note_imports(self, module: str | None) -> None:
-        """Note the packages that a module imports, by what its names are."""
+        """Note the packages from which a module's names come."""
         loaded = sys.modules.get(module or "")
         if loaded is None or f"imports:{module}" in self._names:
             return
@@ -366,19 +355,17 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, types.FunctionType,
 
 
 def _is_fixed(value: Any) -> bool:
-    """Return whether a value cannot change; such values are not read again for each call."""
+    """Return whether a value is immutable and need not be read again for each task."""
     if type(value) is tuple:
         return all(map(_is_fixed, value))
-    # A subclass, such as that of str, may have attributes.
+    # A subclass, for example of str, may have attributes.
     return type(value) in _PLAIN or isinstance(value, type)
 
 
 def options_of(function: Any) -> Any:
-    """Return the options of a function that ``scalable.cached`` has decorated; None for others.
-
-    A decorator around such a function copies its attributes, and is a function of its own.
-    """
+    """Return the options of a function that ``scalable.cached`` has decorated, or None."""
     given = getattr(function, "__dict__", {}).get(OPTIONS)
+    # A decorator around such a function copies the attribute, but is another function.
     return given[0] if given is not None and given[1] is function else None
 
 

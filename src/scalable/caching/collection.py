@@ -1,4 +1,4 @@
-"""Removal of results that are too old, or too many, and of what killed processes left."""
+"""Removal of results that are too old or too many, and of files left by killed processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scalable.caching.places import Place, Stored
 
 logger = logging.getLogger("scalable.caching")
 
-#: Seconds after the last write in which a temporary file may still be written.
+#: Seconds after its last write for which a temporary file may still be in use.
 LEFT_S = 3600.0
 _LEVELS = "levels.json"
 
@@ -27,25 +27,11 @@ def collect(
     *,
     dry_run: bool = False,
 ) -> Collected:
-    """Remove results until a store is within its limits.
+    """Remove results until a store is within its limits, and old temporary files.
 
-    Parameters
-    ----------
-    place
-        Place of the entries.
-    entry_of
-        Reads an entry by its key; None if it cannot be read. Such entries go first.
-    limit
-        Largest size in bytes of all results; None for any.
-    max_age_s
-        Largest time in seconds since the last use; None for any.
-    dry_run
-        Whether nothing is removed: the answer tells what would be, without leftovers.
-
-    Raises
-    ------
-    OSError
-        When the place cannot be changed.
+    Limits are bytes, and seconds since the last use. Entries that ``entry_of`` cannot read go
+    first. A dry run reports what it would remove, without temporary files. Raises OSError if the
+    store cannot be changed.
     """
     now = place.now()
     leftovers = 0 if dry_run else place.remove_leftovers(LEFT_S)
@@ -80,12 +66,12 @@ def _of_least_value(
     now: float,
     stored: Sequence[Stored],
 ) -> tuple[Sequence[Candidate], Levels]:
-    """Return the results of least value, and the levels after they have gone."""
+    """Return the results of least value, and the levels after their removal."""
     levels = _levels(place)
     candidates = []
     for one in stored:
         entry = entry_of(one.key)
-        # What cannot be read is of no value: it counts as if it had never been used.
+        # An unreadable entry has no value: it counts as never used.
         cost_s, used = (0.0, 0.0) if entry is None else (entry.cost_s, one.used)
         candidates.append(Candidate(one.key, one.size, cost_s, used))
     gone, level = chosen(candidates, limit, levels)

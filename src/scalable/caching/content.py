@@ -1,8 +1,7 @@
-"""Digests of values by their content: equal for equal values, in every process and on every day.
+"""Digests of values by content: equal for equal values, in every process and on every day.
 
-A value is written to the hash as a tag for its type, then its length, then its content, so that
-two different values never write the same bytes. Values of other types are written as pickle takes
-them apart (``__reduce_ex__``): the digest then covers exactly what a worker receives.
+Type tag, size and content are hashed, so that different values never write the same bytes. Other
+types are written as pickle reduces them: the digest covers exactly what a worker receives.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from scalable.caching.file import File
 from scalable.caching.file_digests import FileDigests
 from scalable.caching.sources import is_held
 
-#: Bytes of a digest.
+#: Size of a digest in bytes.
 DIGEST_SIZE: Final = 32
-#: Values of these types cannot change: that one stands in two places has no meaning.
+#: Immutable types: a value that occurs twice is equal to a shared one.
 _IMMUTABLE = (
     decimal.Decimal, fractions.Fraction, dt.date, dt.time, dt.timedelta,
     dt.tzinfo, uuid.UUID, PurePath, range, slice,
@@ -52,23 +51,11 @@ def _unknown_future(_: Any) -> str | None:
 
 
 class Contents:
-    """Writes values into one digest.
+    """Writer of values into one digest.
 
-    Parameters
-    ----------
-    code_id
-        Function that notes a function, class or module that a value contains, and returns its name
-        among the code that the call reaches.
-    future_key
-        Function that returns the key of a future's call, or None for any other object.
-    files
-        Digests of the files that are known; None reads each :class:`File`.
-
-    Notes
-    -----
-    A mutable object that stands in two places is written once and referred to: a function that
-    changes its argument sees a difference. The order of a dict's items is not written, as it is not
-    part of ``==``; that of an ``OrderedDict`` is.
+    A mutable object that occurs twice is written once, then referred to: a function that changes
+    its argument shows a difference. The order of dict items is not written, that of an
+    ``OrderedDict`` is.
     """
 
     def __init__(
@@ -77,13 +64,15 @@ class Contents:
         future_key: Callable[[Any], str | None] = _unknown_future,
         files: FileDigests | None = None,
     ) -> None:
+        # ``code_id`` notes code that a value contains, and returns its part name. ``future_key``
+        # returns None for other objects. Without ``files``, each ``File`` is read.
         self.code_id, self.future_key, self.files = code_id, future_key, files
         self._hash = blake2b(digest_size=DIGEST_SIZE)
-        # The objects are kept, so that no other object gets their ids.
+        # Objects are kept, so that their ids are not reused.
         self._seen: dict[int, tuple[int, Any]] = {}
 
     def part(self, value: Any) -> str:
-        """Return the digest of a value; objects that an earlier part has are referred to."""
+        """Return the digest of a value, with references to the objects of earlier parts."""
         self._hash = blake2b(digest_size=DIGEST_SIZE)
         try:
             self.write(value)
@@ -92,13 +81,7 @@ class Contents:
         return self._hash.hexdigest()
 
     def write(self, value: Any) -> None:
-        """Write a value of any type.
-
-        Raises
-        ------
-        UnstableValueError
-            When a part of the value has no content that a later process could have again.
-        """
+        """Write any value, or raise UnstableValueError if a part has no reproducible content."""
         writer = _WRITERS.get(type(value))
         if writer is not None:
             writer(self, value)
@@ -128,18 +111,17 @@ class Contents:
         self._hash.update(data)
 
     def text(self, tag: bytes, text: str) -> None:
-        """Write a tag and a text."""
         self.raw(tag, text.encode("utf-8", "surrogatepass"))
 
     def all(self, tag: bytes, values: Iterable[Any]) -> None:
-        """Write a tag, values in their order, and their end."""
+        """Write a tag, the values in order, and an end mark."""
         self._hash.update(b"%s(" % tag)
         for value in values:
             self.write(value)
         self._hash.update(b")")
 
     def pairs(self, tag: bytes, items: Iterable[tuple[Any, Any]]) -> None:
-        """Write a tag and pairs in the order of the digests of their first values."""
+        """Write a tag and pairs, ordered by string key, or by the digest of the key."""
         named = list(items)
         if all(type(name) is str for name, _ in named):
             self._hash.update(b"%s[" % tag)
@@ -156,11 +138,11 @@ class Contents:
         self._hash.update(b"}")
 
     def unordered(self, tag: bytes, values: Iterable[Any]) -> None:
-        """Write a tag and values in the order of their digests."""
+        """Write a tag and values, ordered by digest."""
         self.raw(tag, b"".join(sorted(map(self._alone, values))))
 
     def _alone(self, value: Any) -> bytes:
-        """Return the digest of a value without reference to others, whose order is not known."""
+        """Return a digest without references to other values, whose order is undefined."""
         contents = Contents(self.code_id, self.future_key, self.files)
         contents.write(value)
         return contents._hash.digest()
@@ -168,7 +150,7 @@ class Contents:
     # Objects ------------------------------------------------------------------------------------
 
     def is_new(self, value: Any) -> bool:
-        """Return whether a mutable object is met for the first time; if not, refer to it."""
+        """Return whether a mutable object is new. If not, write a reference to it."""
         known = self._seen.get(id(value))
         if known is not None:
             self._hash.update(b"seen:%d:" % known[0])
@@ -204,14 +186,14 @@ class Contents:
 
 @functools.lru_cache(maxsize=1024)
 def _is_importable(value: Any, name: str) -> bool:
-    """Return whether a worker would find an object by its name, as pickle does."""
+    """Return whether a worker can import an object by its name, as pickle does."""
     module = getattr(value, "__module__", None)
     places = [module] if module else list(sys.modules)
     return any(is_held(value, place, name) for place in places)
 
 
 def _taken_apart(value: Any) -> Any:
-    """Return how pickle takes an object apart."""
+    """Return what pickle reduces an object to, or raise UnstableValueError."""
     reducer = copyreg.dispatch_table.get(type(value))
     try:
         return value.__reduce_ex__(4) if reducer is None else reducer(value)
@@ -220,7 +202,7 @@ def _taken_apart(value: Any) -> Any:
 
 
 def _without_cached(value: Any, state: Any) -> Any:
-    """Return an object's state without the values that ``cached_property`` has kept."""
+    """Return an object's state without the values that ``cached_property`` has stored."""
     if not isinstance(state, dict):
         return state
     kind = type(value)
@@ -269,7 +251,7 @@ def _write_partial(contents: Contents, value: functools.partial[Any]) -> None:
 
 
 def _write_builtin(contents: Contents, value: types.BuiltinFunctionType) -> None:
-    """Write a function of C, or a method of an object's type that is bound to the object."""
+    """Write a C function, or a bound method of a C type with its object."""
     if value.__self__ is None or isinstance(value.__self__, types.ModuleType):
         contents.text(b"code", contents.code_id(value))
     else:

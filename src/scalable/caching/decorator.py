@@ -1,4 +1,4 @@
-"""`cached`: a decorator for functions whose results are remembered."""
+"""`cached`: a decorator for functions whose results are cached."""
 
 from __future__ import annotations
 
@@ -43,27 +43,27 @@ def cached(
     depends_on: Iterable[Any] = (),
     store: str | os.PathLike[str] | None = None,
 ) -> Callable[..., Any]:
-    """Remember the results of a function between processes, also outside a session.
+    """Cache the results of a function across processes, including outside a session.
 
-    A client remembers the results of the function's calls in its own store, as with ``cache=True``.
+    A client caches the results of the function's tasks in its own store, as with ``cache=True``.
 
     Parameters
     ----------
     version
-        Any value; another value forgets all earlier results.
+        Any value. A different value invalidates all earlier results.
     ignore
-        Names of parameters that have no part in the result, such as a logger.
+        Names of parameters that do not affect the result, such as a logger.
     depends_on
-        Values, functions and :class:`scalable.File` that the result depends on and that the code
-        does not name. Where it is given, references that cannot be followed are accepted.
+        Values, functions and :class:`scalable.File` that the result depends on but that the code
+        does not name. If it is given, references that cannot be followed are accepted.
     store
-        Path or URL of the store for calls outside a client; by default the user's own directory,
+        Path or URL of the store for calls outside a client. By default the user's own directory,
         ``$XDG_CACHE_HOME/scalable/results``.
 
     Raises
     ------
     UnstableArgumentError
-        At a call, when an argument has no content by which it could be recognised.
+        When the function is called with an argument that has no stable content.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def cached(
 
 
 def own_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that the user has decorated with ``scalable.cached``, or itself."""
+    """Return the function that ``scalable.cached`` has decorated, or the function itself."""
     if isinstance(function, MethodType):
         return MethodType(own_function(function.__func__), function.__self__)
     if options_of(function) is None:

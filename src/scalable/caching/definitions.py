@@ -1,4 +1,4 @@
-"""The content of functions and classes, without what has no part in what they do."""
+"""Content of functions and classes that determines what they do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
-#: Attributes of a class that Python or its library made from others; see :func:`declared`.
+#: Class attributes that Python or a library derives from others; see :func:`declared`.
 _MADE: Final = frozenset(
     {
         "__dict__",
@@ -34,17 +34,17 @@ _MADE: Final = frozenset(
         "_abc_impl",
         "__parameters__",
         "__orig_bases__",
-        "_value2member_map_",  # an enumeration adds combined flags as they are met
+        "_value2member_map_",  # an enumeration adds combined flags as they are used
     }
 )
-#: Content of a variable of an enclosing function that has no value yet.
+#: Content of an enclosing function's variable that is not assigned yet.
 _EMPTY: Final = (..., "not assigned")
 _ADDRESS: Final = " at 0x"
 _NAME: Final = re.compile(r"[^\W\d]\w*")
 
 
 def shape(code: types.CodeType) -> list[Any]:
-    """Return what a code object does, without where it stands: lines and file are left out."""
+    """Return what a code object does, without its file and line numbers."""
     return [
         code.co_code,
         [shape(c) if isinstance(c, types.CodeType) else c for c in code.co_consts],
@@ -58,7 +58,7 @@ def shape(code: types.CodeType) -> list[Any]:
 
 
 def cell_values(cells: tuple[types.CellType, ...]) -> tuple[Any, ...]:
-    """Return the values of the variables that a function has of those around it."""
+    """Return the values of a function's closure variables."""
     values = []
     for cell in cells:
         try:
@@ -69,12 +69,12 @@ def cell_values(cells: tuple[types.CellType, ...]) -> tuple[Any, ...]:
 
 
 def attributes(function: types.FunctionType) -> dict[str, Any]:
-    """Return the attributes that a function was given."""
+    """Return the attributes that were set on a function, without ``__wrapped__``."""
     return {name: value for name, value in vars(function).items() if name != "__wrapped__"}
 
 
 def members(kind: type) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the value of each attribute that a class was given."""
+    """Yield the name and the value of each attribute that a class defines itself."""
     for name in sorted(vars(kind)):
         value = _unwrapped(vars(kind)[name])
         if name not in _MADE and not isinstance(value, types.MemberDescriptorType):
@@ -93,10 +93,7 @@ def _unwrapped(value: Any) -> Any:
 
 
 def declared(kind: type) -> list[Any]:
-    """Return what a class says of itself apart from its attributes, as plain values.
-
-    Programs read it: converters the types of fields, readers of units the metadata.
-    """
+    """Return a class's docstring, annotations and generic bases, which programs may read."""
     text = vars(kind).get("__doc__")
     return [
         text if isinstance(text, str) and _ADDRESS not in text else None,
@@ -106,7 +103,7 @@ def declared(kind: type) -> list[Any]:
 
 
 def metadata(kind: type) -> list[Any]:
-    """Return the metadata of a dataclass's fields, and the values of an enumeration's members."""
+    """Return the metadata of dataclass fields, and the values of enumeration members."""
     fields = vars(kind).get("__dataclass_fields__", {}) if dataclasses.is_dataclass(kind) else {}
     found: list[Any] = [(name, dict(one.metadata)) for name, one in fields.items() if one.metadata]
     if isinstance(kind, enum.EnumMeta):
@@ -115,14 +112,14 @@ def metadata(kind: type) -> list[Any]:
 
 
 def annotated(item: Any) -> list[tuple[str, str]]:
-    """Return the annotations of a function or a class as texts."""
+    """Return annotations as names and strings, without those that cannot be evaluated."""
     with suppress(Exception):  # annotations are expressions of the user
         return [(name, _as_text(kind)) for name, kind in inspect.get_annotations(item).items()]
     return []
 
 
 def annotating(kind: type) -> Iterator[type]:
-    """Yield the classes to which the annotations of a class lead."""
+    """Yield the classes to which a class's annotations refer."""
     with suppress(Exception):  # annotations are expressions of the user
         space = vars(sys.modules.get(kind.__module__, types))
         for given in inspect.get_annotations(kind).values():

@@ -1,4 +1,4 @@
-"""Differences between the keys of two calls, as sentences. Pure."""
+"""Differences between the cache keys of two tasks, as sentences. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 #: Largest number of differences that one sentence names.
 NAMED: Final = 3
-#: Groups of parts in the order in which they are told: what users change most comes first.
+#: Groups of parts in the order of reports: what users change most comes first.
 _ORDER: Final = (
     "function",
     "code",
@@ -23,7 +23,7 @@ _ORDER: Final = (
     "python",
     "key",
 )
-#: Groups whose parts are texts that people can read.
+#: Groups whose parts are readable strings.
 _TOLD: Final = frozenset({"package", "image", "python", "key"})
 _VERSIONED: Final = {"image": "the image", "python": "Python", "key": "the version of keys"}
 _OF_ARGUMENT: Final = " of an argument"
@@ -31,44 +31,23 @@ _OF_ARGUMENT: Final = " of an argument"
 
 @dataclass(frozen=True)
 class Difference:
-    """A part in which the keys of two calls differ.
+    """A part in which the cache keys of two tasks differ."""
 
-    Attributes
-    ----------
-    part
-        Name of the part, such as ``argument:scenario``.
-    group
-        Kind of the part: the name before the colon.
-    now, before
-        Digest or text of the part; None where the key has no such part.
-    sentence
-        The difference in words, without a full stop.
-    """
-
+    #: Name of the part, such as ``argument:scenario``.
     part: str
+    #: Kind of the part: the name before the colon.
     group: str
+    #: Digest or string of the part, or None if the key has no such part.
     now: str | None
     before: str | None
+    #: The difference in words, without a full stop.
     sentence: str
 
 
 def differences(
     function: str, now: Mapping[str, str], before: Mapping[str, str]
 ) -> tuple[Difference, ...]:
-    """Return the parts in which the key of a call differs from that of an earlier one.
-
-    Parameters
-    ----------
-    function
-        Qualified name of the function.
-    now, before
-        Name of a part to its digest or text: of the call, and of the earlier one.
-
-    Returns
-    -------
-    tuple
-        Code first, then arguments, packages and the environment.
-    """
+    """Return the parts in which a key differs from an earlier one, in the order of reports."""
     found = [
         Difference(
             part,
@@ -81,22 +60,16 @@ def differences(
         if now.get(part) != before.get(part)
     ]
     if any(one.group == "code" for one in found):
-        # The part of the function itself leads to its code: one sentence is enough.
+        # A function's own part changes with its code: one sentence is enough.
         found = [one for one in found if one.group != "function"]
     return tuple(sorted(found, key=_place))
 
 
 def why_missed(function: str, now: Mapping[str, str], nearest: Mapping[str, str] | None) -> str:
-    """Return the reason why no result was found for a call, as one sentence without a full stop.
+    """Return the reason of a cache miss as one sentence, without a full stop.
 
-    Parameters
-    ----------
-    function
-        Qualified name of the function.
-    now
-        Parts of the key of the call.
-    nearest
-        Parts of the key of the nearest earlier result; None if the function has none.
+    ``nearest`` contains the parts of the nearest stored key, or is None if the function has no
+    result.
     """
     if nearest is None:
         return f"no result of {function} is stored"
@@ -107,13 +80,7 @@ def why_missed(function: str, now: Mapping[str, str], nearest: Mapping[str, str]
 
 
 def summary(found: Sequence[Difference]) -> str:
-    """Return differences as one sentence, which names the first few and counts the others.
-
-    Parameters
-    ----------
-    found
-        At least one difference.
-    """
+    """Return one sentence that names the first few differences and counts the others."""
     told = [one.sentence for one in found[:NAMED]]
     others = len(found) - len(told)
     if others:
@@ -122,15 +89,9 @@ def summary(found: Sequence[Difference]) -> str:
 
 
 def nearness(parts: Mapping[str, str], others: Mapping[str, str]) -> tuple[bool, int]:
-    """Return how near two keys are; the larger, the nearer.
+    """Return how near two keys are (larger is nearer): equal arguments first, then equal parts.
 
-    The keys of calls with the same arguments are nearer than others: they tell best what else has
-    changed. Then the number of equal parts decides.
-
-    Parameters
-    ----------
-    parts, others
-        Name of a part to its digest or text, of each key.
+    The nearest key with the same arguments shows best what else has changed.
     """
     return _arguments(parts) == _arguments(others), len(parts.items() & others.items())
 
@@ -141,13 +102,7 @@ def group_of(part: str) -> str:
 
 
 def parts_by_group(parts: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return what a key is made of: the names or texts of its parts by their kind, in order.
-
-    Parameters
-    ----------
-    parts
-        Name of a part to its digest or text.
-    """
+    """Return the names or values of a key's parts by kind, in the order of reports."""
     groups: dict[str, list[str]] = {}
     for part in sorted(parts, key=lambda part: (_rank(group_of(part)), part)):
         group, _, name = part.partition(":")
@@ -178,7 +133,7 @@ def _sentence(function: str, part: str, now: str | None, before: str | None) -> 
         "argument": (f"argument {name}", "given"),
         "depends_on": (f"depends_on[{name}]", "given"),
         "version": (f"version= of {function}", "given"),
-        # Values of environment variables are not told: they may be secrets.
+        # Values of environment variables are not shown: they may be secrets.
         "environment": (f"the environment variable {name}", "set"),
     }
     noun, participle = nouns.get(group, (f"the part {part}", "in the key"))
@@ -196,7 +151,7 @@ def _of_package(name: str, now: str | None, before: str | None) -> str:
     if now is None or before is None:
         return f"the package {name} {_verb(now, before, 'used')}"
     texts = [text.removeprefix(f"{name} ") for text in (now, before)]
-    # A module of no installed package is known by the digest of its file.
+    # A module outside installed packages is identified by the digest of its file.
     if any(text.startswith(f"{name}.py ") or text == "unknown" for text in texts):
         return f"the module {name} changed"
     return _versions(name, *texts)

@@ -1,16 +1,6 @@
-"""`Entry`, and the format of the file or object that holds a remembered result.
+"""`Entry`, and the format of the file or object that holds a cached result.
 
-::
-
-    magic      8 bytes
-    version    4 bytes, big-endian
-    length     4 bytes, big-endian: bytes of the header
-    digest    32 bytes: SHA-256 of the 16 bytes above and of the header
-    header    JSON: the entry, the digest of the payload and the sizes of its pieces
-    payload   a pickle, followed by the large buffers that it refers to
-
-Every byte is covered: those of the payload by the digest in the header, and the number of bytes by
-the sizes there. A file that differs anywhere is not read as a result.
+Digests and sizes cover every byte: a file that differs anywhere is not read as a result.
 """
 
 from __future__ import annotations
@@ -28,13 +18,20 @@ from scalable.caching.payloads import Buffer, Function, Payload, unpacked
 
 MAGIC = b"\x93scaRES\n"
 VERSION = 2
-#: Largest header in bytes that is read.
+#: Largest size of a header in bytes.
 MAX_HEADER = 16 << 20
-#: Number of bytes that are read at once at the start of an entry. A small one needs no other read.
+#: Size in bytes of the first read of an entry. A small entry needs no other read.
 FIRST = 64 << 10
-#: Number of bytes that are read, and then hashed while the processor's cache still has them.
+#: Size in bytes of a read, small enough to be hashed from the processor's cache.
 CHUNK = 1 << 20
 
+# Layout of an entry:
+#   magic      8 bytes
+#   version    4 bytes, big-endian
+#   length     4 bytes, big-endian: size of the header
+#   digest    32 bytes: SHA-256 of the 16 bytes above and of the header
+#   header    JSON: the entry, the digest of the payload and the sizes of its pieces
+#   payload   a pickle, followed by the large buffers that it refers to
 _FIXED = struct.Struct(">8sII")
 _PREFIX = _FIXED.size + sha256().digest_size
 _HEX = frozenset("0123456789abcdef")
@@ -42,28 +39,22 @@ _texts_of = attrgetter("key", "function", "task", "tag", "run", "host")
 
 
 class Unreadable(Exception):  # noqa: N818 - an outcome of reading, which never leaves this room
-    """An entry that is not read: it counts as one that does not exist.
-
-    Parameters
-    ----------
-    kind
-        One word for counting: ``torn``, ``corrupt``, ``foreign``, ``version``, ``owner``,
-        ``unloadable``, ``unusable``.
-    reason
-        What is wrong, after the name of the entry.
-    """
+    """An entry cannot be read and counts as missing."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
+        #: One word for counting, such as ``torn``, ``corrupt``, ``foreign``, ``version`` or
+        #: ``owner``.
         self.kind = kind
+        #: What is wrong, to be written after the name of the entry.
         self.reason = reason
 
 
 class Source(Protocol):
-    """A binary file at its start."""
+    """Binary file, read from its start."""
 
     def read(self, size: int, /) -> bytes | None:
-        """Return up to so many bytes."""
+        """Return at most ``size`` bytes."""
 
     def readinto(self, buffer: Any, /) -> int | None:
         """Read bytes into a buffer, and return their number."""
@@ -71,33 +62,18 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """A description of a remembered result, without the result.
+    """Description of a cached result, without the result."""
 
-    Attributes
-    ----------
-    key
-        Key of the call: 64 hexadecimal digits.
-    parts
-        Name of a part of the key, such as ``argument:scenario``, to its digest or text.
-    function
-        Qualified name of the function.
-    created
-        Seconds since the epoch when the result was stored, by the clock of its host.
-    cost_s
-        Seconds that the call ran.
-    size
-        Size of the pickled result in bytes.
-    task, tag, run
-        Task, tag and run of the call; empty if it had none.
-    host
-        Name of the machine that stored the result.
-    """
-
+    #: 64 hexadecimal digits.
     key: str
+    #: Digest or string of each part of the key, such as ``argument:scenario``.
     parts: Mapping[str, str]
     function: str
+    #: Seconds since the epoch, by the clock of ``host``.
     created: float
+    #: Duration of the task in seconds.
     cost_s: float
+    #: Size of the pickled result in bytes.
     size: int
     task: str = ""
     tag: str = ""
@@ -110,28 +86,19 @@ _NAMES = tuple(field.name for field in fields(Entry))
 
 @dataclass(frozen=True)
 class Header:
-    """An entry, and what is needed to read its payload.
-
-    Attributes
-    ----------
-    entry
-        The entry.
-    digest
-        SHA-256 of the payload, in hexadecimal digits.
-    sizes
-        Sizes in bytes of the pieces of the payload: the pickle, then its buffers.
-    read_only
-        Positions of the buffers, counted from 0, that were read-only when they were stored.
-    """
+    """Entry with what is needed to read its payload."""
 
     entry: Entry
+    #: SHA-256 of the payload in hexadecimal digits.
     digest: str
+    #: Sizes in bytes of the pieces of the payload: the pickle, then its buffers.
     sizes: tuple[int, ...]
+    #: Positions from 0 of the buffers that were read-only when they were stored.
     read_only: tuple[int, ...]
 
 
 def is_key(text: str) -> bool:
-    """Return whether a text has the form of a key: 64 hexadecimal digits."""
+    """Return whether a string has the form of a key: 64 hexadecimal digits."""
     return len(text) == 64 and _HEX.issuperset(text)
 
 
@@ -153,21 +120,10 @@ def rendered(entry: Entry, payload: Payload) -> bytes:
 
 
 def read_header(source: Source, size: int, key: str | None) -> tuple[Header, memoryview]:
-    """Return the header of an entry, and the first bytes of its payload, if these were read too.
+    """Return the header of an entry of ``size`` bytes, and the payload bytes read with it.
 
-    Parameters
-    ----------
-    source
-        The file.
-    size
-        Its size in bytes.
-    key
-        Key that the entry has to have; None for any.
-
-    Raises
-    ------
-    Unreadable
-        When the header is not a whole header of this version for the key.
+    Raises Unreadable unless it is a whole header of this version and belongs to ``key`` (None:
+    any).
     """
     first = source.read(min(size, FIRST)) or b""
     if len(first) < _PREFIX:
@@ -199,7 +155,7 @@ def read_header(source: Source, size: int, key: str | None) -> tuple[Header, mem
 
 
 def _parsed(header: bytes) -> Header:
-    """Return a header whose digest is right. Another program may still have written it."""
+    """Parse a header with a correct digest, which another program may still have written."""
     try:
         document = json.loads(header.decode())  # json would guess the encoding of bytes
         entry = Entry(**{name: document[name] for name in _NAMES})
@@ -235,24 +191,14 @@ def _is_sound(header: Header) -> bool:
 
 
 def read_payload(source: Source, header: Header, begun: memoryview) -> Payload:
-    """Return the payload of an entry, in memory that belongs to the result alone.
+    """Return the payload after :func:`read_header`, in memory that belongs to the result alone.
 
-    Parameters
-    ----------
-    source
-        The file, after :func:`read_header`.
-    header, begun
-        What that function returned.
-
-    Raises
-    ------
-    Unreadable
-        When the payload differs from its digest, or ends too early.
+    Raises Unreadable if it differs from its digest or is incomplete.
     """
     digest = sha256()
     pieces: list[Buffer] = []
     for size in header.sizes:
-        if len(begun) >= size and not pieces:  # the pickle: whoever reads it copies what it needs
+        if len(begun) >= size and not pieces:  # the pickle: unpickling copies what it needs
             piece: Buffer = begun[:size]
             digest.update(piece)
             begun = begun[size:]
@@ -266,7 +212,7 @@ def read_payload(source: Source, header: Header, begun: memoryview) -> Payload:
 
 
 def check_payload(source: Source, header: Header, begun: memoryview) -> None:
-    """Raise Unreadable unless the payload of an entry is whole. It is not kept in memory."""
+    """Raise Unreadable unless the payload is whole, without keeping it in memory."""
     digest = sha256(begun)
     left = sum(header.sizes) - len(begun)
     while left > 0:
@@ -280,12 +226,12 @@ def check_payload(source: Source, header: Header, begun: memoryview) -> None:
 
 
 def _room(size: int) -> Buffer:
-    """Return memory to read into. Pages of a large piece are not filled with zeros before."""
+    """Return memory to read into. Large pieces are not filled with zeros first."""
     return mmap.mmap(-1, size) if size >= CHUNK else bytearray(size)
 
 
 def _fill(view: memoryview, source: Source, begun: memoryview, digest: Any) -> memoryview:
-    """Fill a view from bytes that were read before, then from a file; return the rest of them."""
+    """Fill a view from ``begun``, then from the file, and return the rest of ``begun``."""
     taken = min(len(begun), len(view))
     view[:taken] = begun[:taken]
     digest.update(view[:taken])
@@ -306,20 +252,7 @@ def pieces_of(entry: Entry, payload: Payload) -> Sequence[Buffer]:
 
 
 def read_result(source: Source, header: Header, begun: memoryview, function: Function) -> Any:
-    """Return the result of an entry.
-
-    Parameters
-    ----------
-    source, header, begun
-        As in :func:`read_payload`.
-    function
-        As in :func:`unpacked`.
-
-    Raises
-    ------
-    Unreadable
-        When the payload differs from its digest, or cannot be unpickled.
-    """
+    """Return the result of an entry, or raise Unreadable if it is damaged or not loadable."""
     payload = read_payload(source, header, begun)
     try:
         return unpacked(payload, function)

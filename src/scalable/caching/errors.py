@@ -1,4 +1,4 @@
-"""Errors of remembered results."""
+"""Errors of the result cache."""
 
 from __future__ import annotations
 
@@ -9,15 +9,7 @@ from scalable.errors import ScalableError
 
 
 class UnstableValueError(ScalableError, ValueError):
-    """A value has no content by which a later process could recognise it.
-
-    Parameters
-    ----------
-    value
-        The value, or a part of it.
-    reason
-        Why, after the name of its type.
-    """
+    """A value has no content by which a later process could recognise it."""
 
     def __init__(self, value: Any, reason: str) -> None:
         kind = type(value)
@@ -27,21 +19,11 @@ class UnstableValueError(ScalableError, ValueError):
 
 
 class UnkeyedFutureError(UnstableValueError):
-    """A future among the arguments is the result of a call without a key."""
+    """A future among the arguments is the result of a task without a cache key."""
 
 
 class UnstableArgumentError(UnstableValueError):
-    """An argument of a call has no stable content.
-
-    Parameters
-    ----------
-    error
-        The error of the value.
-    argument
-        Name of the argument.
-    function
-        Name of the function.
-    """
+    """An argument of a task has no stable content."""
 
     def __init__(self, error: UnstableValueError, argument: str, function: str) -> None:
         self.reason = error.reason
@@ -54,15 +36,7 @@ class UnstableArgumentError(UnstableValueError):
 
 
 class UnfollowedReferencesError(ScalableError):
-    """A function refers to code or values that cannot be followed, so that its key is not known.
-
-    Parameters
-    ----------
-    function
-        Name of the function.
-    sentences
-        One sentence for each reference.
-    """
+    """A function refers to code or values that cannot be followed, so it has no cache key."""
 
     def __init__(self, function: str, sentences: Iterable[str]) -> None:
         self.function, self.sentences = function, tuple(sentences)
@@ -73,15 +47,7 @@ class UnfollowedReferencesError(ScalableError):
 
 
 class MovableImageError(ScalableError):
-    """An image is known by a name that may be given to another image.
-
-    Parameters
-    ----------
-    image
-        The image, as it is written.
-    reason
-        Why its content is not known.
-    """
+    """An image is given by a name that may later refer to another image."""
 
     def __init__(self, image: str, reason: str) -> None:
         self.image = image

@@ -1,13 +1,7 @@
-"""The choice of the results that go when a store is too large. Pure.
+"""Choice of the results to remove when a store is too large. Pure.
 
-The rule is GreedyDual-Size of P. Cao and S. Irani, "Cost-Aware WWW Proxy Caching Algorithms",
-USENIX Symposium on Internet Technologies and Systems, 1997. Each result has a value: the *level* at
-its last use, plus the seconds to compute it per byte. The results of least value go, and the level
-rises to the value of the last one that went. So a result that nobody uses goes sooner or later,
-whatever it cost.
-
-Levels at earlier times are kept (:class:`Levels`), so that the time of the last use is all that has
-to be noted when a result is read.
+Implements GreedyDual-Size (P. Cao and S. Irani, "Cost-Aware WWW Proxy Caching Algorithms", USENIX
+Symposium on Internet Technologies and Systems, 1997).
 """
 
 from __future__ import annotations
@@ -18,54 +12,42 @@ from dataclasses import dataclass
 
 #: Largest number of levels that are kept.
 KEPT = 500
-#: Size in bytes of the blocks in which file systems give out space.
+#: Size in bytes of the blocks in which file systems allocate space.
 BLOCK = 4096
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A result that may go.
-
-    Attributes
-    ----------
-    key
-        Its key.
-    size
-        Its size in bytes.
-    cost_s
-        Seconds that it took to compute.
-    used
-        Time of its last use in seconds since the epoch.
-    """
+    """Result that may be removed."""
 
     key: str
+    #: In bytes.
     size: int
+    #: Seconds that it took to compute.
     cost_s: float
+    #: Time of its last use in seconds since the epoch.
     used: float
 
 
 @dataclass(frozen=True)
 class Levels:
-    """The level, in seconds per byte, over time. It never falls.
+    """Level in seconds per byte over time, which never falls.
 
-    Attributes
-    ----------
-    times
-        Times in seconds since the epoch, ascending.
-    values
-        The level from each of these times on. It is 0 before the first.
+    The level rises to the value of each removed result, so that unused results go sooner or later.
+    With earlier levels kept, a read only has to note its time.
     """
 
+    #: Seconds since the epoch, ascending.
     times: tuple[float, ...] = ()
+    #: The level from each of these times on. It is 0 before the first.
     values: tuple[float, ...] = ()
 
     def at(self, time: float) -> float:
-        """Return the level at a time."""
         position = bisect_right(self.times, time)
         return self.values[position - 1] if position else 0.0
 
     def raised(self, time: float, value: float) -> Levels:
-        """Return the levels with a new one from a time on. The oldest are forgotten."""
+        """Return levels with a new one from a time on, without the oldest beyond ``KEPT``."""
         last = self.times[-1] if self.times else time
         value = max(value, self.values[-1] if self.values else 0.0)
         return Levels(
@@ -75,7 +57,7 @@ class Levels:
 
 
 def value_of(candidate: Candidate, levels: Levels) -> float:
-    """Return the value of a result in seconds per byte."""
+    """Return the level at a result's last use plus its computing time, in seconds per byte."""
     blocks = -(-max(candidate.size, 1) // BLOCK)
     return levels.at(candidate.used) + max(candidate.cost_s, 0.0) / (blocks * BLOCK)
 
@@ -83,16 +65,9 @@ def value_of(candidate: Candidate, levels: Levels) -> float:
 def chosen(
     candidates: Iterable[Candidate], limit: int, levels: Levels
 ) -> tuple[Sequence[Candidate], float]:
-    """Return the results that have to go, those of least value first, and the level after that.
+    """Return the results to remove, the least valuable first, and the level after that.
 
-    Parameters
-    ----------
-    candidates
-        All results.
-    limit
-        Largest size in bytes of those that stay.
-    levels
-        Levels so far.
+    ``limit`` is the largest size in bytes of the results that stay.
     """
     valued = sorted(
         ((value_of(one, levels), one.used, one.key, one) for one in candidates), key=_order

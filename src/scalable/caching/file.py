@@ -1,4 +1,4 @@
-"""`File`: a file or directory as an argument of a call, which the key knows by its content."""
+"""`File`: a file or directory as an argument, represented in cache keys by its content."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from scalable.caching.file_digests import FileDigests, digest_of_file
 
 
 class File(os.PathLike[str]):
-    """A file or directory that a call reads.
+    """A file or directory that a task reads.
 
-    The key of a call has the name and the content of the file, not the directory that it is in: a
-    changed file makes another key, a moved one does not. A path that is given as a text counts as
-    a text.
+    The cache key covers the name and the content of the file, not its directory: a changed file
+    makes another key, a moved one does not. A path that is given as a string counts as a
+    string.
 
     Parameters
     ----------
     path
-        Path of the file, or of a directory whose files count all.
+        Path of the file, or of a directory, all of whose files count.
 
     Examples
     --------
@@ -63,7 +63,7 @@ class File(os.PathLike[str]):
         Raises
         ------
         UnstableValueError
-            When a file cannot be read, or changes meanwhile.
+            When a file cannot be read, or changes while it is read.
         """
         root = self.path
         try:
@@ -77,15 +77,7 @@ class File(os.PathLike[str]):
 
 
 def _files(directory: Path, around: frozenset[tuple[int, int]]) -> Iterator[Path]:
-    """Yield the files of a directory, and those of the directories to which links in it lead.
-
-    Parameters
-    ----------
-    directory
-        The directory.
-    around
-        Device and inode of the directories around it: a link to one of them is not followed.
-    """
+    """Yield the files of a tree, following links except to a directory (device, inode) around."""
     status = directory.stat()
     around = around | {(status.st_dev, status.st_ino)}
     for path in directory.iterdir():

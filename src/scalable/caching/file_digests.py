@@ -1,4 +1,4 @@
-"""`FileDigests`: digests of files that need not be read again while they are unchanged."""
+"""`FileDigests`: digests of files, which are read again only after a change."""
 
 from __future__ import annotations
 
@@ -17,26 +17,22 @@ from scalable.files import write_whole
 
 logger = logging.getLogger("scalable.caching")
 
-#: Seconds after a change in which a file may change again without another time (as in git, whose
-#: documentation calls such files racy): the coarsest clock of a file system has steps of 2 seconds.
+#: Seconds after a change in which a file may change again with the same time (git's documentation
+#: calls such files racy): the coarsest clock of a file system has steps of 2 seconds.
 RACY_S = 2.0
-#: The same for files of another file system than the store's, whose clock may differ from ours.
+#: The same for files on another file system than the store's, whose clock may differ from ours.
 RACY_ELSEWHERE_S = 60.0
-#: Number of times that a file which changes meanwhile is read.
+#: Number of attempts to read a file that changes while it is read.
 ATTEMPTS = 3
 _CHUNK = 1 << 20
 
 
 class FileDigests:
-    """Digests of files, with what their file system said of them when they were read.
+    """Digests of files, with the state of each file when it was read.
 
-    A file is unchanged if its size, inode, time of modification and time of change are. The last of
-    these cannot be set by programs: a file with a restored time of modification is read again.
-
-    Parameters
-    ----------
-    store
-        Directory of the store; None keeps digests in this process alone.
+    A file is unchanged if its size, inode, modification time and change time are. Programs cannot
+    set the last, so that a file with a restored modification time is read again. Without
+    ``store``, digests stay in this process.
     """
 
     def __init__(self, store: Path | None = None) -> None:
@@ -44,15 +40,7 @@ class FileDigests:
         self._known: dict[str, tuple[list[int], str]] = {}
 
     def known(self, path: str, status: os.stat_result) -> str | None:
-        """Return the digest of a file that is unchanged since it was read; None otherwise.
-
-        Parameters
-        ----------
-        path
-            Absolute path of the file.
-        status
-            Its state now.
-        """
+        """Return the digest of a file whose state is the same as when it was read, or None."""
         facts = _facts(status)
         found = self._known.get(path)
         if found is None or found[0] != facts:
@@ -63,17 +51,7 @@ class FileDigests:
         return found[1]
 
     def remember(self, path: str, status: os.stat_result, digest: str) -> None:
-        """Remember the digest of a file, unless it changed so lately that it may change unseen.
-
-        Parameters
-        ----------
-        path
-            Absolute path of the file.
-        status
-            Its state before and after it was read.
-        digest
-            Its digest.
-        """
+        """Store a digest, unless the file is so new that another change may go unnoticed."""
         now, margin = self._now(status.st_dev)
         if now - max(status.st_mtime, status.st_ctime) < margin:
             logger.debug("%s changed just now: it will be read again", path)
@@ -114,19 +92,9 @@ class FileDigests:
 
 
 def digest_of_file(path: str | os.PathLike[str], known: FileDigests) -> str:
-    """Return the SHA-256 of a file's bytes, in hexadecimal digits.
+    """Return the SHA-256 of a file in hexadecimal digits. Links are followed.
 
-    Parameters
-    ----------
-    path
-        Path of the file. Links are followed.
-    known
-        Digests of files that need not be read if they are unchanged.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be read, or changes whenever it is read.
+    Raises OSError if the file cannot be read, or changes during each attempt.
     """
     whole = os.path.abspath(path)  # noqa: PTH100 - links stay: what they lead to may change
     for _ in range(ATTEMPTS):
@@ -149,7 +117,7 @@ def digest_of_file(path: str | os.PathLike[str], known: FileDigests) -> str:
 
 
 def _opened(path: str, flags: int) -> int:
-    """Return a descriptor of a file; a named pipe without a writer does not block."""
+    """Open a file without blocking on a named pipe that has no writer."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -1,7 +1,7 @@
 """`Folder`: entries as files of a directory that belongs to this user.
 
-The directory may be shared by machines over NFS: nothing here needs locks, and times are compared
-with the clock of the file server alone.
+Machines may share the directory over NFS: no locks are needed, and times are compared with the
+clock of the file server only.
 """
 
 from __future__ import annotations
@@ -31,39 +31,27 @@ from scalable.files import write_whole
 
 logger = logging.getLogger("scalable.caching")
 
-#: Seconds for which a use is not noted again.
+#: Seconds after a noted use for which no other use is noted.
 NOTED_S = 60.0
 _WRITING = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-#: Maximum number of pieces of one call of ``writev`` (IOV_MAX is at least 1024 on Linux).
+#: Maximum number of pieces of one ``writev`` (IOV_MAX is at least 1024 on Linux).
 _PIECES = 512
-#: Smallest size in bytes of a piece that is written by itself.
+#: Smallest size in bytes of a piece that is written separately.
 _ALONE = 1 << 20
 
 
 class Folder:
-    """A directory of entries.
-
-    Parameters
-    ----------
-    path
-        Path of the directory.
-    """
+    """Directory of entries."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._entries = path / "entries"
-        self._entry = f"{self._entries}{os.sep}"  # text: a path of pathlib takes 10 us to make
+        self._entry = f"{self._entries}{os.sep}"  # a string: a pathlib path takes 10 us to make
         self._made: set[str] = set()
         self.index = FunctionIndex(path)
 
     def prepare(self) -> None:
-        """Make the directory if it is missing.
-
-        Raises
-        ------
-        ClusterError
-            When it belongs to another user, or cannot be made.
-        """
+        """Make a missing directory. Raises ClusterError if that fails or another user owns it."""
         hint = "name a directory of your own: results are read only from what belongs to you"
         try:
             make_private(self._entries)
@@ -89,15 +77,7 @@ class Folder:
 
     @contextmanager
     def opened(self, key: str) -> Iterator[Opened]:
-        """Open an entry.
-
-        Raises
-        ------
-        Unreadable
-            When it is not a regular file of this user that only this user can change.
-        OSError
-            When it does not exist, or cannot be read.
-        """
+        """Open an entry. Raises Unreadable unless it is a file that only this user can change."""
         descriptor = os.open(f"{self._entry}{key[:2]}/{key}", READING)
         try:
             status = os.fstat(descriptor)
@@ -107,9 +87,9 @@ class Folder:
             os.close(descriptor)
 
     def exists(self, key: str) -> bool:
-        """Return whether there is an entry now, whoever wrote it."""
+        """Return whether there is an entry now, of any owner."""
         path = self._path(key)
-        # Over NFS, opening the directory asks the server whether it changed.
+        # Over NFS, opening the directory makes the client check it for changes.
         with suppress(OSError):
             os.close(os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         return path.exists()
@@ -117,35 +97,18 @@ class Folder:
     def write(
         self, key: str, pieces: Sequence[Buffer], *, forced: bool = True, replace: bool = True
     ) -> None:
-        """Write or replace an entry.
+        """Write or replace an entry. A killed writer leaves a temporary file, not a partial entry.
 
-        A writer that is killed leaves a temporary file, and never a part of an entry.
-
-        Parameters
-        ----------
-        key
-            Key of the entry.
-        pieces
-            Pieces of its bytes.
-        forced
-            Whether to wait until they are on the disk. Otherwise a loss of power may leave an
-            entry that is not whole, and that readers recognise as such.
-        replace
-            Whether an entry of the key is replaced. Otherwise one of several writers succeeds.
-
-        Raises
-        ------
-        FileExistsError
-            When there is an entry that is not to be replaced.
-        OSError
-            When it cannot be written. Nothing is left then.
+        Unless ``forced``, a loss of power may leave a damaged entry, which readers recognise.
+        Unless ``replace``, only one of several writers succeeds, and the others get
+        FileExistsError. A failed write raises OSError and leaves nothing.
         """
         directory = self._directory_of(key)
         temporary = f"{directory}{os.sep}{TEMPORARY}{key[:16]}.{secrets.token_hex(8)}"
         try:
             try:
                 descriptor = os.open(temporary, _WRITING, 0o600)
-            except FileNotFoundError:  # somebody removed the directory
+            except FileNotFoundError:  # another process removed the directory
                 make_private(Path(directory))
                 descriptor = os.open(temporary, _WRITING, 0o600)
             try:
@@ -153,7 +116,7 @@ class Folder:
                 if forced:
                     os.fsync(descriptor)
             finally:
-                os.close(descriptor)  # over NFS, this may tell that the disk is full
+                os.close(descriptor)  # over NFS, this may report a full disk
             if replace:
                 os.rename(temporary, f"{directory}{os.sep}{key}")  # noqa: PTH104 - texts, as above
             else:  # unlike a rename, a link fails where there is an entry
@@ -165,25 +128,19 @@ class Folder:
             raise
 
     def link(self, key: str, other: Folder) -> None:
-        """Add the entry that another directory has for a key, as the same file.
+        """Add the entry of another directory as a hard link to the same file.
 
-        Raises
-        ------
-        FileExistsError
-            When there is an entry already.
-        FileNotFoundError
-            When the other directory has none.
-        OSError
-            When the file cannot have two names: another file system, for example.
+        Raises FileExistsError if the key has an entry here, FileNotFoundError if it has none there,
+        and OSError if the file cannot be linked, for example on another file system.
         """
         source = other._path(key)
         if not self._path(key).exists():
-            source.stat(follow_symlinks=False)  # most have none: no directory is made for them
+            source.stat(follow_symlinks=False)  # most have none: no directory is made for those
         self._directory_of(key)
         self._path(key).hardlink_to(source)
 
     def _directory_of(self, key: str) -> str:
-        """Return the directory of an entry that is about to be written; it exists."""
+        """Make the directory of an entry if it is missing, and return it."""
         directory = f"{self._entry}{key[:2]}"
         if directory not in self._made:
             make_private(Path(directory))
@@ -191,12 +148,12 @@ class Folder:
         return directory
 
     def note_use(self, key: str) -> None:
-        """Note that an entry is used now, by the time of its file."""
+        """Set an entry's time of last use, which is the time of its file, to now."""
         with suppress(OSError):  # a read-only store keeps no order of use
             os.utime(f"{self._entry}{key[:2]}/{key}")
 
     def stored(self) -> Iterator[Stored]:
-        """Iterate over the entries, whoever wrote them."""
+        """Iterate over the entries, of any owner."""
         for item in self._items():
             if not is_key(item.name):
                 continue
@@ -205,7 +162,7 @@ class Folder:
                 yield Stored(item.name, status.st_size, status.st_mtime)
 
     def remove(self, key: str) -> bool:
-        """Remove an entry, and return whether it was there. A reader that has it open goes on."""
+        """Delete an entry, and return whether it existed. Current readers are not interrupted."""
         try:
             self._path(key).unlink()
         except FileNotFoundError:
@@ -213,33 +170,21 @@ class Folder:
         return True
 
     def now(self) -> float:
-        """Return seconds since the epoch by the clock of the file server.
-
-        Raises
-        ------
-        OSError
-            When the directory is read-only.
-        """
+        """Return seconds since the epoch by the file server's clock. OSError if read-only."""
         return touched(self.path / "clock")
 
     def read_note(self, name: str) -> str | None:
-        """Return the text of a note that is kept beside the entries; None if there is none."""
+        """Return a note that is stored next to the entries, or None."""
         with suppress(OSError, UnicodeDecodeError):
             return (self.path / name).read_text(encoding="utf-8")
         return None
 
     def write_note(self, name: str, text: str) -> None:
-        """Write or replace a note; raise OSError if that fails."""
+        """Write or replace a note, or raise OSError."""
         write_whole(self.path / name, text, mode=0o600)
 
     def remove_leftovers(self, older_than_s: float) -> int:
-        """Remove temporary files of killed writers; return their number.
-
-        Parameters
-        ----------
-        older_than_s
-            Seconds since the last write, by the clock of the file server.
-        """
+        """Delete killed writers' temporary files of at least this age, and return their number."""
         before = self.now() - older_than_s
         removed = 0
         for item in self._items():
@@ -266,7 +211,7 @@ class Folder:
 
 
 def _write_all(descriptor: int, pieces: Sequence[Buffer]) -> None:
-    """Write pieces from where they are: small ones together, large ones alone."""
+    """Write pieces without copies: small ones together, large ones separately."""
     small: list[memoryview] = []
     for piece in pieces:
         view = memoryview(piece)
@@ -280,7 +225,7 @@ def _write_all(descriptor: int, pieces: Sequence[Buffer]) -> None:
 def _write_together(descriptor: int, views: list[memoryview]) -> None:
     waiting = [view for view in views if view.nbytes]
     while waiting:
-        # The system takes up to 2 GiB at once, and less where a signal comes or a disk is full.
+        # One call writes at most 2 GiB, and less after a signal or on a full disk.
         written = os.writev(descriptor, list(islice(waiting, _PIECES)))
         while waiting and written >= waiting[0].nbytes:
             written -= waiting.pop(0).nbytes

@@ -1,8 +1,7 @@
-"""`FunctionIndex`: the results of each function, to find the one whose key differs least.
+"""`FunctionIndex`: the results of each function, to find the one with the nearest key.
 
-Each process appends lines to a file of its own for each function; nothing is appended to by two.
-Lines may be missing or outlive their entries: the index serves explanations, and never a result.
-Whoever finds an entry here reads its header before it is told.
+Each process appends lines to its own files. Lines may be missing or outlive their entries: the
+index only serves explanations, and an entry's header is read before the entry is reported.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from scalable.caching.own_files import READING, check_own, make_private, touched
 
 logger = logging.getLogger("scalable.caching")
 
-#: Largest number of results of one function that are compared with a call.
+#: Largest number of results of one function that are compared with a task.
 COMPARED = 128
-#: Largest number of results of one function that a process remembers.
+#: Largest number of results of one function that a process keeps in memory.
 REMEMBERED = 100_000
 #: Largest number of missing results that are skipped in one search.
 SKIPPED = 32
-#: Number of files of a function from which they are joined.
+#: Number of files of a function above which they are merged.
 MANY_FILES = 32
-#: Seconds without a new line after which the process that wrote a file is thought to have ended.
+#: Seconds without a new line after which the writer of a file is assumed to have exited.
 QUIET_S = 600.0
 
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,33 +41,22 @@ _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEX
 
 @dataclass
 class Known:
-    """Results of one function, in the order in which they became known.
+    """Results of one function, in the order in which they became known."""
 
-    Attributes
-    ----------
-    parts
-        Key to the parts of the key.
-    places
-        Key to its place in the order.
-    created
-        Key to the time at which the result was stored, in seconds since 1970.
-    holders
-        A part and its text to the keys that contain it.
-    read
-        Name of a file to its inode and the number of its bytes that were read.
-    counter
-        Source of the places.
-    """
-
+    #: Parts of each key.
     parts: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    #: Position of each key in the order.
     places: dict[str, int] = field(default_factory=dict)
+    #: Time at which each result was stored, in seconds since 1970.
     created: dict[str, float] = field(default_factory=dict)
+    #: Keys that contain a part, by its name and its string.
     holders: dict[tuple[str, str], list[str]] = field(default_factory=lambda: defaultdict(list))
+    #: Inode, and number of bytes that were read, by name of the file.
     read: dict[str, tuple[int, int]] = field(default_factory=dict)
     counter: Iterator[int] = field(default_factory=count)
 
     def add(self, key: str, parts: Mapping[str, str], created: float = 0.0) -> None:
-        """Add a result, unless there are too many; a time of 0 is before all others."""
+        """Add a result, unless there are too many. A time of 0 is earlier than all others."""
         if key not in self.parts and len(self.parts) < REMEMBERED:
             self.parts[key] = parts
             self.places[key] = next(self.counter)
@@ -77,14 +65,14 @@ class Known:
                 self.holders[item].append(key)
 
     def nearest(self, parts: Mapping[str, str], before: float | None = None) -> list[str]:
-        """Return keys: those with equal arguments, with most equal parts, and the latest first.
+        """Return the nearest keys: equal arguments, then most equal parts, then the latest first.
 
-        A result for the same arguments tells best what else has changed since.
+        A result for the same arguments shows best what else has changed since.
         """
         wanted = parts.items()
         lists = sorted((self.holders[item] for item in wanted if item in self.holders), key=len)
         keys: dict[str, None] = {}
-        for holders in lists:  # the rarest parts say most
+        for holders in lists:  # the rarest parts are the most specific
             left = COMPARED - len(keys)
             if left <= 0:
                 break
@@ -107,7 +95,7 @@ class Known:
         entry_of: Callable[[str], Entry | None],
         before: float | None = None,
     ) -> Entry | None:
-        """Return the nearest entry that still exists; those that are gone are forgotten."""
+        """Return the nearest entry that still exists, and drop those that do not."""
         for _ in range(SKIPPED):
             key = next(iter(self.nearest(parts, before)), None)
             if key is None:
@@ -120,13 +108,7 @@ class Known:
 
 
 class FunctionIndex:
-    """The results of each function in one directory.
-
-    Parameters
-    ----------
-    directory
-        Directory of the store.
-    """
+    """Results of each function in one store directory."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory / "functions"
@@ -138,7 +120,7 @@ class FunctionIndex:
         self._lock = threading.Lock()
 
     def add(self, entry: Entry) -> None:
-        """Add a result. An error is ignored: an explanation may then name a less similar one."""
+        """Add a result. An error is ignored: an explanation may then use a less similar one."""
         line = _line_of(entry)
         directory = self._directory_of(entry.function)
         with self._lock:
@@ -166,20 +148,13 @@ class FunctionIndex:
         *,
         before: float | None = None,
     ) -> Entry | None:
-        """Return the nearest result of a function, as :meth:`.Index.nearest`."""
         with self._lock:
             known = self._known.setdefault(function, Known())
             self._read_new_lines(self._directory_of(function), known)
             return known.nearest_entry(function, parts, entry_of, before)
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
-        """Write the index anew from all entries, without the files of processes that ended.
-
-        Raises
-        ------
-        OSError
-            When the directory cannot be written.
-        """
+        """Rewrite the index from all entries, or raise OSError. Drop files of exited processes."""
         before = touched(self._clock) - QUIET_S
         old = [
             (path, status.st_size)
@@ -203,7 +178,7 @@ class FunctionIndex:
                     path.parent.rmdir()  # if it is empty
 
     def is_worn(self) -> bool:
-        """Return whether a function has so many files that reading them takes long."""
+        """Return whether a function has so many files that reading them is slow."""
         counts: dict[Path, int] = defaultdict(int)
         for path in self._directory.glob("*/*.lines"):
             counts[path.parent] += 1
@@ -233,9 +208,9 @@ class FunctionIndex:
             text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         known.read[item.name] = (status.st_ino, read + len(whole))
-        same: dict[str, str] = {}  # most texts stand in all lines: one object for each
+        same: dict[str, str] = {}  # most strings occur in all lines: one object for each
         for line in whole.splitlines():
-            # A process that was killed, or a full disk, leaves a part of a line.
+            # A killed process or a full disk leaves a part of a line.
             with suppress(ValueError, TypeError, KeyError, AttributeError):
                 document = json.loads(line)
                 key, parts = document["key"], document["parts"]

@@ -1,7 +1,7 @@
-"""Hearing the outcomes of remembered calls, in the thread or task in which they are called.
+"""Listeners for outcomes of cached tasks, in the thread or asyncio task that runs them.
 
-Calls tell outcomes to whoever listens: a worker, which reports them with the end of the call.
-Nobody listens outside a worker, and then the reasons of misses are not looked for.
+A worker listens, to report outcomes when a task finishes. Without a listener, the reasons of cache
+misses are not looked for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _listener: ContextVar[Callable[[RememberedOutcome], None] | None] = ContextVar(
 
 @contextmanager
 def heard_by(listener: Callable[[RememberedOutcome], None]) -> Iterator[None]:
-    """Have a function hear the outcomes of the remembered calls that are made in a block."""
+    """Pass the outcomes of cached tasks that run in a block to a function."""
     token = _listener.set(listener)
     try:
         yield
@@ -29,7 +29,7 @@ def heard_by(listener: Callable[[RememberedOutcome], None]) -> Iterator[None]:
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """Have nobody hear the outcomes of the calls that are made in a block, within another call."""
+    """Suppress the outcomes of cached tasks that run in a block, within another task."""
     token = _listener.set(None)
     try:
         yield
@@ -38,5 +38,5 @@ def unheard() -> Iterator[None]:
 
 
 def listener() -> Callable[[RememberedOutcome], None] | None:
-    """Return who hears outcomes now; None if nobody does."""
+    """Return the current listener for outcomes, or None."""
     return _listener.get()

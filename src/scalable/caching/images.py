@@ -1,4 +1,4 @@
-"""The identity of a container image, whose name may be given to another image tomorrow."""
+"""Identity of a container image, whose name may later refer to another image."""
 
 from __future__ import annotations
 
@@ -13,36 +13,20 @@ from scalable.caching.errors import MovableImageError
 
 logger = logging.getLogger("scalable.caching")
 
-#: Programs that know the images of this machine.
+#: Programs that can identify the images of this machine.
 PROGRAMS: Final = ("podman", "docker")
 #: Longest wait for one of them, in seconds.
 ANSWER_S: Final = 10.0
-#: Marks a name that says the image's content.
+#: Marks a name that contains the image's digest.
 _PINNED: Final = "@sha256:"
 
 
 def image_identity(image: str, digest_of: Callable[[Path], str], *, here: bool) -> str:
-    """Return a text that is equal for equal images only.
+    """Return a string that is equal for equal images only.
 
-    Parameters
-    ----------
-    image
-        Image of a component, as it is written in the manifest.
-    digest_of
-        Function that returns the digest of a file's content.
-    here
-        Whether the workers run the images that this machine has.
-
-    Returns
-    -------
-    str
-        Of a file, the digest of its content; a name with a digest as it is; of another name, the
-        id of the image that podman or docker has here.
-
-    Raises
-    ------
-    MovableImageError
-        When nothing but a name is known, which may be given to another image.
+    It is the digest of a file's content, a name with a digest, or, if ``here`` (workers run the
+    images of this machine), the id from podman or docker. Raises MovableImageError if only a name
+    is known.
     """
     if _PINNED in image:
         return image

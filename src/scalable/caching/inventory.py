@@ -1,4 +1,4 @@
-"""Lists of what a store has, and the checking of all of it."""
+"""Listing and verification of all entries of a store."""
 
 from __future__ import annotations
 
@@ -14,42 +14,33 @@ from scalable.caching.reports import Report
 
 @dataclass(frozen=True)
 class Item:
-    """A file or object of a store, with its description where that can be read.
-
-    Attributes
-    ----------
-    key
-        Key of the call.
-    size
-        Size in bytes in the store.
-    used
-        Time of its last use in seconds since the epoch, by the clock of the place.
-    entry
-        Its description; None if it cannot be read.
-    """
+    """File or object of a store, with its description if that can be read."""
 
     key: str
+    #: Size in bytes in the store.
     size: int
+    #: Time of the last use in seconds since the epoch, by the clock of the backend.
     used: float
+    #: None if it cannot be read.
     entry: Entry | None
 
 
 def inventory(place: Place) -> Iterator[Item]:
-    """Iterate over all entries of a place. Nothing is logged or counted for unreadable ones."""
+    """Iterate over all entries of a backend, without logging or counting unreadable ones."""
     for stored in place.stored():
         entry = None
         try:
             with place.opened(stored.key) as opened:
                 entry = read_header(opened.source, opened.size, stored.key)[0].entry
         except FileNotFoundError:
-            continue  # removed meanwhile
+            continue  # removed since it was listed
         except (Unreadable, OSError):
             pass
         yield Item(stored.key, stored.size, stored.used, entry)
 
 
 def verified(place: Place) -> Verified:
-    """Read all entries of a place, and compare them with their digests."""
+    """Read all entries of a backend, and compare them with their digests."""
     faults: list[Report] = []
     entries = size = 0
     for stored in place.stored():
@@ -69,17 +60,7 @@ def verified(place: Place) -> Verified:
 
 
 def nearest_earlier(entry: Entry, others: Iterable[Entry]) -> Entry | None:
-    """Return the earlier result of the same function whose key is nearest.
-
-    Of several the latest is returned; None if the function has no earlier result. Pure.
-
-    Parameters
-    ----------
-    entry
-        The result that is explained.
-    others
-        Results to choose from; those of other functions are left out.
-    """
+    """Return the nearest earlier result of the same function (the latest of several), or None."""
     earlier = (
         one
         for one in others

@@ -1,4 +1,4 @@
-"""The key of a call: equal for calls that give the same result, different for all others."""
+"""Cache keys: equal for tasks with the same result, different for all others."""
 
 from __future__ import annotations
 
@@ -25,44 +25,37 @@ from scalable.caching.packages import package_version, python_version
 
 logger = logging.getLogger("scalable.caching")
 
-#: Version of the way in which keys are made; results of other versions are not found.
+#: Version of the way in which keys are made. Results of other versions are not found.
 KEY_VERSION: Final = "1"
-#: Largest number of functions whose code is kept as it was read last.
+#: Largest number of functions whose code is kept in memory.
 _FUNCTIONS: Final = 512
 
 
 @dataclass(frozen=True)
 class CallKey:
-    """The key of a call, and what it is made of.
+    """Cache key of a task, and its parts."""
 
-    Attributes
-    ----------
-    digest
-        64 hexadecimal digits.
-    parts
-        Name of each part -> its digest, or its text where it is short: ``code:climate.run``,
-        ``argument:scenario``, ``package:numpy``.
-    function
-        Name of the function with its module.
-    """
-
+    #: 64 hexadecimal digits.
     digest: str
+    #: Digest or short string by part: ``code:climate.run``, ``argument:scenario``,
+    #: ``package:numpy``.
     parts: Mapping[str, str]
+    #: Name of the function with its module.
     function: str
 
 
 @dataclass(frozen=True)
 class KeyOptions:
-    """Options of a function's keys, as its user gives them.
+    """Options of a function's cache keys, as the user gives them.
 
     Attributes
     ----------
     version
-        Any value; another value makes other keys.
+        Any value. A different value makes different keys.
     ignore
-        Names of parameters that do not matter for the result.
+        Names of parameters that do not affect the result.
     depends_on
-        Further values, functions and files that the result depends on. Where it is given,
+        Additional values, functions and files on which the result depends. If it is given,
         references that cannot be followed are accepted.
     """
 
@@ -72,32 +65,25 @@ class KeyOptions:
 
 
 class Signature:
-    """The parameters of a function, to name the arguments of its calls.
-
-    Parameters
-    ----------
-    whole
-        The signature as Python tells it: of a decorated function, that of the function within.
-    is_own
-        Whether the function takes its arguments by this signature itself. If not, it may see
-        whether an argument has a name, and may have defaults of its own.
-    """
+    """Parameters of a function, to name the arguments of its calls."""
 
     def __init__(self, whole: inspect.Signature, *, is_own: bool = True) -> None:
+        # Unless ``is_own``, a decorator passes the arguments on: it may treat named arguments
+        # differently, and have defaults of its own.
         self._whole, self._is_own = whole, is_own
         parameters = whole.parameters.values()
-        #: Name and default of each parameter, where a position is all that an argument needs.
+        #: Name and default of each parameter, used if all arguments are positional.
         self._places = [(one.name, one.default) for one in parameters]
         self._is_plain = all(one.kind in _POSITIONAL for one in parameters)
 
     def named(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> Iterable[tuple[str, Any]] | None:
-        """Return the name and the value of each argument, defaults included; None if none fit."""
+        """Return name and value of each argument, with defaults, or None if they do not fit."""
         if not self._is_own:
             return self._as_given(args, kwargs)
         if self._is_plain and not kwargs and len(args) <= len(self._places):
-            # Python's own way takes as long as all the rest of a small call's key.
+            # ``bind`` takes as long as all the rest of a small task's key.
             found = [
                 (name, args[place] if place < len(args) else default)
                 for place, (name, default) in enumerate(self._places)
@@ -128,7 +114,7 @@ _POSITIONAL: Final = (
 
 
 def _flat(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any]]:
-    """Yield the arguments of a call; those that ``*`` and ``**`` take have a name each."""
+    """Yield the arguments of a call, with a name for each that ``*`` or ``**`` takes."""
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
@@ -141,16 +127,9 @@ def _flat(bound: inspect.BoundArguments) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True)
 class FunctionCode:
-    """The code of a function, as it was read last.
+    """Code of a function, as last read."""
 
-    Attributes
-    ----------
-    parts
-        The parts of a key that all calls of the function share.
-    signature
-        The function's signature, or None.
-    """
-
+    #: The parts of a key that all tasks of the function share.
     parts: Mapping[str, str]
     signature: Signature | None
     reach: Reach | None = None
@@ -163,17 +142,10 @@ def _no_future(_: Any) -> str | None:
 
 @dataclass
 class KeyMaker:
-    """Makes the keys of calls, and keeps what it has read of their functions.
+    """Maker of cache keys, which keeps the code that it has read of functions."""
 
-    Parameters
-    ----------
-    future_key
-        Function that returns the key of the call whose result a future is; None for other objects.
-        It raises UnstableValueError for a future of a call that has no key.
-    files
-        Digests of the files that are known.
-    """
-
+    #: Returns the cache key of a future's task, or None for other objects. Raises
+    #: UnstableValueError if the task has no key.
     future_key: Callable[[Any], str | None] = _no_future
     files: FileDigests = field(default_factory=FileDigests)
     _known: OrderedDict[Any, FunctionCode] = field(default_factory=OrderedDict)
@@ -187,25 +159,12 @@ class KeyMaker:
         environment: Mapping[str, str] | None = None,
         code: Mapping[str, str] | None = None,
     ) -> CallKey:
-        """Return the key of a call.
+        """Return the cache key of a task.
 
-        Parameters
-        ----------
-        function, args, kwargs
-            The call.
-        options
-            What the user says of the key.
-        environment
-            Further parts: the image and the environment variables of the component.
-        code
-            The parts of the function's code that another process has read (see :meth:`code`).
-
-        Raises
-        ------
-        UnstableValueError
-            When an argument has no stable content; the message names the argument.
-        UnfollowedReferencesError
-            When the function refers to what cannot be followed, and ``depends_on`` is empty.
+        ``environment`` adds parts for the component's image and environment variables. ``code``
+        contains parts that another process has read. Raises UnstableValueError, with the name of
+        the argument, for an argument without stable content, and UnfollowedReferencesError as
+        :meth:`code` does.
         """
         name = name_of(function)
         reach = Reach()
@@ -230,12 +189,10 @@ class KeyMaker:
         return CallKey(digest_of(parts), parts, name)
 
     def code(self, function: Callable[..., Any], options: KeyOptions) -> FunctionCode:
-        """Return a function's code; the same object as long as nothing that it reaches changes.
+        """Return a function's code: the same object as long as nothing that it reaches changes.
 
-        Raises
-        ------
-        UnfollowedReferencesError
-            When the function refers to what cannot be followed, and ``depends_on`` is empty.
+        Raises UnfollowedReferencesError if the function refers to something that cannot be followed
+        and ``depends_on`` is empty.
         """
         name = name_of(function)
         plain = isinstance(function, types.FunctionType)
@@ -259,7 +216,7 @@ class KeyMaker:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """Return the name of a function with its module, for messages and for the index of results."""
+    """Return the name of a function with its module, for messages and the index of results."""
     while isinstance(function, partial):
         function = function.func
     kind = function if hasattr(function, "__qualname__") else type(function)
@@ -287,10 +244,7 @@ def _followed(reach: Reach, name: str, options: KeyOptions) -> dict[str, str]:
 def _arguments(
     signature: Signature | None, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> Iterable[tuple[str, Any]]:
-    """Return the name and the value of each argument, defaults included.
-
-    ``f(1)``, ``f(x=1)`` and ``f(1, y=2)`` where 2 is the default are the same call.
-    """
+    """Return name and value of each argument. ``f(1)`` and ``f(x=1)`` have the same key."""
     named = None if signature is None else signature.named(args, kwargs)
     if named is not None:
         return named
@@ -307,17 +261,17 @@ def _signature(function: Callable[..., Any]) -> Signature | None:
 
 
 def _parameters(signature: inspect.Signature) -> list[tuple[str, Any, int]]:
-    """Return name, kind and default of each parameter; defaults are equal if they are one."""
+    """Return name, kind and default of each parameter. Defaults are equal only if identical."""
     return [(one.name, one.kind, id(one.default)) for one in signature.parameters.values()]
 
 
 def digest_of(parts: Mapping[str, str]) -> str:
-    """Return the digest of named parts, in 64 hexadecimal digits."""
+    """Return the digest of named parts in 64 hexadecimal digits."""
     written = b"".join([_written(name, digest) for name, digest in sorted(parts.items())])
     return blake2b(written, digest_size=32).hexdigest()
 
 
 @lru_cache(maxsize=8192)
 def _written(*texts: str) -> bytes:
-    """Return texts, each after its length. Most parts are the same for all calls of a function."""
+    """Encode strings, each after its size. Most parts are the same for all tasks of a function."""
     return b"".join([b"%d:%s" % (len(data), data) for data in map(str.encode, texts)])

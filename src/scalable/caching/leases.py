@@ -1,14 +1,7 @@
 """`Lease`: the right to compute a result, which one process at a time has.
 
-All processes that share a store take part. A lease is a file `leases/<key>`, made by ``link``: it
-works over NFS, where locks do not. All leases of a process for one owner are links to one file, and
-one touch of that file renews them all. A process that dies stops renewing. A lease is stale by the
-clock of the file server alone: by the time of the file, and the time that a file touched there now
-gets. Where that clock was set back, whoever waits takes a lease that it saw unchanged for as long.
-The lease of a process that has ended on this machine is stale at once.
-
-A stale lease is taken over by exactly one: whoever links a file whose name contains the identity of
-the stale one, and then finds that unchanged, replaces it.
+A lease is a link ``leases/<key>``, which works over NFS, unlike a lock. All leases of a process for
+one owner are links to one file, so that one touch renews them all.
 """
 
 from __future__ import annotations
@@ -32,58 +25,34 @@ from scalable.liveness import identify_process, is_alive
 
 logger = logging.getLogger("scalable.caching")
 
-#: Identity of a file, and its time in ns.
+#: Device and inode of a file, and its time in ns.
 _Seen: TypeAlias = tuple[tuple[int, int], int]
 
-#: Errors of a directory that takes no file at all: it is full, or read-only.
+#: Errors of a directory that accepts no file: it is full or read-only.
 UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-#: Seconds without renewal after which a lease is stale. Machines may see the time of a file late
-#: over NFS, and a process may be stopped for a while.
+#: Seconds without renewal after which a lease is stale. Over NFS, a file's time may become visible
+#: late, and a process may be paused for a while.
 STALE_S = 60.0
 #: Largest number of seconds between two renewals.
 RENEWED_S = 10.0
-#: Largest number of leases of others that are watched at once.
+#: Largest number of leases of other processes that are watched at once.
 _WATCHED = 10_000
-#: Number of takers that may have died one after the other while they took a stale lease over.
+#: Number of processes that may have died in succession while they took over a stale lease.
 _TAKERS = 4
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The process that has a lease.
+    """Process that has a lease."""
 
-    Attributes
-    ----------
-    owner
-        Name of what computes.
-    host
-        Name of its machine.
-    process
-        Its process id there.
-    """
-
+    #: Name of the computation, for messages.
     owner: str
     host: str
     process: int
 
 
 class Lease:
-    """The right to compute one result. It lasts until it is released, or its process ends.
-
-    Parameters
-    ----------
-    key
-        Key of the call.
-    is_held, release
-        What the methods of these names do; None for a lease that excludes nobody.
-
-    Attributes
-    ----------
-    key
-        Key of the call.
-    excludes
-        Whether no other process can have the lease at the same time.
-    """
+    """Right to compute one result, until it is released or its process exits."""
 
     def __init__(
         self,
@@ -92,19 +61,17 @@ class Lease:
         release: Callable[[], None] | None = None,
     ) -> None:
         self.key = key
+        #: True if no other process can have the lease at the same time.
         self.excludes = is_held is not None
         self._is_held = is_held
         self._release = release
 
     def is_held(self) -> bool:
-        """Return whether nobody else took the lease over.
-
-        That can happen to a process that was stopped for longer than a lease lasts.
-        """
+        """Return whether no other process took the lease over, as it may after a long pause."""
         return self._is_held is not None and self._is_held()
 
     def release(self) -> None:
-        """Give the lease back. A second time does nothing."""
+        """Release the lease. Idempotent."""
         release, self._release = self._release, None
         if release is not None:
             release()
@@ -118,7 +85,7 @@ class Lease:
 
 @dataclass
 class _Owned:
-    """The file that all leases of this process for an owner are links to."""
+    """File to which all leases of this process for an owner are links."""
 
     path: Path
     inode: tuple[int, int]
@@ -127,17 +94,7 @@ class _Owned:
 
 
 class Leases:
-    """The leases of one directory, from one process.
-
-    Parameters
-    ----------
-    directory
-        Directory of the store.
-    stale_s
-        Seconds without renewal after which a lease is stale. The same for all processes.
-    renewed_s
-        Largest number of seconds between two renewals.
-    """
+    """Leases of one store directory in this process. ``stale_s`` is equal in all processes."""
 
     def __init__(
         self, directory: Path, *, stale_s: float = STALE_S, renewed_s: float = RENEWED_S
@@ -147,37 +104,29 @@ class Leases:
         self._stale_s = stale_s
         self._renewed_s = renewed_s
         self._owned: dict[str, _Owned] = {}
-        #: Path of a lease -> its identity and time, and when this process saw them first.
+        #: Identity and time of each watched lease, and when this process found them first.
         self._watched: dict[Path, tuple[_Seen, float]] = {}
         self._process = os.getpid()
         self._lock = threading.Lock()
         self._renewing: threading.Thread | None = None
 
     def take(self, key: str, owner: str) -> Lease | None:
-        """Return the lease of a key; None if another call has it.
+        """Return the lease of a key, or None if another task has it.
 
-        Parameters
-        ----------
-        key
-            Key of the call.
-        owner
-            Name for messages of others that wait.
-
-        Raises
-        ------
-        OSError
-            When the directory cannot be written, or does not know links.
+        ``owner`` is a name for messages of processes that wait. Raises OSError if the directory is
+        not writable or does not support links.
         """
         path = self._directory / key
         if self._process != os.getpid():
-            # Forked: what the parent has is not ours, and one of its threads may have the lock.
+            # After a fork, the parent's leases are not ours, and one of its threads may have the
+            # lock.
             self._owned, self._process, self._renewing = {}, os.getpid(), None
             self._lock = threading.Lock()
         with self._lock:
             owned = self._fresh(owner)
             try:
                 is_ours = self._acquire(path, owned, _TAKERS)
-            except FileNotFoundError:  # somebody removed the file of this owner
+            except FileNotFoundError:  # another process removed the owner's file
                 del self._owned[owner]
                 owned = self._fresh(owner)
                 is_ours = self._acquire(path, owned, _TAKERS)
@@ -192,13 +141,13 @@ class Leases:
         return Lease(key, lambda: _inode(path) == owned.inode, lambda: self._release(path, owned))
 
     def is_free(self, key: str) -> bool:
-        """Return whether nobody has the lease of a key, or who had it stopped renewing it."""
+        """Return whether a key has no lease, or one that its holder stopped renewing."""
         path = self._directory / key
         found = _seen(path)
         return found is None or self._is_stale(path, found)
 
     def holder(self, key: str) -> Holder | None:
-        """Return who has the lease of a key; None if nobody has, or it is not known."""
+        """Return the lease holder of a key, or None if there is none or it is unknown."""
         document = _document(self._directory / key)
         try:
             process = document["process"]
@@ -207,12 +156,12 @@ class Leases:
             return None
 
     def remove_leftovers(self) -> int:
-        """Remove the leases and files of processes that ended long ago; return their number."""
+        """Delete files of processes that exited long ago, and return their number."""
         removed = 0
         with suppress(OSError):
             before = touched(self._clock) - 10 * self._stale_s
             for item in list(os.scandir(self._directory)):
-                # A stale lease itself is left to whoever takes it over, lest two have it.
+                # A stale lease itself is left to the process that takes it over, lest two have it.
                 if is_key(item.name):
                     continue
                 with suppress(OSError):
@@ -222,7 +171,7 @@ class Leases:
         return removed
 
     def _fresh(self, owner: str) -> _Owned:
-        """Return the file of an owner, renewed so lately that a link to it is not stale."""
+        """Return the file of an owner, renewed so recently that a link to it is not stale."""
         owned = self._owned.get(owner)
         if owned is not None:
             if time.monotonic() - owned.touched < self._renewed_s:
@@ -245,23 +194,24 @@ class Leases:
         return owned
 
     def _acquire(self, path: Path, owned: _Owned, takers: int) -> bool:
-        """Make a path a link to the file of an owner, if it is free or stale."""
+        """Make a free or stale path a link to an owner's file, and return whether it is ours."""
         if _linked(owned.path, path):
             return True
         found = _seen(path)
-        if found is None:  # released meanwhile: one more attempt, not a loop
+        if found is None:  # just released: one more attempt, not a loop
             return _linked(owned.path, path)
         inode, modified = found
         if inode == owned.inode:
-            # Another call of this process has it; or the answer of the server was lost, and what
-            # failed was the repeated request.
+            # Another task of this process has it, or the server's reply was lost and the repeated
+            # request failed.
             return path not in owned.leases
         taking = path.with_name(f"{path.name}.{inode[1]:x}-{modified:x}")
         if not (
             takers and self._is_stale(path, found) and self._acquire(taking, owned, takers - 1)
         ):
             return False
-        # Who has this name may replace that lease and no other: it must be the same still.
+        # Exactly one process has this name, which contains the identity of the stale lease. It may
+        # replace that lease only, which must be unchanged.
         if _seen(path) == found:
             taking.rename(path)
             logger.debug("the lease %s was not renewed, and is taken over", path.name[:12])
@@ -271,7 +221,9 @@ class Leases:
         return False
 
     def _is_stale(self, path: Path, found: _Seen) -> bool:
-        """Return whether nobody will renew a lease any more, as far as can be known."""
+        """Return whether a lease is no longer renewed, as far as this process can determine."""
+        # Only the file server's clock counts, except for processes of this machine that have
+        # exited. If that clock was set back, a lease that stays unchanged for as long is stale too.
         if touched(self._clock) - found[1] / 1e9 > self._stale_s or _has_ended(_document(path)):
             return True
         now = time.monotonic()
@@ -295,11 +247,11 @@ class Leases:
                     path.unlink()
 
     def _renew(self) -> None:
-        """Renew the leases of this process, until it has had none for a while."""
+        """Renew the leases of this process in a thread, until it has had none for a while."""
         held: list[_Owned] = []
         while True:
             had = bool(held)
-            # Nobody wakes this thread: a process that runs many short calls would pay for each.
+            # Nothing wakes this thread: a process that runs many short tasks would pay for each.
             time.sleep(self._renewed_s / 2)
             with self._lock:
                 held = [owned for owned in self._owned.values() if owned.leases]
@@ -317,7 +269,7 @@ class Leases:
 
 
 def _linked(source: Path, path: Path) -> bool:
-    """Link a file to a path, and return whether nothing had that name."""
+    """Link a file to a path, and return False if the path exists."""
     try:
         os.link(source, path)
     except FileExistsError:
@@ -326,26 +278,23 @@ def _linked(source: Path, path: Path) -> bool:
 
 
 def _document(path: Path) -> Any:
-    """Return what the file of a lease says of its holder; None if it says nothing."""
+    """Return the document in the file of a lease, or None if it is not readable."""
     with suppress(OSError, ValueError):
         return json.loads(path.read_text(encoding="utf-8"))
     return None
 
 
 def _has_ended(document: Any) -> bool:
-    """Return whether the process that wrote a document is known to have ended."""
+    """Return whether the process that wrote a document is known to have exited."""
     process = document.get("process") if isinstance(document, dict) else None
     if not isinstance(process, dict) or process.get("boot_id") is None:
         return False
-    # Another machine may have the same name: only one that runs since the same start is this one.
+    # Another machine may have the same host name, but not the same boot id.
     return process["boot_id"] == identify_process()["boot_id"] and is_alive(process) is False
 
 
 def _seen(path: Path) -> _Seen | None:
-    """Return the identity and the time in ns of a file; None if there is none.
-
-    It is opened: over NFS that asks the server, where ``stat`` may answer from a cache.
-    """
+    """Return identity and time in ns of a file, or None. Opening it avoids the cache of NFS."""
     try:
         descriptor = os.open(path, READING)
     except FileNotFoundError:

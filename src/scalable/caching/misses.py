@@ -1,4 +1,4 @@
-"""Reasons of misses: what changed beside the nearest earlier result of the function."""
+"""Reasons of cache misses: differences from the nearest earlier result of the function."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scalable.caching.key import CallKey
 from scalable.caching.store import ResultStore
 from scalable.spec.remembered import Kind, RememberedOutcome
 
-#: Number of misses of each function that are compared with earlier results in any case.
+#: Number of misses of each function that are always compared with earlier results.
 ALWAYS: Final = 100
-#: Largest share of the time that a function's calls run that is spent on comparing further ones.
+#: Largest share of a function's running time that is spent on comparing more of them.
 SHARE: Final = 0.01
-#: Reason of the misses that were not compared.
+#: Reason of a miss that was not compared.
 NOT_COMPARED: Final = "not compared with earlier results: the calls are too short for that"
-#: Reason of a call whose key cannot be made.
+#: Reason of a task without a cache key.
 NO_KEY: Final = "the code refers to something that cannot be followed, so the call has no key"
 #: Largest number of parts that an outcome names.
 NAMED: Final = 16
@@ -27,7 +27,7 @@ NAMED: Final = 16
 
 @dataclass
 class _Spent:
-    """Misses of a function in this process: their number, and seconds of comparing and running."""
+    """Misses of a function in this process, with the seconds of comparing and running."""
 
     misses: int = 0
     comparing_s: float = 0.0
@@ -38,13 +38,7 @@ class _Spent:
 
 
 class Misses:
-    """Finds the reasons of misses. The time that this takes is bounded for each function.
-
-    Parameters
-    ----------
-    store
-        The store in which no result was found.
-    """
+    """Finder of reasons of misses. Its time is bounded for each function."""
 
     def __init__(self, store: ResultStore) -> None:
         self._store = store
@@ -52,17 +46,10 @@ class Misses:
         self._lock = threading.Lock()
 
     def outcome(self, key: CallKey, asked_at: float, running_s: float) -> RememberedOutcome:
-        """Return the outcome of a call that ran; to be called before its result is stored.
+        """Return the outcome of a task that ran. Must be called before its result is stored.
 
-        Parameters
-        ----------
-        key
-            Key of the call.
-        asked_at
-            Time of the call in seconds since 1970. Results that were stored later are no earlier
-            ones: they are those of the calls beside it.
-        running_s
-            Seconds that the call ran.
+        Results that were stored after ``asked_at`` (seconds since 1970) belong to concurrent tasks
+        and are not compared.
         """
         with self._lock:
             spent = self._spent.setdefault(key.function, _Spent())
@@ -95,5 +82,5 @@ class Misses:
 
 @lru_cache(maxsize=8)
 def misses_of(store: ResultStore) -> Misses:
-    """Return what finds the reasons of misses in a store, for this process."""
+    """Return this process's finder of reasons of misses for a store."""
     return Misses(store)

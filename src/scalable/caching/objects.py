@@ -1,7 +1,7 @@
-"""`Objects`: entries as objects of a bucket, or of another store that fsspec knows.
+"""`Objects`: entries as objects of a bucket, or of another store that fsspec supports.
 
-There are no leases here, and uses are not noted: an object has the time of its writing alone. The
-index of functions has an object for each entry.
+There are no leases, and uses are not noted: an object only has the time of its writing. The index
+of functions has an object for each entry.
 """
 
 from __future__ import annotations
@@ -23,53 +23,41 @@ from scalable.storage import Storage
 
 #: Size in bytes from which an entry is uploaded in parts, so that it is not copied as a whole.
 LARGE = 64 << 20
-#: Largest number of entries of a function whose parts one search reads.
+#: Largest number of entries of a function that one search reads.
 READ = 64
-#: Names that file systems give to the time of an object.
+#: Names of an object's time in different file systems.
 _TIMES = ("LastModified", "updated", "mtime", "created")
 
 
 class Objects:
-    """A prefix of a store of objects.
-
-    Parameters
-    ----------
-    url
-        Its URL.
-    """
+    """Prefix of an object store."""
 
     def __init__(self, url: str) -> None:
         self._storage = Storage(url)
         self.index = ObjectIndex(self._storage)
 
     def prepare(self) -> None:
-        """Raise ProviderError if the library for the URL is missing. Nothing has to be made."""
+        """Raise ProviderError if the library for the URL is missing."""
         _ = self._storage.fs
 
     @contextmanager
     def opened(self, key: str) -> Iterator[Opened]:
-        """Read an object; raise FileNotFoundError or OSError."""
+        """Read an object, or raise FileNotFoundError or another OSError."""
         with translated():
             data: bytes = self._storage.fs.cat_file(self._path(key))
         yield Opened(io.BytesIO(data), len(data), time.time())
 
     def exists(self, key: str) -> bool:
-        """Return whether there is an entry now, whoever wrote it."""
         with translated():
             return self._storage.exists(f"entries/{key[:2]}/{key}")
 
     def write(
         self, key: str, pieces: Sequence[Buffer], *, forced: bool = True, replace: bool = True
     ) -> None:
-        """Write or replace an entry: an object appears as a whole, and is kept at once.
+        """Write or replace an entry. An object appears as a whole.
 
-        Raises
-        ------
-        FileExistsError
-            When there is an entry that is not to be replaced. Of several writers at once, more
-            than one may succeed.
-        OSError
-            When it cannot be written.
+        Unless ``replace``, an existing entry raises FileExistsError, but several writers at once
+        may succeed. Other failures raise OSError.
         """
         del forced
         if not replace and self.exists(key):
@@ -84,7 +72,7 @@ class Objects:
                 for piece in pieces:
                     file.write(piece)
             except BaseException:
-                with suppress(Exception):  # what was uploaded is no object
+                with suppress(Exception):  # an incomplete upload is not an object
                     file.discard()
                 raise
             file.close()
@@ -93,7 +81,6 @@ class Objects:
         """Do nothing: the time of an object changes only when it is written."""
 
     def stored(self) -> Iterator[Stored]:
-        """Iterate over the entries, whoever wrote them."""
         with translated():
             fs = self._storage.fs
             fs.invalidate_cache()
@@ -106,7 +93,6 @@ class Objects:
                 yield Stored(key, int(facts.get("size") or 0), _time_of(facts))
 
     def remove(self, key: str) -> bool:
-        """Remove an entry, and return whether it was there."""
         try:
             with translated():
                 if not self._storage.exists(f"entries/{key[:2]}/{key}"):
@@ -117,23 +103,22 @@ class Objects:
         return True
 
     def now(self) -> float:
-        """Return seconds since the epoch, by the clock of this machine."""
+        """Return seconds since the epoch by the clock of this machine."""
         return time.time()
 
     def read_note(self, name: str) -> str | None:
-        """Return the text of a note that is kept beside the entries; None if there is none."""
         with suppress(OSError, UnicodeDecodeError), translated():
             data: bytes = self._storage.fs.cat_file(self._storage.path(name))
             return data.decode()
         return None
 
     def write_note(self, name: str, text: str) -> None:
-        """Write or replace a note; raise OSError if that fails."""
+        """Write or replace a note, or raise OSError."""
         with translated():
             self._storage.fs.pipe_file(self._storage.path(name), text.encode())
 
     def remove_leftovers(self, older_than_s: float) -> int:
-        """Return 0: a killed writer leaves no object, and rules of a bucket end its uploads."""
+        """Return 0: a killed writer leaves no object, and rules of the bucket abort its uploads."""
         del older_than_s
         return 0
 
@@ -142,13 +127,7 @@ class Objects:
 
 
 class ObjectIndex:
-    """The entries of each function: an object for each, whose name begins with its time.
-
-    Parameters
-    ----------
-    storage
-        Storage of the entries.
-    """
+    """Entries of each function: an object for each, whose name starts with its time."""
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
@@ -169,7 +148,7 @@ class ObjectIndex:
         *,
         before: float | None = None,
     ) -> Entry | None:
-        """Return the nearest of the latest entries of a function, as :meth:`.Index.nearest`."""
+        """Return the nearest of a function's latest entries."""
         known = self._known.setdefault(function, Known())
         latest = [name for name in self._names(_prefix(function)) if name not in known.read][:READ]
         for name in reversed(latest):
@@ -183,11 +162,11 @@ class ObjectIndex:
         return known.nearest_entry(function, parts, entry_of, before)
 
     def is_worn(self) -> bool:
-        """Return False: it needs no care but the removal of what is gone."""
+        """Return False: the index needs no care except the removal of deleted entries."""
         return False
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
-        """Remove the objects of entries that are gone."""
+        """Delete the objects of deleted entries."""
         keys = {entry.key for entry in entries}
         for name in self._names("functions"):
             if name[-64:] not in keys:
@@ -206,7 +185,7 @@ class ObjectIndex:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise whatever the library of a store raises as an OSError, which says that it could not."""
+    """Raise any error of a store's library as an OSError."""
     try:
         yield
     except OSError:
@@ -221,7 +200,7 @@ def _prefix(function: str) -> str:
 
 
 def _time_of(facts: Mapping[str, Any]) -> float:
-    """Return the time of an object in seconds since the epoch; 0 if it is not told."""
+    """Return the time of an object in seconds since the epoch, or 0 if it is not reported."""
     for name in _TIMES:
         value = facts.get(name)
         if isinstance(value, str):

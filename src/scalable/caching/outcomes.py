@@ -1,4 +1,4 @@
-"""Answers of a store."""
+"""Results of operations on a store."""
 
 from __future__ import annotations
 
@@ -12,33 +12,19 @@ from scalable.caching.reports import Report
 
 @dataclass(frozen=True)
 class Found:
-    """A result that was found.
-
-    Attributes
-    ----------
-    entry
-        Its description.
-    """
+    """Stored result with its description."""
 
     entry: Entry
     _value: Any
 
     def value(self) -> Any:
-        """Return the result: an object that nobody else has, and the same one each time."""
+        """Return the result: the same object each time, which is not shared with another caller."""
         return self._value
 
 
 @dataclass(frozen=True)
 class Usage:
-    """The size of a store.
-
-    Attributes
-    ----------
-    entries
-        Number of entries.
-    size
-        Their size in bytes.
-    """
+    """Number of entries of a store, and their size in bytes."""
 
     entries: int
     size: int
@@ -46,56 +32,39 @@ class Usage:
 
 @dataclass(frozen=True)
 class Verified:
-    """The outcome of reading all entries of a store.
-
-    Attributes
-    ----------
-    entries
-        Number of entries that were read.
-    size
-        Their size in bytes.
-    faults
-        The entries that are no results, each with its reason.
-    """
+    """Outcome of reading all entries of a store."""
 
     entries: int
+    #: In bytes.
     size: int
+    #: Entries that are not usable, each with its reason.
     faults: tuple[Report, ...]
 
 
 @dataclass(frozen=True)
 class Collected:
-    """The outcome of a collection of garbage.
+    """Outcome of a garbage collection."""
 
-    Attributes
-    ----------
-    removed
-        Number of results that were removed, because of their age or of the size of the store.
-    size
-        Their size in bytes.
-    leftovers
-        Number of files that killed processes had left, and that were removed.
-    left
-        Number and size of the results that stay.
-    keys
-        Keys of the results that were removed.
-    """
-
+    #: Number of results that were removed because of their age or the size of the store.
     removed: int
+    #: Their size in bytes.
     size: int
+    #: Number of removed files of killed processes.
     leftovers: int
+    #: Number and size of the results that stay.
     left: Usage
+    #: Keys of the removed results.
     keys: tuple[str, ...] = ()
 
 
 class Waited(StrEnum):
-    """The reason why waiting for a result ended."""
+    """Reason why a wait for a result stopped."""
 
-    #: The result is there, unless it cannot be read.
+    #: The result is stored, but may be unreadable.
     STORED = "stored"
-    #: Nobody computes it any more: take the lease, look again, and compute it.
+    #: No process computes it any more: take the lease, look again, and compute it.
     FREE = "free"
-    #: The caller gave up.
+    #: The caller cancelled the wait.
     CANCELLED = "cancelled"
-    #: The time is over.
+    #: The timeout has expired.
     LATE = "late"

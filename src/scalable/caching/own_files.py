@@ -1,4 +1,4 @@
-"""Files that only this user can change, and the clock of their server."""
+"""Files that only this user can change, and the clock of their file server."""
 
 from __future__ import annotations
 
@@ -8,21 +8,15 @@ from pathlib import Path
 
 from scalable.caching.entries import Unreadable
 
-#: How files are opened: a named pipe in place of one must not block, and no link is followed.
+#: Flags for opening files: a named pipe must not block, and no link is followed.
 READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-#: Start of the names of files that are no entries: they are being written, or serve leases.
+#: Prefix of files that are not entries: they are being written, or serve leases.
 TEMPORARY = "."
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Descriptor:
-    """A file that is read by its descriptor: an object of ``open`` takes longer than a small entry.
-
-    Parameters
-    ----------
-    number
-        The descriptor. It is closed by whoever opened it.
-    """
+    """Reader of a descriptor, which its opener closes. ``open`` takes longer than a small entry."""
 
     __slots__ = ("_number",)
 
@@ -30,11 +24,9 @@ class Descriptor:
         self._number = number
 
     def read(self, size: int, /) -> bytes:
-        """Return up to so many bytes."""
         return os.read(self._number, size)
 
     def readinto(self, buffer: memoryview, /) -> int:
-        """Read bytes into a buffer, and return their number."""
         return os.readv(self._number, [buffer])
 
 
@@ -50,25 +42,13 @@ def check_own(status: os.stat_result) -> None:
 
 
 def make_private(path: Path) -> None:
-    """Make a directory and its missing parents for this user alone.
-
-    Raises
-    ------
-    OSError
-        When one cannot be made.
-    """
+    """Make a directory and its missing parents for this user alone, or raise OSError."""
     for missing in reversed([one for one in (path, *path.parents) if not one.exists()]):
         missing.mkdir(mode=0o700, exist_ok=True)
 
 
 def touched(path: Path) -> float:
-    """Set the time of a file to now, by the clock of its server; return it.
-
-    Raises
-    ------
-    OSError
-        When the file cannot be made or changed.
-    """
+    """Set the time of a file to now, by its server's clock, and return it. May raise OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         os.utime(descriptor)

@@ -1,4 +1,4 @@
-"""Versions of the packages that a call uses."""
+"""Versions of the packages that a task uses."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from scalable.protocol.code import read_source
 
 @cache
 def package_version(module: str) -> str | None:
-    """Return the version of the package that a top-level module belongs to.
+    """Return the version of a top-level module's package, or the digest of a module's file.
 
-    Python's own modules have none: Python's version stands in each key. Nor has this package, which
-    has no part in a result. A module of no installed package is known by its file.
+    It is None for Python's own modules, since each key contains Python's version, and for this
+    package, which does not affect results.
     """
     if module in sys.stdlib_module_names or module in ("builtins", "scalable"):
         return None
@@ -41,7 +41,7 @@ def package_version(module: str) -> str | None:
 
 @cache
 def python_version() -> str:
-    """Return the implementation and version of Python, and the machine's kind."""
+    """Return implementation and version of Python, and the machine type."""
     return f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}"
 
 

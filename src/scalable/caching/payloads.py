@@ -1,11 +1,7 @@
-"""Results as bytes, and back.
+"""Conversion of results to bytes, and back.
 
-Large buffers, such as those of numpy arrays, are kept out of the pickle (protocol 5): they are
-written from where they are, and read to where they stay.
-
-A class of the script (``__main__``) is written as its name, and found by that name among the names
-of whoever reads: so that a result is an instance of the reader's own class. cloudpickle would make
-another class of the same name. A class inside a function has no such name, and is written whole.
+Large buffers, such as those of numpy arrays, stay out of the pickle (protocol 5), without copies.
+Classes of the script are stored by name, so that a result has the reader's own class.
 """
 
 from __future__ import annotations
@@ -24,28 +20,22 @@ from typing import Any, Final, TypeAlias
 logger = logging.getLogger("scalable.caching")
 
 PROTOCOL = 5
-#: Smallest size in bytes of a buffer that is kept out of the pickle.
+#: Smallest size in bytes of a buffer that stays out of the pickle.
 LARGE = 64 << 10
 _SCRIPT: Final = "__main__"
 
-#: Function of a call, where it is known.
+#: Function of a task, if it is known.
 Function: TypeAlias = Callable[..., Any] | None
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 
 
 @dataclass(frozen=True)
 class Payload:
-    """A pickled result.
+    """Pickled result."""
 
-    Attributes
-    ----------
-    pieces
-        The pickle, then the buffers that it refers to.
-    read_only
-        Positions of the read-only buffers, counted from 0.
-    """
-
+    #: The pickle, then the buffers to which it refers.
     pieces: tuple[Buffer, ...]
+    #: Positions from 0 of the read-only buffers.
     read_only: tuple[int, ...] = ()
 
     @property
@@ -55,15 +45,9 @@ class Payload:
 
 
 def packed(value: Any) -> Payload:
-    """Return a result as bytes. Large buffers are not copied.
+    """Return a result as bytes without copying large buffers, by cloudpickle if necessary.
 
-    Plain pickle is used where it is enough; cloudpickle for objects that only this process can
-    import.
-
-    Raises
-    ------
-    Exception
-        Whatever pickling raises: methods of the value's class take part.
+    It may raise any exception, since methods of the value's class take part.
     """
     try:
         payload = _packed(pickle.dumps, value)
@@ -75,11 +59,12 @@ def packed(value: Any) -> Payload:
 
 
 def _dumped(value: Any, **options: Any) -> bytes:
-    """Return an object as bytes with cloudpickle, but classes of the script as their names."""
+    """Pickle with cloudpickle, but classes of the script by name unless functions contain them."""
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):
         def persistent_id(self, part: Any) -> str | None:
+            # By value, cloudpickle would make another class of the same name.
             if isinstance(part, type) and part.__module__ == _SCRIPT:
                 return None if "<" in part.__qualname__ else part.__qualname__
             return None
@@ -106,20 +91,10 @@ def _packed(dumps: Any, value: Any) -> Payload:
 
 
 def unpacked(payload: Payload, function: Function = None) -> Any:
-    """Return a result. Its buffers are those of the payload.
+    """Return a result from its bytes. Its buffers are those of the payload.
 
-    Parameters
-    ----------
-    payload
-        The result as bytes.
-    function
-        Function of the call. In another process than that of the script, its names are where
-        classes of the script are looked up.
-
-    Raises
-    ------
-    Exception
-        Whatever unpickling raises: a class may have gone, or refuse.
+    In another process than the script's, the globals of ``function`` provide classes of the script.
+    It may raise any exception: a class may be gone, or refuse.
     """
     data, *buffers = payload.pieces
     views = [
@@ -129,20 +104,12 @@ def unpacked(payload: Payload, function: Function = None) -> Any:
     try:
         return pickle.loads(data, buffers=views)  # noqa: S301 - the store belongs to this user
     except pickle.UnpicklingError:
-        # Mostly: it names a class of the script.
+        # Usually it names a class of the script.
         return _Unpickler(io.BytesIO(data), views, _names(function)).load()
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads what `_dumped` has written.
-
-    Parameters
-    ----------
-    file, buffers
-        The pickle, and the buffers that it refers to.
-    names
-        Names of the script.
-    """
+    """Reader of what ``_dumped`` has written, with the names of the script."""
 
     def __init__(self, file: io.BytesIO, buffers: list[Buffer], names: Mapping[str, Any]) -> None:
         super().__init__(file, buffers=buffers)
@@ -160,7 +127,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _names(function: Function) -> Mapping[str, Any]:
-    """Return the names of the script, of which the function of a call brings those it refers to."""
+    """Return the names of the script, including those to which a task's function refers."""
     while isinstance(function, functools.partial):
         function = function.func
     brought = getattr(function, "__globals__", {})

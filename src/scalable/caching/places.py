@@ -1,4 +1,4 @@
-"""The contract of a place that keeps entries: a directory, or a store of objects."""
+"""Contract of a backend that stores entries: a directory or an object store."""
 
 from __future__ import annotations
 
@@ -13,47 +13,31 @@ from scalable.caching.payloads import Buffer
 
 @dataclass(frozen=True)
 class Opened:
-    """An entry that is open for reading.
-
-    Attributes
-    ----------
-    source
-        The file.
-    size
-        Its size in bytes.
-    used
-        Time of its last use in seconds since the epoch, by the clock of the place.
-    """
+    """Entry that is open for reading."""
 
     source: Source
+    #: In bytes.
     size: int
+    #: Time of the last use in seconds since the epoch, by the clock of the backend.
     used: float
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A file or object of an entry, seen from outside.
-
-    Attributes
-    ----------
-    key
-        Key of the entry.
-    size
-        Size in bytes.
-    used
-        Time of its last use in seconds since the epoch, by the clock of the place.
-    """
+    """File or object of an entry, without its content."""
 
     key: str
+    #: In bytes.
     size: int
+    #: Time of the last use in seconds since the epoch, by the clock of the backend.
     used: float
 
 
 class Index(Protocol):
-    """The entries of each function, to find the one whose key differs least."""
+    """Entries of each function, to find the one with the nearest key."""
 
     def add(self, entry: Entry) -> None:
-        """Add an entry; an error is ignored."""
+        """Add an entry. An error is ignored."""
 
     def nearest(
         self,
@@ -63,77 +47,61 @@ class Index(Protocol):
         *,
         before: float | None = None,
     ) -> Entry | None:
-        """Return the entry of a function whose key has most equal parts; None if there is none.
+        """Return the entry of a function whose key is nearest to the parts of a key, or None.
 
-        Parameters
-        ----------
-        function
-            Qualified name of the function.
-        parts
-            Parts of the key of a call.
-        entry_of
-            Reads an entry by its key; None if it is gone.
-        before
-            Time in seconds since 1970 after which entries are left out; None for no limit.
+        ``entry_of`` returns None for a key whose entry is gone. Entries stored after ``before``
+        (seconds since 1970) are left out.
         """
 
     def is_worn(self) -> bool:
-        """Return whether the index should be rebuilt for its own sake."""
+        """Return whether the index should be rebuilt because it has become slow."""
 
     def rebuild(self, entries: Iterable[Entry]) -> None:
-        """Make the index anew from all entries; raise OSError if that fails."""
+        """Rebuild the index from all entries, or raise OSError."""
 
 
 class Place(Protocol):
-    """A place that keeps entries by their keys. Keys were checked before."""
+    """Backend that stores entries by key. Callers have checked the keys."""
 
     @property
     def index(self) -> Index:
         """The entries of each function."""
 
     def prepare(self) -> None:
-        """Make the place if it is missing, and raise ScalableError if it cannot be used."""
+        """Prepare the backend, or raise ScalableError if it cannot be used."""
 
     def opened(self, key: str) -> AbstractContextManager[Opened]:
-        """Open an entry; raise FileNotFoundError, Unreadable or OSError."""
+        """Open an entry, or raise FileNotFoundError, Unreadable or OSError."""
 
     def exists(self, key: str) -> bool:
-        """Return whether there is an entry now, whoever wrote it."""
+        """Return whether there is an entry now, of any owner."""
 
     def write(
         self, key: str, pieces: Sequence[Buffer], *, forced: bool = True, replace: bool = True
     ) -> None:
-        """Write or replace an entry: readers find the old one or the whole new one.
+        """Write or replace an entry. Readers find the old one or the whole new one.
 
-        Parameters
-        ----------
-        key
-            Key of the entry.
-        pieces
-            Pieces of its bytes.
-        forced
-            Whether it has to survive a loss of power from now on.
-        replace
-            Whether an entry of the key is replaced; otherwise FileExistsError is raised.
+        If ``forced``, the entry survives a loss of power from now on. Unless ``replace``, an
+        existing entry raises FileExistsError.
         """
 
     def note_use(self, key: str) -> None:
-        """Note that an entry is used now; an error is ignored."""
+        """Note that an entry is used now. An error is ignored."""
 
     def stored(self) -> Iterator[Stored]:
-        """Iterate over the entries, whoever wrote them."""
+        """Iterate over the entries, of any owner."""
 
     def remove(self, key: str) -> bool:
-        """Remove an entry, and return whether it was there."""
+        """Delete an entry, and return whether it existed."""
 
     def now(self) -> float:
-        """Return seconds since the epoch by the clock of the place."""
+        """Return seconds since the epoch by the clock of the backend."""
 
     def read_note(self, name: str) -> str | None:
-        """Return the text of a note that is kept beside the entries; None if there is none."""
+        """Return a note that is stored next to the entries, or None."""
 
     def write_note(self, name: str, text: str) -> None:
-        """Write or replace a note; raise OSError if that fails."""
+        """Write or replace a note, or raise OSError."""
 
     def remove_leftovers(self, older_than_s: float) -> int:
-        """Remove what killed writers left; return the number of files."""
+        """Delete files of killed writers, and return their number."""

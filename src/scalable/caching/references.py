@@ -1,4 +1,4 @@
-"""The names that a function's code refers to, read from its bytecode."""
+"""Names to which a function's code refers, read from its bytecode."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 _GLOBALS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 _ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
-#: Built-in functions that reach code by names that are known only when they run.
+#: Built-in functions that reach code by names that are known only at run time.
 DYNAMIC: Final = frozenset({"eval", "exec", "compile", "globals", "__import__"})
 #: Names of Python's own modules that do so.
 IMPORTERS: Final = frozenset(
@@ -26,7 +26,7 @@ IMPORTERS: Final = frozenset(
         ("sys", "modules"),
     }
 )
-#: Attributes by which code reaches other code that is known only when it runs.
+#: Attributes by which code reaches other code that is known only at run time.
 HIDDEN: Final = frozenset({"__globals__", "__subclasses__", "f_globals"})
 #: Names that Python gives to each module.
 OF_MODULES: Final = frozenset(
@@ -45,28 +45,19 @@ OF_MODULES: Final = frozenset(
 
 @dataclass(frozen=True)
 class References:
-    """Names that a code object, and those within it, refer to.
+    """Names to which a code object, and those within it, refer."""
 
-    Attributes
-    ----------
-    globals
-        Chains of a global name and the attributes that are read from it at once:
-        ``np.random.rand`` is ``("np", "random", "rand")``.
-    imports
-        Modules that are imported while the code runs: level (0 for an absolute import), name, and
-        the names that are taken from it.
-    names
-        All names of globals and attributes that are read.
-    """
-
+    #: Global names with attributes: ``np.random.rand`` is ``("np", "random", "rand")``.
     globals: tuple[tuple[str, ...], ...]
+    #: Imports at run time: level (0 is absolute), module, and the names taken from it.
     imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+    #: All names of globals and attributes that are read.
     names: frozenset[str]
 
 
 @lru_cache(maxsize=4096)
 def references(code: types.CodeType) -> References:
-    """Return the names that a code object and those within it refer to, each once, in order."""
+    """Return the names to which a code object and those within it refer, each once, in order."""
     chains: dict[tuple[str, ...], None] = {}
     imports: dict[tuple[int, str, tuple[str, ...]], None] = {}
     names: set[str] = set()
@@ -88,7 +79,7 @@ def references(code: types.CodeType) -> References:
 
 
 def with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield a code object and those of the functions, classes and comprehensions within it."""
+    """Yield a code object and those of the functions, classes and comprehensions in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,4 +1,4 @@
-"""Counts of what a store did, and of what it could not read or write, each logged once."""
+"""Counts of a store's operations, and reports of failed reads and writes, each logged once."""
 
 from __future__ import annotations
 
@@ -11,43 +11,27 @@ logger = logging.getLogger("scalable.caching")
 
 #: Number of reports that are kept.
 KEPT = 100
-#: Number of warnings of one kind that are logged. Further ones are counted.
+#: Number of warnings of one kind that are logged. Later ones are counted only.
 LOGGED = 5
 
 
 @dataclass(frozen=True)
 class Report:
-    """A result that was not read or not written.
+    """A result was not read or not written."""
 
-    Attributes
-    ----------
-    kind
-        One word: that of :class:`~scalable.caching.entries.Unreadable`, or ``unpicklable`` or
-        ``unwritten``.
-    subject
-        Key of the call, or name of its function.
-    reason
-        What is wrong.
-    """
-
+    #: Kind of an :class:`~scalable.caching.entries.Unreadable`, ``unpicklable`` or ``unwritten``.
     kind: str
+    #: Cache key, or name of the function.
     subject: str
     reason: str
 
 
 class Reports:
-    """Counts of a store in this process.
-
-    Attributes
-    ----------
-    counts
-        ``hits``, ``misses``, ``stored``, and the kinds of reports, each with its number. A result
-        that could not be read counts as a miss, too.
-    latest
-        The latest reports.
-    """
+    """Counts and latest reports of a store in this process."""
 
     def __init__(self) -> None:
+        #: ``hits``, ``misses``, ``stored``, and kinds of reports. An unreadable result is a miss
+        #: too.
         self.counts: Counter[str] = Counter()
         self.latest: deque[Report] = deque(maxlen=KEPT)
         self._told: Counter[str] = Counter()
@@ -55,28 +39,18 @@ class Reports:
         self._lock = threading.Lock()
 
     def count(self, name: str) -> None:
-        """Count something that needs no report."""
+        """Increment a counter that is not reported."""
         with self._lock:
             self.counts[name] += 1
 
     def latest_about(self, subject: str) -> Report | None:
-        """Return the latest report about a key or function; None if there was none lately."""
+        """Return the latest report about a key or function, or None if there is no recent one."""
         with self._lock:
             latest = list(self.latest)
         return next((each for each in reversed(latest) if each.subject == subject), None)
 
     def add(self, report: Report, text: str, *, times: int = LOGGED) -> None:
-        """Count a report; log it if its subject is new, up to a number of times for its kind.
-
-        Parameters
-        ----------
-        report
-            The report.
-        text
-            Sentence for the log.
-        times
-            Maximum number of warnings of this kind.
-        """
+        """Count a report. Log ``text`` if the subject is new, at most ``times`` for each kind."""
         subject = (report.kind, report.subject)
         with self._lock:
             self.counts[report.kind] += 1

@@ -1,4 +1,4 @@
-"""`ResumableFunction`: a function whose results are kept for runs that resume this one."""
+"""`ResumableFunction`: a function whose results are stored for runs that resume this one."""
 
 from __future__ import annotations
 
@@ -23,19 +23,11 @@ logger = logging.getLogger("scalable.caching")
 
 @dataclass(frozen=True)
 class SharedParts:
-    """The parts of a key that all calls of a function share.
+    """Key parts that all tasks of a function share."""
 
-    Attributes
-    ----------
-    code
-        Parts of the function's code; None if they are not known.
-    environment
-        Parts of its component: image and environment variables.
-    code_digest, environment_digest
-        Their digests.
-    """
-
+    #: Parts of the function's code, or None if they are unknown.
     code: Mapping[str, str] | None
+    #: Parts of its component: image and environment variables.
     environment: Mapping[str, str] = field(default_factory=dict)
     code_digest: str = ""
     environment_digest: str = ""
@@ -43,7 +35,7 @@ class SharedParts:
 
 @dataclass
 class ResumableFunction:
-    """A function that is answered by the resumed run where it can be, and whose result is kept.
+    """Function that takes its result from the resumed run, or runs and stores its result.
 
     It runs where the call runs: on a worker, which has the arguments. Keys are made from their
     content, those of results of other calls too: a result that was drawn at random has no other
@@ -67,11 +59,12 @@ class ResumableFunction:
     results: RunResults
     shared: SharedParts
     purpose: Purpose = field(default_factory=Purpose)
+    #: Why results are not stored, or empty.
     unkept: str = ""
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
-        """The user's function, for everything that shows a call."""
+        """The user's function, for code that displays a task."""
         return self.function
 
     @property
@@ -79,7 +72,6 @@ class ResumableFunction:
         return str(getattr(self.function, "__name__", type(self.function).__name__))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the result of the call, from the resumed run or by running the function."""
         if not self.results.is_here:
             logger.debug("%s: this process does not see the run's directory", self.__name__)
             return self.function(*args, **kwargs)
@@ -146,7 +138,7 @@ class ResumableFunction:
         self._tell(call)
 
     def _tell(self, call: RunCall) -> None:
-        """Tell whoever listens whether the resumed run has answered the call, or why not."""
+        """Report to the listener, if any, that the resumed run had the result, or why not."""
         tell = listener()
         if tell is None or not self.results.resumes:
             return

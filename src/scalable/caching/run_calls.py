@@ -1,4 +1,4 @@
-"""The calls of one run as its workers note them, and how a later run's calls compare with them."""
+"""Log of the tasks of a run, and their comparison with the tasks of a later run."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _WRITING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Ended(StrEnum):
-    """The end of a call."""
+    """Outcome of a finished task."""
 
-    #: It ran, and its result is kept.
+    #: It ran, and its result is stored.
     KEPT = "kept"
-    #: Its result was that of a call of the resumed run.
+    #: Its result was that of a task of the resumed run.
     ANSWERED = "answered"
-    #: It ran, and its result cannot be kept.
+    #: It ran, and its result cannot be stored.
     UNKEPT = "unkept"
     #: It ran and failed.
     FAILED = "failed"
 
 
-#: Ends of calls that ran.
+#: Outcomes of tasks that ran.
 RAN = (Ended.KEPT, Ended.UNKEPT, Ended.FAILED)
 
 
 class Cause(StrEnum):
-    """The reason for which a call of a resumed run ran."""
+    """Reason why a task ran in a run that resumes another."""
 
     FAILED = "failed before"
     GONE = "result not kept"
@@ -71,12 +71,16 @@ class RunCall:
         Why its result is not kept; empty if it is.
     """
 
+    #: Name of its function, with the module.
     function: str
     end: Ended
+    #: Digest of its cache key, or empty.
     key: str = ""
+    #: Digests of the key parts that the tasks of the function share.
     code: str = ""
     environment: str = ""
     cost_s: float = 0.0
+    #: Why it failed, or why its result is not stored.
     reason: str = ""
 
 
@@ -84,13 +88,7 @@ _NAMES = frozenset(field.name for field in fields(RunCall))
 
 
 class CallLog:
-    """The calls of a run, in a directory: each process appends to a file of its own.
-
-    Parameters
-    ----------
-    directory
-        Directory of the files; it is made when the first call is noted.
-    """
+    """Tasks of a run in a directory, where each process appends to a file of its own."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -99,7 +97,7 @@ class CallLog:
         self._lock = threading.Lock()
 
     def add(self, call: RunCall) -> None:
-        """Note a call; there is one warning if that fails."""
+        """Add a task. A failure raises no error, and causes one warning."""
         row = {name: value for name, value in asdict(call).items() if value not in ("", 0.0)}
         line = json.dumps(row, separators=(",", ":")) + "\n"
         try:
@@ -123,7 +121,7 @@ class CallLog:
             return self._descriptor
 
     def calls(self) -> Iterator[RunCall]:
-        """Iterate over the calls. Files of other users and torn lines are left out."""
+        """Iterate over the tasks, without files of other users and partial lines."""
         for path in sorted(self.directory.glob("*.jsonl")):
             with suppress(OSError, Unreadable):
                 yield from _calls_in(path)
@@ -140,13 +138,7 @@ def _calls_in(path: Path) -> Iterator[RunCall]:
 
 
 class EarlierCalls:
-    """The calls of a resumed run, with which those of the run that resumes it are compared.
-
-    Parameters
-    ----------
-    calls
-        Calls of the resumed run.
-    """
+    """Tasks of a resumed run, for comparison with the tasks of the run that resumes it."""
 
     def __init__(self, calls: Iterable[RunCall]) -> None:
         self._left: Counter[str] = Counter()
@@ -162,11 +154,11 @@ class EarlierCalls:
                 self._left[call.key] += 1
 
     def answered(self, key: str) -> None:
-        """Take note that a result of a key has answered a call."""
+        """Note that a task has used a result of a key."""
         self._left[key] -= 1
 
     def cause(self, call: RunCall) -> Cause:
-        """Return why a call ran, and was not answered."""
+        """Return why a task ran. Each missing result explains one task only."""
         if not call.key:
             return Cause.UNKEYED
         if self._left[call.key] > 0:
@@ -183,15 +175,7 @@ class EarlierCalls:
 
 
 def causes(earlier: Iterable[RunCall], later: Iterable[RunCall]) -> Counter[Cause]:
-    """Return why the calls of a run that resumed another ran, with their numbers.
-
-    Parameters
-    ----------
-    earlier
-        Calls of the resumed run.
-    later
-        Calls of the run that resumed it.
-    """
+    """Count the reasons why the tasks of a run that resumed another ran."""
     compared, calls = EarlierCalls(earlier), list(later)
     for call in calls:
         if call.end is Ended.ANSWERED:

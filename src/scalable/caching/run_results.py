@@ -1,9 +1,7 @@
-"""`RunResults`: the results of one run's calls, which are kept for the runs that resume it.
+"""`RunResults`: the results of one run, stored for the runs that resume it.
 
-The first of several equal calls takes the first result of the resumed run, the second the second,
-and so on: no result answers two calls, and a function that draws random numbers is sampled as
-often as it is called. The results of equal calls are therefore numbered. A call takes a number by
-adding the entry with this number, which succeeds for one process only.
+Results of equal tasks are numbered: none is used twice, and a function that draws random numbers
+is sampled as often as it runs. Adding an entry takes its number, in one process only.
 """
 
 from __future__ import annotations
@@ -31,33 +29,15 @@ from scalable.errors import ScalableError
 
 logger = logging.getLogger("scalable.caching")
 
-#: Name of the directory of kept results in the directory of a run.
+#: Name of the directory of results in the directory of a run.
 RESULTS: Final = "results"
 
 
 class RunResults:
-    """The results of one run's calls.
-
-    It pickles as its paths: another process opens it when it first uses it.
-
-    Parameters
-    ----------
-    run
-        Directory of the run.
-    resumed
-        Directory of the run that is resumed, or None.
-    limit
-        Largest size of the results in bytes; None for any.
-
-    Attributes
-    ----------
-    store
-        Store of the results.
-    log
-        The calls of the run.
-    """
+    """Results of one run. They pickle as paths, and another process opens them at the first use."""
 
     def __init__(self, run: str, resumed: str | None = None, limit: int | None = None) -> None:
+        # The limit is the largest size of the results in bytes, or None.
         self._made_of = run, resumed, limit
         self._directory = Path(run) / RESULTS
         self.log = CallLog(self._directory / "calls")
@@ -83,17 +63,16 @@ class RunResults:
 
     @cached_property
     def is_here(self) -> bool:
-        """Whether this process sees the run's directory: in a container it may not."""
+        """True if this process can read the run's directory, unlike some in containers."""
         return self._directory.parent.is_dir()
 
     @property
     def resumes(self) -> bool:
-        """Whether another run is resumed."""
         return self._earlier is not None
 
     @cached_property
     def earlier_calls(self) -> EarlierCalls:
-        """The calls of the resumed run."""
+        """The tasks of the resumed run."""
         resumed = self._made_of[1]
         return EarlierCalls(() if resumed is None else results_of(resumed).log.calls())
 
@@ -102,23 +81,13 @@ class RunResults:
         return Upkeep(self._folder, self.store)
 
     def take(self, digest: str, function: Callable[..., Any] | None = None) -> Found | None:
-        """Return the next result of the resumed run for a key, which this run keeps too.
-
-        None if there is none that can be read.
-
-        Parameters
-        ----------
-        digest
-            Digest of the call's key.
-        function
-            Function of the call; see :meth:`ResultStore.get`.
-        """
+        """Return the resumed run's next result for a key, which this run keeps too, or None."""
         if self._earlier is None:
             return None
         for number, key in self._numbered(digest):
             try:
                 self._adopt(key, self._earlier)
-            except FileExistsError:  # another call has taken it
+            except FileExistsError:  # another task has taken it
                 continue
             except FileNotFoundError:
                 return None
@@ -133,17 +102,7 @@ class RunResults:
         return None
 
     def keep(self, digest: str, value: Any, described: Entry) -> bool:
-        """Keep a result, and return whether that was possible.
-
-        Parameters
-        ----------
-        digest
-            Digest of the call's key.
-        value
-            The result.
-        described
-            Description of the call; its key and its size are set here.
-        """
+        """Store a result, and return whether that was possible. Sets key and size of the entry."""
         try:
             payload = packed(value)
         except Exception as error:  # noqa: BLE001 - methods of the value's class take part
@@ -166,7 +125,7 @@ class RunResults:
         return False
 
     def _adopt(self, key: str, earlier: Folder) -> None:
-        """Add an entry of the resumed run: as the same file, or else as a copy."""
+        """Add an entry of the resumed run as a hard link, or else as a copy."""
         try:
             self._prepare()
             self._folder.link(key, earlier)
@@ -184,7 +143,7 @@ class RunResults:
             self._is_prepared = True
 
     def warn(self, about: str, sentence: str) -> None:
-        """Log a warning, once in this process for what it is about."""
+        """Log a warning, once in this process for each subject."""
         if about not in self._told:
             self._told.add(about)
             logger.warning("%s", sentence)
@@ -194,28 +153,18 @@ class RunResults:
             yield number, key_of(digest, number)
 
     def _took(self, digest: str, number: int) -> None:
-        if number > 1:  # most calls have no equal: nothing is remembered for them
+        if number > 1:  # most tasks have no equal: nothing is stored for them
             self._number[digest] = number + 1
 
 
 @lru_cache(maxsize=8)
 def results_of(run: str, resumed: str | None = None, limit: int | None = None) -> RunResults:
-    """Return the results of a run that all who ask for them in this process share."""
+    """Return the results of a run, an object that all callers in this process share."""
     return RunResults(run, resumed, limit)
 
 
 def remove_expired(runs: Path, age_s: float, *, except_for: Path | None = None) -> int:
-    """Remove the kept results of runs that ended too long ago; return the number of these runs.
-
-    Parameters
-    ----------
-    runs
-        Directory of the runs.
-    age_s
-        Seconds since the last call of a run.
-    except_for
-        Directory of a run whose results stay.
-    """
+    """Delete the results of runs whose last task is too old, and return the number of runs."""
     removed = 0
     for results in runs.glob(f"run-*/{RESULTS}"):
         if results.parent == except_for or results.is_symlink():
@@ -223,7 +172,7 @@ def remove_expired(runs: Path, age_s: float, *, except_for: Path | None = None) 
         try:
             written = max(p.stat().st_mtime for p in (results, *results.glob("calls/*.jsonl")))
             if time.time() - written > age_s:
-                # Under its new name nobody takes what is left of it for results.
+                # Under its new name, no process takes what is left of it for results.
                 aside = results.with_name(f".removed-{secrets.token_hex(4)}")
                 shutil.rmtree(results.rename(aside))
                 removed += 1
@@ -233,7 +182,7 @@ def remove_expired(runs: Path, age_s: float, *, except_for: Path | None = None) 
 
 
 def key_of(digest: str, number: int) -> str:
-    """Return the key of the entry of the n-th call with a key, counted from 1."""
+    """Return the key of the entry of the n-th task with an equal key, counted from 1."""
     if number == 1:
         return digest
     return blake2b(f"{digest} {number}".encode(), digest_size=32).hexdigest()

@@ -1,4 +1,4 @@
-"""Sources of the user's modules: which they are, and digests that comments have no part in."""
+"""Sources of the user's modules: which modules these are, and digests without comments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from scalable.protocol.code import is_own, read_source
 
-#: Classes that are not part of a program in C have this bit among their flags.
+#: Flag of classes that are not part of a C program.
 _MADE_AT_RUN_TIME = 1 << 9
 _MAIN = ("__main__", "__mp_main__")
 
@@ -66,7 +66,7 @@ def _spec(module: str) -> ModuleSpec | None:
 
 
 def is_held(item: Any, module: str, qualname: str) -> bool:
-    """Return whether a name of a loaded module leads to a function or class."""
+    """Return whether a name in a loaded module leads to this function or class."""
     found: Any = sys.modules.get(module)
     for name in qualname.split("."):
         found = getattr(found, name, None)
@@ -74,7 +74,7 @@ def is_held(item: Any, module: str, qualname: str) -> bool:
 
 
 def is_made(item: Any, module: str, qualname: str) -> bool:
-    """Return whether code was made at run time, so that the version of no package stands for it."""
+    """Return whether code was made at run time, so that no package version represents it."""
     if isinstance(item, ModuleType):
         return not is_known(module)
     is_python = isinstance(item, FunctionType) or (
@@ -84,16 +84,16 @@ def is_made(item: Any, module: str, qualname: str) -> bool:
 
 
 def module_digest(module: str) -> str | None:
-    """Return the digest of a module's source without comments and places; None without a source."""
+    """Return the digest of a module's source without comments and positions, or None."""
     statements = _statements(module)
     return None if statements is None else _digest("".join(text for _, text in statements))
 
 
 def binding_digest(module: str, name: str) -> str | None:
-    """Return the digest of the statements of a module that bind a name; None if it has no source.
+    """Return the digest of a module's statements that bind a name, or None without a source.
 
-    A worker imports the module itself: its value is the one that these statements give, whatever
-    was assigned to the name in this process.
+    A worker imports the module itself: its value is that of these statements, whatever was assigned
+    to the name in this process.
     """
     statements = None if module in _MAIN else _statements(module)
     if statements is None:
@@ -118,7 +118,7 @@ def _statements(module: str) -> tuple[tuple[frozenset[str], str], ...] | None:
 
 @lru_cache(maxsize=512)
 def _parsed(path: str, _modified: int, _size: int) -> tuple[tuple[frozenset[str], str], ...] | None:
-    """Return the names that each statement of a module binds, and the statement as a text."""
+    """Return the names that each statement of a module binds, and the statement as a string."""
     source = read_source(path)
     if source is None:
         return None

@@ -1,4 +1,4 @@
-"""`ResultStore`: results of earlier calls by their keys."""
+"""`ResultStore`: results of earlier tasks by their cache keys."""
 
 from __future__ import annotations
 
@@ -37,41 +37,23 @@ from scalable.storage import absolute_url, scheme_of, url_fault
 
 _T = TypeVar("_T")
 
-#: Largest number of keys whose last use this process remembers.
+#: Largest number of keys whose last use this process keeps in memory.
 _REMEMBERED = 100_000
-#: Smallest running time in seconds of a call whose result is forced to the disk when it is stored:
-#: others are computed again sooner than a busy disk confirms them, if power is lost.
+#: Shortest running time in seconds of a task whose result is forced to the disk: after a power
+#: loss, other tasks run again sooner than a busy disk confirms their results.
 FORCED_S = 1.0
 
 
 class ResultStore:
-    """Results of earlier calls by their keys.
+    """Results of earlier tasks by their cache keys.
 
-    Anything that is wrong with an entry makes it a miss, and anything that is wrong with the place
-    leaves a result unwritten: neither raises an error. ``reports`` tells how often that happened.
-    The store pickles as its URL: another process opens it when it first uses it.
+    A damaged entry is a miss, and an unusable store leaves results unwritten: neither raises an
+    error, and ``reports`` counts both. The store pickles as its URL, and is opened at the first
+    use.
 
-    In a directory, results are read only from files that belong to this user and that nobody else
-    can change. In a bucket, the permissions of the bucket decide who can write results: keep them
-    to yourself, since reading a result can run code of whoever wrote it.
-
-    Parameters
-    ----------
-    url
-        URL of a directory (``file:``), a bucket with a prefix (``s3://``, ``gs://``), or
-        ``memory://``; or the path of a directory.
-    limit
-        Largest size in bytes, to which processes that store results reduce it once an hour; None
-        leaves that to :meth:`collect`.
-
-    Attributes
-    ----------
-    url
-        URL without relative parts.
-    reports
-        Counts of this process, and what could not be read or written.
-    file_digests
-        Digests of files, kept beside the results of a directory.
+    In a directory, results are read only from files that only this user can change. In a bucket,
+    its permissions decide: keep them to yourself, since reading a result can run code of its
+    writer.
     """
 
     def __init__(self, url: str | os.PathLike[str], limit: int | None = None) -> None:
@@ -79,12 +61,16 @@ class ResultStore:
         fault = url_fault(text)
         if fault is not None:
             raise ManifestError(f"the URL of a store of results {fault.problem}", hint=fault.hint)
+        #: Without relative parts.
         self.url = absolute_url(text, Path.cwd())
+        #: Largest size in bytes, to which processes that store results reduce the store once an
+        #: hour. None leaves that to ``collect``.
         self.limit = limit
         self.reports = Reports()
         directory = _directory_of(self.url)
         self._place: Place = Folder(directory) if directory else Objects(self.url)
         self._leases = Leases(directory) if directory else None
+        #: Kept next to the results of a directory.
         self.file_digests = FileDigests(directory)
         self._is_prepared = False
         self._upkeep = Upkeep(self._place, self)
@@ -93,21 +79,11 @@ class ResultStore:
 
     @classmethod
     def open(cls, url: str | os.PathLike[str], limit: int | None = None) -> ResultStore:
-        """Return a store whose place is known to be usable.
+        """Return a store that is usable now. A missing directory is made.
 
-        Parameters
-        ----------
-        url, limit
-            See :class:`ResultStore`. A missing directory is made.
-
-        Raises
-        ------
-        ManifestError
-            When the URL is none.
-        ClusterError
-            When a directory belongs to another user, or cannot be made.
-        ProviderError
-            When the library for the URL's scheme is not installed.
+        Raises ManifestError for an invalid URL, ClusterError for a directory that belongs to
+        another user or cannot be made, and ProviderError if the library for the URL's scheme is
+        missing.
         """
         store = cls(url, limit)
         store._prepare()
@@ -120,35 +96,21 @@ class ResultStore:
         return shared, (self.url, self.limit)
 
     def get(self, key: str, at_most: int | None = None, function: Function = None) -> Found | None:
-        """Return the result of a key; None if there is none that can be read.
+        """Return the result of a key, or None if none of at most ``at_most`` bytes is readable.
 
-        Parameters
-        ----------
-        key
-            Key of a call.
-        at_most
-            Largest size in bytes that is read; None for any.
-        function
-            Function of the call, which brings the classes of the script to a worker.
-
-        Raises
-        ------
-        ValueError
-            When the text is not a key.
+        ``function`` provides the classes of the script on a worker. Raises ValueError if the string
+        is not a key.
         """
         found = self._read(key, lambda opened: self._load(key, opened, at_most, function))
         self.reports.count("misses" if found is None else "hits")
         return found
 
     def entry(self, key: str) -> Entry | None:
-        """Return the description of a result; None if there is none that can be read.
-
-        The result itself is not read: :meth:`get` may still find that it is not whole.
-        """
+        """Return the description of a result, or None. The result itself may be damaged."""
         return self._read(key, lambda opened: read_header(opened.source, opened.size, key)[0].entry)
 
     def entries(self) -> Iterator[Entry]:
-        """Iterate over the descriptions of all results. What cannot be read is left out."""
+        """Iterate over the descriptions of all results that can be read."""
         for stored in self._place.stored():
             entry = self.entry(stored.key)
             if entry is not None:
@@ -166,27 +128,10 @@ class ResultStore:
         tag: str = "",
         run: str = "",
     ) -> Entry | None:
-        """Store a result; None if that cannot be done, for which there is one warning.
+        """Store a result, and return its entry, or None with a warning if that fails.
 
-        Parameters
-        ----------
-        key
-            Key of the call.
-        value
-            Its result.
-        parts
-            Name of a part of the key to its digest or text.
-        function
-            Qualified name of the function.
-        cost_s
-            Seconds that the call ran.
-        task, tag, run
-            Task, tag and run of the call.
-
-        Raises
-        ------
-        ValueError
-            When the text is not a key.
+        ``cost_s`` is the running time of the task in seconds. Raises ValueError if the string is
+        not a key.
         """
         _check_key(key)
         try:
@@ -225,38 +170,19 @@ class ResultStore:
     def nearest(
         self, function: str, parts: Mapping[str, str], *, before: float | None = None
     ) -> Entry | None:
-        """Return the result of a function whose key has most equal parts; None if there is none.
+        """Return the result of a function with the nearest key (the latest of several), or None.
 
-        A result for equal arguments is nearer than others. Of several the latest is returned.
-
-        Parameters
-        ----------
-        function, parts
-            Qualified name of the function, and parts of the key of a call.
-        before
-            Time in seconds since 1970; later results are left out.
+        Results that were stored after ``before`` (seconds since 1970) are left out.
         """
         return self._place.index.nearest(function, parts, self.entry, before=before)
 
     def lease(self, key: str, owner: str) -> Lease | None:
-        """Return the right to compute a result; None if somebody else is computing it.
+        """Return the right to compute a result, or None if another process computes it.
 
-        Look again with :meth:`get` before the call begins: the result may have been stored before
-        the lease was free. Where there can be no leases (in a bucket, or in a directory that cannot
-        be written), the lease that is returned excludes nobody (``lease.excludes``): each cluster
-        then computes a result at most once by its own means.
-
-        Parameters
-        ----------
-        key
-            Key of the call.
-        owner
-            Name of whoever computes, for those who wait.
-
-        Raises
-        ------
-        ValueError
-            When the text is not a key.
+        Call :meth:`get` again before the task starts: the result may have been stored before the
+        lease was free. Where there are no leases (in a bucket, or a directory that cannot be
+        written), the returned lease excludes no other process (``lease.excludes``), and each
+        cluster avoids duplicates by its own means. Raises ValueError if the string is not a key.
         """
         _check_key(key)
         if self._leases is None:
@@ -268,34 +194,23 @@ class ResultStore:
             self.reports.add(
                 Report("unleased", key, str(error)),
                 f"there are no leases in {self.url}: {error}; a result may be computed twice",
-                # Where nothing can be written, storing the result says so.
+                # If nothing can be written, storing the result reports that.
                 times=0 if getattr(error, "errno", None) in UNWRITABLE else 1,
             )
             return Lease(key)
 
     def holder(self, key: str) -> Holder | None:
-        """Return who computes a result at the moment; None if that is not known."""
+        """Return the process that computes a result, or None if it is unknown."""
         _check_key(key)
         return self._leases.holder(key) if self._leases else None
 
     def wait_for(
         self, key: str, cancelled: Callable[[], bool], *, timeout_s: float | None = None
     ) -> Waited:
-        """Wait until a result is stored, or nobody computes it any more.
+        """Wait until a result is stored, or no process computes it any more.
 
-        Parameters
-        ----------
-        key
-            Key of the call.
-        cancelled
-            Whether to give up; asked at intervals of up to 2 seconds.
-        timeout_s
-            Seconds after which to give up; None waits as long as somebody computes.
-
-        Raises
-        ------
-        ValueError
-            When the text is not a key.
+        ``cancelled`` is called at intervals of up to 2 seconds. Without ``timeout_s``, the wait
+        lasts as long as a process computes. Raises ValueError if the string is not a key.
         """
         _check_key(key)
         return wait(
@@ -306,30 +221,17 @@ class ResultStore:
         )
 
     def inventory(self) -> Iterator[Item]:
-        """Iterate over all entries with their last use, also over those that cannot be read."""
+        """Iterate over all entries with their last use, including those that cannot be read."""
         return inventory(self._place)
 
     def collect(
         self, *, limit: int | None = None, max_age_s: float | None = None, dry_run: bool = False
     ) -> Collected:
-        """Remove results until the store is within its limits, and what killed processes left.
+        """Remove results until the store is within its limits, and files of killed processes.
 
-        Results go by last use, by the time that they took to compute, and by size. Who reads one
-        at the moment goes on.
-
-        Parameters
-        ----------
-        limit
-            Largest size in bytes of all results; None for any.
-        max_age_s
-            Largest time in seconds since the last use; None for any.
-        dry_run
-            Whether nothing is removed: the answer tells what would be, without leftovers.
-
-        Raises
-        ------
-        OSError
-            When the store cannot be changed.
+        Limits are bytes, and seconds since the last use. Results go by last use, computing time and
+        size, without interrupting their readers. A dry run reports what it would remove, without
+        files of killed processes. Raises OSError if the store cannot be changed.
         """
         collected = collect(self._place, self.entry, limit, max_age_s, dry_run=dry_run)
         if self._leases is None or dry_run:
@@ -338,14 +240,9 @@ class ResultStore:
         return replace(collected, leftovers=collected.leftovers + more)
 
     def remove(self, keys: Iterable[str]) -> int:
-        """Remove results; return how many there were. Who reads one at the moment goes on.
+        """Remove results without interrupting their readers, and return their number.
 
-        Raises
-        ------
-        ValueError
-            When a text is not a key.
-        OSError
-            When a result cannot be removed.
+        Raises ValueError if a string is not a key, and OSError if a result cannot be removed.
         """
         removed = 0
         for key in keys:
@@ -354,18 +251,18 @@ class ResultStore:
         return removed
 
     def usage(self) -> Usage:
-        """Return the number and the size of the entries. They are not read."""
+        """Return number and size of the entries, without reading them."""
         sizes = [stored.size for stored in self._place.stored()]
         return Usage(len(sizes), sum(sizes))
 
     def verify(self) -> Verified:
-        """Read all entries, and compare them with their digests. Results are not unpickled."""
+        """Read all entries and compare them with their digests, without unpickling results."""
         return verified(self._place)
 
     def _is_free(self, key: str) -> bool:
         with suppress(OSError):
             return self._leases is None or self._leases.is_free(key)
-        return True  # whoever tries to get the lease learns why
+        return True  # the attempt to get the lease reports why
 
     def _exists(self, key: str) -> bool:
         with suppress(OSError, ScalableError):
@@ -378,7 +275,7 @@ class ResultStore:
             self._is_prepared = True
 
     def _read(self, key: str, read: Callable[[Opened], _T]) -> _T | None:
-        """Return the outcome of reading an opened entry; None, with a report, if it is none."""
+        """Return what ``read`` makes of an opened entry, or None, with a report unless missing."""
         _check_key(key)
         try:
             with self._place.opened(key) as opened:
@@ -406,7 +303,7 @@ class ResultStore:
         return found
 
     def _note_use(self, key: str, opened: Opened) -> None:
-        """Note a use, at most once in a while, whatever the clocks say."""
+        """Note a use, at most every ``NOTED_S`` seconds, whatever the clocks show."""
         now = time.monotonic()
         with self._lock:
             if now - self._noted.get(key, -NOTED_S) < NOTED_S:
@@ -431,7 +328,7 @@ _opening = threading.Lock()
 
 
 def shared(url: str, limit: int | None = None) -> ResultStore:
-    """Return the store of a URL that all unpickled stores of this process are."""
+    """Return the store that all unpickled stores of a URL in this process share."""
     with _opening:
         if url not in _opened:
             _opened[url] = ResultStore(url)

@@ -1,4 +1,4 @@
-"""`Upkeep`: the collection of garbage that processes which store results do from time to time."""
+"""`Upkeep`: the garbage collection that processes which store results do from time to time."""
 
 from __future__ import annotations
 
@@ -18,40 +18,33 @@ from scalable.units import counted, format_bytes
 
 logger = logging.getLogger("scalable.caching")
 
-#: Minimum number of seconds between two collections of one store, by whichever process.
+#: Minimum number of seconds between two collections of one store, by any process.
 INTERVAL_S: Final = 3600.0
-#: Share of the limit to which a store that exceeds it is reduced, so that few collections read all
-#: entries.
+#: Share of the limit to which a store that exceeds it is reduced, so that collections, which read
+#: all entries, are rare.
 REDUCED: Final = 0.9
-#: Key of the lease that one collecting process has.
+#: Key of the lease of the collecting process.
 LEASE: Final = sha256(b"scalable: collection of garbage").hexdigest()
 _NOTE: Final = "collected"
 
 
 class Collectable(Protocol):
-    """The part of a store that a collection needs."""
+    """Part of a store that a collection needs."""
 
     def usage(self) -> Usage:
         """Return the number and the size of the entries."""
 
     def collect(self, *, limit: int) -> Collected:
-        """Remove results until the store has no more bytes than ``limit``."""
+        """Remove results until the store has at most ``limit`` bytes."""
 
     def lease(self, key: str, owner: str) -> Lease | None:
-        """Return the right to do something; None if another process is doing it."""
+        """Return a lease, or None if another process has it."""
 
 
 class Upkeep:
-    """Collections of garbage in one store, in a thread of this process.
+    """Garbage collections of one store, in a thread of this process.
 
-    The time of the last one is noted in the store: all processes together do one in an interval.
-
-    Parameters
-    ----------
-    place
-        Place of the entries.
-    store
-        The store.
+    The store contains the time of the last one: all processes together run one in an interval.
     """
 
     def __init__(self, place: Place, store: Collectable) -> None:
@@ -61,13 +54,7 @@ class Upkeep:
         self._lock = threading.Lock()
 
     def after_store(self, limit: int | None) -> None:
-        """Note that a result was stored, and start a collection where one is due.
-
-        Parameters
-        ----------
-        limit
-            Largest size in bytes of all results; None for any.
-        """
+        """Start a collection if one is due. To be called after a result was stored."""
         if limit is None:
             return
         now = time.monotonic()
@@ -95,16 +82,16 @@ class Upkeep:
             logger.debug("garbage in the store of results is not collected: %s", error)
 
     def _is_due(self) -> bool:
-        """Return whether no process has collected for an interval, by the clock of the place."""
+        """Return whether no process has collected for an interval, by the clock of the store."""
         try:
             last = float(self._place.read_note(_NOTE) or "-inf")
         except ValueError:
             return True
-        # A time in the future was written by a clock that was wrong since.
+        # A time in the future was written by a clock that was wrong.
         return not 0 <= self._place.now() - last < INTERVAL_S
 
     def _reduce(self, limit: int) -> None:
-        # Noted before: a collection that is killed each time must not be begun by each call.
+        # Noted first: a collection that is killed each time must not start after each task.
         self._place.write_note(_NOTE, repr(self._place.now()))
         used = self._store.usage()
         found = self._store.collect(limit=limit if used.size <= limit else int(limit * REDUCED))

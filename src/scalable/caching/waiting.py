@@ -1,4 +1,4 @@
-"""Waiting for a result that somebody else computes."""
+"""Waiting for a result that another process computes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from scalable.caching.outcomes import Waited
 
-#: Seconds between the first two looks.
+#: Seconds between the first two checks.
 FIRST_S = 0.02
 #: Factor by which the intervals grow.
 LONGER = 1.5
-#: Largest number of seconds between two looks.
+#: Largest number of seconds between two checks.
 LAST_S = 2.0
 
 
@@ -22,23 +22,11 @@ def wait(
     cancelled: Callable[[], bool],
     timeout_s: float | None,
 ) -> Waited:
-    """Wait until a result exists, or nobody computes it any more.
-
-    Parameters
-    ----------
-    is_free
-        Whether nobody computes the result.
-    exists
-        Whether the result is stored.
-    cancelled
-        Whether to give up.
-    timeout_s
-        Seconds after which to give up; None for never.
-    """
+    """Block until a result exists, or no process computes it, or the caller cancels the wait."""
     end = None if timeout_s is None else time.monotonic() + timeout_s
     pause = FIRST_S
     while True:
-        # Asked first: whoever computes stores the result before giving the lease back.
+        # Checked first, since a process stores its result before it releases the lease.
         was_free = is_free()
         if exists():
             return Waited.STORED

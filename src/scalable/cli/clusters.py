@@ -1,4 +1,4 @@
-"""Clusters as text, and the options that the verbs for clusters share."""
+"""Formatting of clusters, and the options that the commands for clusters share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,11 @@ _MANAGER_HEADER = ("manager", "target", "state", "priority")
 
 
 class Duration(click.ParamType[Any]):
-    """A length of time such as ``10m``; its value is seconds."""
+    """Click type of a duration such as ``10m``, converted to seconds."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read the text."""
         if isinstance(value, float):
             return value
         try:
@@ -48,7 +47,7 @@ def complete_cluster(_: click.Context, __: click.Parameter, incomplete: str) -> 
 
     names = set()
     for directory in all_directories()[0]:
-        with suppress(OSError, ClusterError):  # it may be ending at this moment
+        with suppress(OSError, ClusterError):  # it may be deleted at this moment
             names.add(directory.record().name)
     return sorted(name for name in names if name.startswith(incomplete))
 
@@ -67,13 +66,7 @@ def name_argument(command: Command) -> Command:
 
 
 def read_counts(words: Sequence[str]) -> dict[str, int]:
-    """Read counts that are written as ``tag=n``.
-
-    Raises
-    ------
-    click.UsageError
-        When one has another form, or a tag is given twice.
-    """
+    """Read counts that are written as ``tag=n``, or raise click.UsageError."""
     counts: dict[str, int] = {}
     for word in words:
         tag, separator, number = word.partition("=")
@@ -88,15 +81,7 @@ def read_counts(words: Sequence[str]) -> dict[str, int]:
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Ask for confirmation on the terminal, unless ``yes`` is set.
-
-    Raises
-    ------
-    click.UsageError
-        When standard input is not a terminal.
-    click.Abort
-        When the answer is no.
-    """
+    """Confirm unless ``yes``, or raise click.Abort (answer no) or UsageError (no terminal)."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -110,7 +95,7 @@ def cluster_data(status: ClusterStatus) -> dict[str, Any]:
 
 
 def render_list(clusters: Sequence[ClusterStatus]) -> str:
-    """Return clusters as text, one per line."""
+    """Format clusters, one per line."""
     from scalable.report.table import table
 
     if not clusters:
@@ -123,7 +108,7 @@ def render_list(clusters: Sequence[ClusterStatus]) -> str:
             status.provider + (" (embedded)" if status.embedded else ""),
             status.state,
             _workers(status.pools),
-            "-" if ":" in status.id else status.id[:8],  # other packages' clusters have none
+            "-" if ":" in status.id else status.id[:8],  # other packages' clusters have no UUID
             _age(status.created_at),
             *(cells(status.cost)[:1] if priced else ()),
         )
@@ -133,7 +118,7 @@ def render_list(clusters: Sequence[ClusterStatus]) -> str:
 
 
 def render_status(status: ClusterStatus) -> str:
-    """Return a cluster, its pools and its managers as text."""
+    """Format a cluster, its pools and its managers."""
     from scalable.report.table import table
 
     because = f": {_indented(status.reason)}" if status.reason else ""
@@ -187,7 +172,7 @@ def render_status(status: ClusterStatus) -> str:
 
 
 def render_progress(status: ClusterStatus) -> str:
-    """Return the progress of a starting cluster as one line."""
+    """Format the progress of a starting cluster as one line."""
     from scalable.report.table import on_one_line
 
     parts = []
@@ -202,12 +187,12 @@ def render_progress(status: ClusterStatus) -> str:
 
 
 def _why_fewer(pool: PoolStatus) -> str | None:
-    """Return why a pool has not its workers; what the last ones waited for is past once all run."""
+    """Return why workers are missing, without a reason for waiting once all run."""
     return pool.reason or (pool.waiting if pool.running < pool.wanted else None)
 
 
 def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]:
-    """Return the changes of a new plan: ``+`` more workers, ``-`` fewer, ``~`` cannot change."""
+    """Format the changes of a new plan: ``+`` more workers, ``-`` fewer, ``~`` cannot change."""
     lines = []
     for tag in [*now, *(t for t in then if t not in now)]:
         before, after = now.get(tag), then.get(tag)
@@ -223,7 +208,7 @@ def render_changes(now: Mapping[str, int], then: Mapping[str, int]) -> list[str]
 
 
 def _indented(text: str) -> str:
-    """Return a text whose further lines cannot be taken for lines of the status."""
+    """Indent further lines, so that they do not look like lines of the status."""
     return text.replace("\n", "\n    ")
 
 

@@ -1,4 +1,4 @@
-"""Costs and budgets of clusters as text."""
+"""Formatting of the costs and budgets of clusters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from scalable.spec.costs import CURRENCY
 from scalable.units import format_amount
 
-#: Titles of the columns that tables get where anything has a price.
+#: Titles of the extra columns if anything has a price.
 HEADER = ("cost", "per hour")
 
 
@@ -34,13 +34,7 @@ def cells(cost: Mapping[str, Any] | None) -> tuple[str, str]:
 
 
 def render_cost(cost: Mapping[str, Any]) -> list[str]:
-    """Return the lines about the costs and the budget of a cluster.
-
-    Parameters
-    ----------
-    cost
-        Costs as the scheduler reports them; see :class:`scalable.spec.ClusterStatus`.
-    """
+    """Format the costs and the budget of a cluster as lines."""
     so_far, idle, rate = (_amount(cost[key]) for key in ("cost", "idle", "per_hour"))
     lines = [
         f"Cost:      {so_far} {CURRENCY} so far, {rate} an hour now; {idle} for time without calls"
@@ -59,7 +53,7 @@ def render_cost(cost: Mapping[str, Any]) -> list[str]:
 
 
 def no_prices(budget: float) -> str:
-    """Return a remark about a budget of a cluster in which nothing has a price."""
+    """Return a remark on a budget for a cluster in which nothing has a price."""
     return f"the budget of {_amount(budget)} {CURRENCY} has no effect: no worker has a price"
 
 

@@ -1,4 +1,4 @@
-"""The program: runs the verb, and turns every error into a message and an exit code."""
+"""The program: runs a command, and turns every error into a message and an exit code."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scalable.cli.output import Failure, Output, open_output
 from scalable.errors import ScalableError
 from scalable.harmless import make_warnings_harmless
 
-#: Verbs in the order of the help; each is a module of ``scalable.cli.commands``.
+#: Commands in the order of the help; each is a module of ``scalable.cli.commands``.
 VERBS = (
     "validate",
     "plan",
@@ -50,7 +50,7 @@ VERBS = (
 )
 INTERRUPTED = 130
 #: Number of new objects after which the garbage collector looks for cycles. Nearly all objects of a
-#: command are modules and classes, so that the interpreter's 700 only costs time.
+#: command are modules and classes, so the interpreter's default of 700 only costs time.
 COLLECT_AFTER = 100_000
 
 _EPILOG = """\
@@ -70,14 +70,12 @@ cannot be read, `run` with the exit code of the workflow.
 
 
 class LazyGroup(click.Group):
-    """A group of verbs, each imported when it is used."""
+    """A group of commands, each imported when it is used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Return the verbs."""
         return list(VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Return the command of a verb; None for an unknown verb."""
         if cmd_name not in VERBS:
             return None
         module = importlib.import_module(f"scalable.cli.commands.{cmd_name}")
@@ -87,7 +85,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command of a verb; name the closest verb in the error for an unknown one."""
+        """Return a command, or fail with the closest name for an unknown one."""
         close = difflib.get_close_matches(args[0], VERBS, 1)
         if args[0] not in VERBS and close and not ctx.resilient_parsing:
             ctx.fail(f"no command {args[0]!r}; did you mean {close[0]!r}?")
@@ -107,18 +105,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Parameters
-    ----------
-    arguments
-        Arguments without the program's name; by default those of the process.
-
-    Returns
-    -------
-    int
-        Exit code of the program.
-    """
+    """Run the command line, and return the exit code."""
     if arguments is None:
         gc.set_threshold(COLLECT_AFTER)
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -133,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = cli.main(given or ["--help"], prog_name="scalable", standalone_mode=False)
     except Exception as error:  # noqa: BLE001 - the last place that can name it to the user
         failure = failure_of(error, debug=_debug(given))
-        # A reader that closed the pipe needs no message about it.
+        # A reader that closed the pipe needs no message.
         with contextlib.suppress(BrokenPipeError):
             _error_output(given).fail(failure)
         code = failure.exit_code
@@ -145,10 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _leave_plugins_behind(code: int) -> None:
-    """End the process now if a plug-in that has not answered could keep it from ending.
-
-    Python waits for threads that such a plug-in has started itself.
-    """
+    """Exit now if a plug-in that has not responded could block the exit with its own threads."""
     discovery = sys.modules.get("scalable.lifecycle.discovery")
     if discovery is None or not discovery.asking():
         return
@@ -159,15 +143,7 @@ def _leave_plugins_behind(code: int) -> None:
 
 
 def failure_of(error: Exception, *, debug: bool = False) -> Failure:
-    """Return the message and the exit code for an error.
-
-    Parameters
-    ----------
-    error
-        Exception that a verb raised.
-    debug
-        Whether to include the traceback.
-    """
+    """Return the message and the exit code for an error, with a traceback if ``debug`` is set."""
     trace = "".join(traceback.format_exception(error)) if debug else None
     match error:
         case ScalableError():

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs share."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def complete_target(ctx: click.Context, _: click.Parameter, incomplete: str) -> 
     from scalable.manifest import read_targets
 
     try:
-        # An option without its value ends click's parsing; the arguments are left in ctx.args then.
+        # An option without its value stops click's parsing; the arguments are then in ctx.args.
         manifest = ctx.params.get("manifest") or next(iter(ctx.args), None)
         names = read_targets(settings.manifest_path(manifest))
     except ScalableError:
@@ -40,21 +40,15 @@ def target_option(help_text: str) -> Callable[[Command], Command]:
 
 
 def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--format``, ``--output`` and ``--debug``; the command receives an ``output``."""
+    """Add ``--format``, ``--output`` and ``--debug``, and pass an ``output`` to the command."""
     return _output_options(command)
 
 
 def output_options_with(
     extra: str, description: str
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add the options of :func:`output_options` with a further format.
-
+    """Add the options of :func:`output_options` with a further format ``extra``.
     The command also receives ``form`` and ``destination`` as they were given.
-
-    Parameters
-    ----------
-    extra, description
-        Name of the format, and its description for the help.
     """
     return functools.partial(_output_options, extra=extra, description=description)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FORMS = ("human", "json", "quiet")
 #: Version of the JSON values; it rises when a key is removed or changes its meaning.
 VERSION = 1
-#: Minimum number of seconds between two lines of progress.
+#: Minimum number of seconds between two progress lines.
 LINE_INTERVAL_S = 10.0
 
 _STDERR = 2
@@ -32,79 +32,44 @@ _STDERR = 2
 
 @dataclass(frozen=True)
 class Result:
-    """Result of a command.
+    """Result of a command."""
 
-    Attributes
-    ----------
-    text
-        Text for people: whole lines, or nothing.
-    data
-        JSON value for programs.
-    document
-        Content of a JSON file, where it differs from ``data``.
-    companions
-        Name -> text of files that are written next to a JSON file.
-    faulty
-        Whether the result reports faults; such a result is shown in quiet form too.
-    forms
-        Suffix -> text of a file of that kind, such as ``.svg``.
-    files
-        Name -> text of files that are written to a directory, in place of a file.
-    """
-
+    #: Whole lines for users, or nothing.
     text: str
+    #: JSON value for programs.
     data: Mapping[str, Any]
+    #: Content of a JSON file, if it differs from ``data``.
     document: Mapping[str, Any] | None = None
+    #: Files that are written next to a JSON file, by name.
     companions: Mapping[str, str] = field(default_factory=dict)
+    #: True if the result reports errors, which quiet form shows too.
     faulty: bool = False
+    #: Contents of the output file by suffix, such as ``.svg``.
     forms: Mapping[str, str] = field(default_factory=dict)
+    #: Files that are written to a directory instead of one file, by name.
     files: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Reason why a command failed.
+    """Reason why a command failed."""
 
-    Attributes
-    ----------
-    code
-        Stable name of the kind of failure.
-    message
-        Description of the failure.
-    exit_code
-        Exit code of the program.
-    hint
-        Advice for the user.
-    diagnostics
-        Faults of a manifest.
-    trace
-        Traceback, where requested.
-    """
-
+    #: Stable name of the kind of failure.
     code: str
     message: str
     exit_code: int
     hint: str | None = None
+    #: Errors of a manifest.
     diagnostics: Sequence[Diagnostic] = ()
+    #: Traceback, if requested.
     trace: str | None = None
 
 
 class Display:
-    """Display of progress in words; the base class shows nothing.
-
-    As a context manager it removes what it has drawn at its end.
-    """
+    """Plain-text display of progress. The base class shows nothing."""
 
     def tell(self, elapsed_s: float, text: str) -> None:
-        """Show the progress as text.
-
-        Parameters
-        ----------
-        elapsed_s
-            Seconds since the start.
-        text
-            One line.
-        """
+        """Show one line of progress, ``elapsed_s`` seconds after the start."""
 
     def __enter__(self) -> Self:
         return self
@@ -119,13 +84,7 @@ class Display:
 
 
 class Output(ABC):
-    """Destination of a command's output.
-
-    Attributes
-    ----------
-    script_stdout
-        Descriptor for the standard output of a workflow; None for the command's own.
-    """
+    """Destination of a command's output."""
 
     script_stdout: int | None = None
 
@@ -145,48 +104,39 @@ class Output(ABC):
         """Show a remark apart from the result."""
 
     def warn(self, text: str) -> None:
-        """Show a warning apart from the result."""
         self.note(text)
 
     def display(self) -> Display:
-        """Return a display of progress in words."""
         return Display()
 
     def progress(self) -> Progress:
-        """Return a display of the progress of calls; by default one that shows nothing."""
+        """Return a display of the progress of tasks, by default one that shows nothing."""
         from scalable.session.displays import Display as Progress
 
         return Progress()
 
 
 class HumanOutput(Output):
-    """Text for people: results on standard output, everything else on standard error.
-
-    All of it is harmless to a terminal, also in a pipe, which mostly ends in one.
+    """Plain text for users: results on standard output, everything else on standard error.
+    All of it is harmless to a terminal, even in a pipe, which often leads to one.
     """
 
     def show(self, result: Result) -> None:
-        """Print the text."""
         _echo(result.text)
 
     def fail(self, failure: Failure) -> None:
-        """Print the failure on standard error."""
         _write(render_failure(failure), err=True)
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Print the text."""
         _echo(f"{text}\n")
 
     def note(self, text: str) -> None:
-        """Print the remark on standard error."""
         _echo(f"{text}\n", err=True)
 
     def display(self) -> Display:
-        """Return a display of few whole lines."""
         return LineDisplay()
 
     def progress(self) -> Progress:
-        """Return a live display on a terminal, and one of lines elsewhere."""
         from scalable.session.displays import LineDisplay as Lines
         from scalable.session.displays import LiveDisplay, can_draw
 
@@ -194,59 +144,43 @@ class HumanOutput(Output):
 
 
 class JsonOutput(Output):
-    """One JSON value on standard output, for failures too."""
+    """One JSON value on standard output, even for failures."""
 
     script_stdout = _STDERR
 
     def show(self, result: Result) -> None:
-        """Print the value."""
         _write(to_json(result.data))
 
     def fail(self, failure: Failure) -> None:
-        """Print the failure as a value."""
         _write(to_json(failure_data(failure)))
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
-        """Print one JSON value on a line of its own."""
         _write(json.dumps(data) + "\n")
 
     def note(self, text: str) -> None:
-        """Show nothing: programs read the value."""
+        """Show nothing, because programs read the value."""
 
 
 class QuietOutput(Output):
-    """Only faults, on standard error."""
+    """Only errors, on standard error."""
 
     def show(self, result: Result) -> None:
-        """Print the result if it reports faults."""
         if result.faulty:
             _echo(result.text, err=True)
 
     def fail(self, failure: Failure) -> None:
-        """Print the failure on standard error."""
         _write(render_failure(failure), err=True)
 
     def note(self, text: str) -> None:
         """Show nothing."""
 
     def warn(self, text: str) -> None:
-        """Print the warning on standard error."""
         _echo(f"{text}\n", err=True)
 
 
 class FileOutput(Output):
     """Results in a file, everything else on another output.
-
-    A file holds texts as they are, with the control characters of logs.
-
-    Parameters
-    ----------
-    inner
-        Output for everything else.
-    path
-        Path of the file.
-    as_json
-        Whether the file contains JSON.
+    The file contains strings unchanged, with the control characters of logs.
     """
 
     def __init__(self, inner: Output, path: Path, *, as_json: bool) -> None:
@@ -257,7 +191,6 @@ class FileOutput(Output):
         self.script_stdout = inner.script_stdout
 
     def show(self, result: Result) -> None:
-        """Write the file and its companions."""
         files = {self._path: result.forms.get(self._path.suffix.lower(), result.text)}
         if self._as_json:
             document = result.data if result.document is None else result.document
@@ -271,11 +204,10 @@ class FileOutput(Output):
         self._inner.note(f"wrote {', '.join(str(path) for path in files)}")
 
     def fail(self, failure: Failure) -> None:
-        """Show the failure, and leave the file unchanged."""
         self._inner.fail(failure)
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:
-        """Append a line to the file; the first line replaces its content."""
+        """Append a line to the file, whose first line replaces its content."""
         mode, self._begun = "a" if self._begun else "w", True
         try:
             with self._path.open(mode, encoding="utf-8", errors="replace") as file:
@@ -284,19 +216,15 @@ class FileOutput(Output):
             raise click.FileError(str(self._path), hint=error.strerror) from error
 
     def note(self, text: str) -> None:
-        """Show the remark on the other output."""
         self._inner.note(text)
 
     def warn(self, text: str) -> None:
-        """Show the warning on the other output."""
         self._inner.warn(text)
 
     def display(self) -> Display:
-        """Return the display of the other output."""
         return self._inner.display()
 
     def progress(self) -> Progress:
-        """Return the display of the other output."""
         return self._inner.progress()
 
 
@@ -308,15 +236,7 @@ _OUTPUTS: Mapping[str, type[Output]] = {
 
 
 def open_output(form: str | None = None, destination: Path | None = None) -> Output:
-    """Return the output for the given options.
-
-    Parameters
-    ----------
-    form
-        One of :data:`FORMS`; anything else means human.
-    destination
-        File for the results; None or ``-`` for standard output.
-    """
+    """Return the output for a form of :data:`FORMS` (default human) and a file (default stdout)."""
     output = _OUTPUTS.get(form or "", HumanOutput)()
     if destination is None or str(destination) == "-":
         return output
@@ -325,13 +245,7 @@ def open_output(form: str | None = None, destination: Path | None = None) -> Out
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory unless it exists.
-
-    Raises
-    ------
-    click.FileError
-        When it cannot be made.
-    """
+    """Create a directory unless it exists, or raise click.FileError."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -339,13 +253,7 @@ def make_directory(path: Path) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Replace a file in one step.
-
-    Raises
-    ------
-    click.FileError
-        When it cannot be written.
-    """
+    """Replace a file atomically, or raise click.FileError."""
     from scalable.files import write_whole
 
     try:
@@ -359,7 +267,7 @@ def write_file(path: Path, text: str) -> None:
 
 
 def to_json(value: Any) -> str:
-    """Return a JSON value as indented text with a final line break."""
+    """Format an indented JSON value with a final line break."""
     return json.dumps(value, indent=2, default=str) + "\n"
 
 
@@ -379,10 +287,7 @@ def failure_data(failure: Failure) -> dict[str, Any]:
 
 
 def render_failure(failure: Failure) -> str:
-    """Return a failure as text: traceback, faults, message and hint, where present.
-
-    It is harmless to a terminal; the only escape sequences are those that colour ``error:``.
-    """
+    """Format a failure, harmless to a terminal: traceback, manifest errors, message and hint."""
     lines = [failure.trace.rstrip()] if failure.trace else []
     lines += [diagnostic.render() for diagnostic in failure.diagnostics]
     told = [harmless(line) for line in lines]
@@ -397,22 +302,21 @@ def _echo(text: str, *, err: bool = False) -> None:
 
 
 def _write(text: str, *, err: bool = False) -> None:
-    # click removes colours where the output is not a terminal.
+    # click removes colours if the output is not a terminal.
     color = False if os.environ.get("NO_COLOR") else None
-    # A closed standard error must not change how the program ends.
+    # A closed standard error must not change the exit code.
     with contextlib.suppress(*([BrokenPipeError] if err else [])):
         click.echo(text, err=err, nl=False, color=color)
 
 
 class LineDisplay(Display):
-    """Display of few lines, none equal to the one before."""
+    """Display that prints a changed line, at most every :data:`LINE_INTERVAL_S` seconds."""
 
     def __init__(self) -> None:
         self._shown = ""
         self._shown_at = float("-inf")
 
     def tell(self, elapsed_s: float, text: str) -> None:
-        """Print a line if enough time has passed and the text has changed."""
         if text == self._shown or elapsed_s - self._shown_at < LINE_INTERVAL_S:
             return
         self._shown, self._shown_at = text, elapsed_s

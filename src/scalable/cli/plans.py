@@ -54,25 +54,13 @@ def plan_option(command: Command) -> Command:
 
 @dataclass(frozen=True)
 class AskedPlan:
-    """The plan that a user asks a command to start.
-
-    Attributes
-    ----------
-    objective, policy, deadline, budget
-        Options as they were given; None if not.
-    file
-        File of a plan that was made before; None to make one.
-
-    Raises
-    ------
-    click.UsageError
-        When options contradict each other.
-    """
+    """Options that choose a plan. Contradicting ones raise click.UsageError."""
 
     objective: str | None = None
     policy: str | None = None
     deadline: str | None = None
     budget: float | None = None
+    #: File of an existing plan; None to make one.
     file: Path | None = None
 
     def __post_init__(self) -> None:
@@ -95,18 +83,11 @@ class AskedPlan:
 
     @property
     def chosen(self) -> bool:
-        """Whether any of the options was given."""
         return self.file is not None or bool(self.options)
 
     def read(self, manifest: Path | None, target: str | None) -> tuple[Request, Plan | None]:
-        """Return the manifest for a target, and the plan of the file; None without a file.
-
-        Without a target, that of the plan is used.
-
-        Raises
-        ------
-        PlanError
-            When the plan cannot be read, or the manifest has changed since it was made.
+        """Return the request, by default for the plan's target, and the plan of the file, if any.
+        A plan that cannot be read, or is for another manifest, raises PlanError.
         """
         from scalable.session.plan_files import checked_plan, read_plan
         from scalable.session.request import Request
@@ -128,7 +109,7 @@ class AskedPlan:
         """
         budget = self.budget
         if budget is not None and not _has_prices(request, detached=detached):
-            if not detached:  # `up` says it of the cluster
+            if not detached:  # `up` reports it for the cluster
                 output.note(no_prices(budget))
             budget = None
         return request.plan(
@@ -147,5 +128,5 @@ def _has_prices(request: Request, *, detached: bool) -> bool:
 
 
 def budget_of(plan: Plan | None) -> float | None:
-    """Return the money that a cluster of a plan may spend; None without a budget in money."""
+    """Return the money that a cluster of a plan may spend, or None without such a budget."""
     return None if plan is None or plan.cost_estimate is None else plan.budget

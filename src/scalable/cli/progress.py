@@ -9,15 +9,7 @@ from scalable.spec.overview import Overview
 
 
 class Followed:
-    """Runs that a workflow opens, and the clusters of its sessions while they last.
-
-    Parameters
-    ----------
-    listing
-        File in which sessions write the directories of the runs they open; it may be missing.
-    shown
-        File in which sessions show overviews.
-    """
+    """Runs that a workflow opens, and the clusters of its sessions, from two exchange files."""
 
     def __init__(self, listing: Path, shown: Path) -> None:
         self._listing = listing
@@ -25,16 +17,15 @@ class Followed:
         self._last: list[Overview] = []
 
     def runs(self) -> list[Path]:
-        """Return the directories of the runs opened so far."""
         try:
             lines = self._listing.read_text(encoding="utf-8").split("\n")
         except FileNotFoundError:
             return []
-        # The last part is empty or an unfinished line.
+        # The last part is empty, or an unfinished line.
         return [Path(line) for line in dict.fromkeys(lines[:-1]) if line]
 
     def overviews(self) -> list[Overview]:
-        """Return the overviews of the sessions that run; the last one's if all have ended."""
+        """Return the overviews of the running sessions, or of the last one if all have closed."""
         clusters = self._file.read()
         if clusters:
             live = [cluster.overview for cluster in clusters.values() if not cluster.ended]

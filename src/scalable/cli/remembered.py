@@ -1,4 +1,4 @@
-"""Remembered results as rows, text and JSON values. Pure: nothing here reads a store."""
+"""Formatting of cached results as rows, plain text and JSON values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scalable.caching.inventory import Item
     from scalable.caching.outcomes import Collected, Verified
 
-#: Number of digits of a key that are shown, and that are mostly enough to name it.
+#: Number of shown digits of a key, usually enough to name it.
 SHORT: Final = 12
 #: Smallest number of digits of a key that name it.
 LEAST: Final = 4
@@ -23,45 +23,32 @@ _HEADER = ("function", "key", "task", "tag", "size", "saves", "age", "last use")
 _MISSING = "-"
 #: Maximum number of characters of names in the table.
 _FUNCTION, _NAME = 48, 16
-#: Maximum number of texts of one kind that ``why`` shows.
+#: Maximum number of parts of one kind that ``why`` shows.
 _SHOWN = 12
 _HEX = frozenset("0123456789abcdef")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A remembered result.
-
-    Attributes
-    ----------
-    key
-        Key of the call.
-    function
-        Qualified name of the function.
-    task, tag, run
-        Task, tag and run of the call; empty if it had none.
-    size
-        Size in bytes in the store.
-    cost_s
-        Seconds that the call ran: the time that a hit saves.
-    age_s
-        Seconds since it was stored.
-    unused_s
-        Seconds since its last use.
-    """
+    """A cached result."""
 
     key: str
+    #: Qualified name of the function.
     function: str
+    #: Empty if the task had none, as for ``tag`` and ``run``.
     task: str
     tag: str
     run: str
+    #: Bytes in the store.
     size: int
+    #: Running time of the task, which a hit saves.
     cost_s: float
+    #: Seconds since it was stored, and since its last use.
     age_s: float
     unused_s: float
 
 
-#: Name of an order -> key by which rows are sorted.
+#: Sort keys of rows, by name of the order.
 ORDERS: Final[Mapping[str, Callable[[Row], Any]]] = {
     "newest": lambda row: row.age_s,
     "used": lambda row: row.unused_s,
@@ -72,15 +59,7 @@ ORDERS: Final[Mapping[str, Callable[[Row], Any]]] = {
 
 
 def rows_of(items: Iterable[Item], now: float) -> list[Row]:
-    """Return the readable results as rows.
-
-    Parameters
-    ----------
-    items
-        Entries of a store.
-    now
-        Seconds since the epoch.
-    """
+    """Return the readable results as rows, with ages relative to the epoch seconds ``now``."""
     return [
         Row(
             item.key,
@@ -99,22 +78,12 @@ def rows_of(items: Iterable[Item], now: float) -> list[Row]:
 
 
 def is_named(function: str, name: str) -> bool:
-    """Return whether a name is that of a function, or its last parts."""
+    """Return True if a name is that of a function, or its last parts."""
     return function == name or function.endswith(f".{name}")
 
 
 def render_rows(rows: Sequence[Row], limit: int | None, unreadable: int) -> str:
-    """Return the table of results as text, with their sum.
-
-    Parameters
-    ----------
-    rows
-        Results in their order.
-    limit
-        Maximum number of results that are shown; None for all.
-    unreadable
-        Number of entries that cannot be read.
-    """
+    """Format the table of results with their totals, and the number of unreadable entries."""
     from scalable.report.table import shorten, table
 
     shown = rows if limit is None else rows[:limit]
@@ -162,20 +131,7 @@ def rows_data(rows: Sequence[Row], limit: int | None, unreadable: int) -> dict[s
 
 
 def keys_of(words: Iterable[str], keys: Iterable[str]) -> list[str]:
-    """Return the keys that words name: whole, or by their beginning.
-
-    Parameters
-    ----------
-    words
-        Keys or their beginnings.
-    keys
-        All keys of a store.
-
-    Raises
-    ------
-    ClusterError
-        When a word names no key, or several.
-    """
+    """Return the keys that words name by a unique prefix, or raise ClusterError."""
     known = sorted(keys)
     chosen: dict[str, None] = {}
     for word in words:
@@ -194,25 +150,12 @@ def keys_of(words: Iterable[str], keys: Iterable[str]) -> list[str]:
 
 
 def is_start(word: str) -> bool:
-    """Return whether a word can be the beginning of a key."""
+    """Return True if a word can be the prefix of a key."""
     return LEAST <= len(word) <= 64 and _HEX.issuperset(word.lower())
 
 
 def called(word: str, entries: Sequence[Entry]) -> Entry:
-    """Return the result that a word names: by its key, or the latest one of a function.
-
-    Parameters
-    ----------
-    word
-        Key, beginning of a key, or name of a function.
-    entries
-        All results of a store.
-
-    Raises
-    ------
-    ClusterError
-        When the word names no result, several keys, or several functions.
-    """
+    """Return the result of a key prefix or the latest one of a function, or raise ClusterError."""
     own = [one for one in entries if is_named(one.function, word)]
     functions = sorted({one.function for one in own})
     if word in functions:
@@ -233,17 +176,7 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
 
 
 def why_data(entry: Entry, nearest: Entry | None, number: int) -> dict[str, Any]:
-    """Return what a key is made of, and its differences from the nearest earlier one.
-
-    Parameters
-    ----------
-    entry
-        The result that is explained.
-    nearest
-        The nearest earlier result of the same function; None if there is none.
-    number
-        Number of stored results of the function.
-    """
+    """Return the parts of a key, and its differences from the function's nearest earlier one."""
     from scalable.caching.differences import differences, why_missed
 
     found = () if nearest is None else differences(entry.function, entry.parts, nearest.parts)
@@ -275,15 +208,7 @@ def _without_environment(parts: Mapping[str, str]) -> dict[str, str]:
 
 
 def render_why(entry: Entry, nearest: Entry | None, number: int, now: float) -> str:
-    """Return :func:`why_data` as text.
-
-    Parameters
-    ----------
-    entry, nearest, number
-        As for :func:`why_data`.
-    now
-        Seconds since the epoch.
-    """
+    """Format the facts of :func:`why_data`."""
     from scalable.caching.differences import differences, parts_by_group
     from scalable.report.table import on_one_line
 
@@ -297,7 +222,7 @@ def render_why(entry: Entry, nearest: Entry | None, number: int, now: float) -> 
     ]
     for group, texts in parts_by_group(entry.parts).items():
         if group == "function":
-            continue  # its code and its name are told
+            continue  # its code and its name are reported above
         more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
         lines.append(f"  {group:12} {', '.join(texts[:_SHOWN])}{more}")
     lines.append("")
@@ -321,17 +246,7 @@ def _circumstances(entry: Entry) -> tuple[tuple[str, str], ...]:
 
 
 def render_verified(url: str, found: Verified, removed: int | None) -> str:
-    """Return the outcome of a verification as text.
-
-    Parameters
-    ----------
-    url
-        URL of the store.
-    found
-        The outcome.
-    removed
-        Number of faulty entries that were removed; None if that was not asked for.
-    """
+    """Format the outcome of a verification, where ``removed`` None means no removal requested."""
     from scalable.report.table import on_one_line
 
     lines = [f"{one.subject[:SHORT]}  {one.kind}: {one.reason}" for one in found.faults]
@@ -344,19 +259,7 @@ def render_verified(url: str, found: Verified, removed: int | None) -> str:
 
 
 def render_collected(url: str, found: Collected, checkpoints: Kept, *, dry_run: bool) -> str:
-    """Return the outcome of a collection of garbage as text.
-
-    Parameters
-    ----------
-    url
-        URL of the store.
-    found
-        The outcome.
-    checkpoints
-        The checkpoints that go.
-    dry_run
-        Whether nothing was removed.
-    """
+    """Format the outcome of a garbage collection."""
     verb = "would remove" if dry_run else "removed"
     rest = "would stay" if dry_run else "stays" if found.left.entries == 1 else "stay"
     lines = [

@@ -18,9 +18,9 @@ from scalable.session.displays import LiveDisplay, can_draw
 
 logger = logging.getLogger("scalable.cli")
 
-#: Longest time for which output is collected before it is drawn, in seconds, and most characters.
+#: Limits for collecting output before it is drawn: seconds, and characters.
 _COLLECT_S, _COLLECT = 0.05, 1 << 20
-#: Seconds for which output of programs is still taken that outlive the script.
+#: Seconds for which output is still read from programs that outlive the script.
 _REST_S = 1.0
 _POLL_S = 0.1
 _TICK_S = 0.5
@@ -31,24 +31,13 @@ _HARMLESS = re.compile(
 )
 _COLOUR = re.compile(r"\x1b\[([0-9;:]*)m")
 _CURSOR = re.compile(r"\x1b\[\?25[hl]")
-#: Beginning of a sequence at the end of a text.
+#: Unfinished sequence at the end of a string.
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-9;:?]*|\][^\x07\x1b]{0,250}\x1b?|[()])?\Z")
 
 
 class ScriptTerminal:
     """A pseudo-terminal for the output of a script, copied to the real one above a display.
-
-    The script sees a terminal, so that it prints lines at once, and in colours. The real terminal
-    stays the one that controls it: keys reach it as before. If the script moves the cursor itself,
-    as full-screen programs, debuggers and other live displays do, our display ends and everything
-    is passed on as it is.
-
-    Parameters
-    ----------
-    display
-        Display below the output.
-    stream
-        The real terminal.
+    The real one stays the controlling terminal. If the script moves the cursor, the display stops.
     """
 
     def __init__(self, display: LiveDisplay, stream: TextIO) -> None:
@@ -66,7 +55,7 @@ class ScriptTerminal:
         self._thread: threading.Thread | None = None
 
     def begin(self) -> None:
-        """Begin to copy; to be called when the script has been started."""
+        """Start to copy, which requires that the script has started."""
         os.close(self.descriptor)
         self.descriptor = -1
         self._thread = threading.Thread(target=self._copy, name="scalable-terminal", daemon=True)
@@ -76,7 +65,6 @@ class ScriptTerminal:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Show the rest of the output, and close the terminal."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()
@@ -105,7 +93,7 @@ class ScriptTerminal:
         self._pass_on(self._held.take_all())
 
     def _collected(self) -> tuple[str, bool]:
-        """Return what the script has printed, and whether it has closed its terminal."""
+        """Return the script's output, and True if the script has closed its terminal."""
         parts: list[bytes] = []
         until = None
         wait_s = _POLL_S
@@ -114,7 +102,7 @@ class ScriptTerminal:
                 break
             try:
                 data = os.read(self._master, 1 << 16)
-            except OSError:  # nobody has it open any more
+            except OSError:  # no process has it open any more
                 data = b""
             if not data:
                 return self._decode(b"".join(parts), True), True
@@ -146,7 +134,7 @@ class ScriptTerminal:
         self._pass_on(self._held.take_all())
 
     def _pass_on(self, text: str) -> None:
-        """Write text to the real terminal; the script continues without one."""
+        """Write to the real terminal, whose errors do not affect the script."""
         if not text:
             return
         if self._display.lives:
@@ -159,7 +147,6 @@ class ScriptTerminal:
             logger.debug("output of the script is not shown: %s", error)
 
     def _follow_size(self) -> None:
-        """Give the script's terminal the size of the real one."""
         try:
             size = fcntl.ioctl(
                 self._stream.fileno(), termios.TIOCGWINSZ, struct.pack("4H", *[0] * 4)
@@ -172,13 +159,7 @@ class ScriptTerminal:
 
 
 class _Held:
-    """Output that has not been shown: the last line without its end.
-
-    Attributes
-    ----------
-    moves_cursor
-        Whether the output contains a sequence that moves the cursor to another line.
-    """
+    """Output that has not been shown: the last, unfinished line."""
 
     def __init__(self) -> None:
         self.moves_cursor = False
@@ -186,7 +167,7 @@ class _Held:
         self._colour = ""
 
     def add(self, text: str) -> tuple[str, str]:
-        """Return the whole lines, and the present look of the line that has no end yet."""
+        """Return the whole lines, and the present look of the unfinished line."""
         self._text += text
         sure = _UNFINISHED.sub("", self._text)
         if "\x1b" in _HARMLESS.sub("", sure):
@@ -197,12 +178,11 @@ class _Held:
         return self._coloured(_CURSOR.sub("", lines)), _seen(self._text)
 
     def take_all(self) -> str:
-        """Return everything that has not been shown."""
         text, self._text = self._colour + self._text if self._text else "", ""
         return text
 
     def _coloured(self, lines: str) -> str:
-        """Return lines that begin with the colour of those before, and leave none behind."""
+        """Return lines that start with the colour of those before, and leave none behind."""
         if not lines:
             return ""
         before = self._colour

@@ -1,4 +1,4 @@
-"""Questions about money: the cost of a cluster or run before it starts."""
+"""The cost of a cluster or run before it starts, for questions to the user."""
 
 from __future__ import annotations
 
@@ -12,16 +12,8 @@ if TYPE_CHECKING:
 
 
 def costs_money(spec: DeploymentSpec, plan: Plan | None = None) -> bool:
-    """Return whether a run on a target is charged for.
-
-    It is on a provider that estimates costs, and on any other remote place with a price.
-
-    Parameters
-    ----------
-    spec
-        Deployment spec of the target.
-    plan
-        Plan with the cost of the target; None where it has none.
+    """Return True if a run on a target is billed.
+    This holds for providers that estimate costs, and for other remote ones if the plan has a price.
     """
     from scalable.providers.registry import provider_class, provider_traits
 
@@ -32,15 +24,7 @@ def costs_money(spec: DeploymentSpec, plan: Plan | None = None) -> bool:
 
 
 def said_cost(plan: Plan, *, idle_s: float | None = None) -> str:
-    """Return a sentence with the cost of an hour and of the planned work.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    idle_s
-        Seconds without work after which the cluster ends; None if it ends with the work.
-    """
+    """Return a sentence with the cost of an hour, of the planned work, and of the idle time."""
     cost, predicted = plan.cost_estimate, plan.predicted_cost
     if cost is None:
         return "Its cost is not known: no price is given."

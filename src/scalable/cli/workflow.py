@@ -1,4 +1,4 @@
-"""A workflow's script in its own process: start, signals and end."""
+"""A workflow's script in its own process: start, signals and exit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from scalable import settings
 
-#: Seconds that an interrupted script has to end before it is killed.
+#: Seconds that an interrupted script has to exit before it is killed.
 STOP_GRACE_S = 20.0
 #: Seconds between two updates of the progress.
 TICK_S = 0.5
@@ -23,7 +23,7 @@ TICK_S = 0.5
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 _INTERRUPTED = 130
 _PR_SET_PDEATHSIG = 1
-# The sender that Linux names for a key pressed on the terminal (siginfo's si_code).
+# Linux's sender of a signal for a key pressed on the terminal (si_code of siginfo).
 _SI_KERNEL = 0x80
 
 
@@ -36,23 +36,7 @@ def script_environment(
     shown: Path | None = None,
     cluster: str | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a workflow's script.
-
-    Parameters
-    ----------
-    environ
-        Environment of this process.
-    manifest
-        Default manifest of the script's sessions.
-    target
-        Target that overrides the script's; None leaves it to the script and to ``environ``.
-    listing
-        File in which sessions write the runs they open.
-    shown
-        File in which sessions show the overviews of their clusters; None for none.
-    cluster
-        Running cluster that sessions attach to instead of starting one.
-    """
+    """Return the script's environment, in which ``target`` None keeps the target of ``environ``."""
     made = {settings.MANIFEST: str(manifest.absolute()), settings.RUN_LIST: str(listing)}
     if target is not None:
         made |= {settings.RUN_TARGET: target, settings.TARGET: target}
@@ -72,33 +56,12 @@ def run_script(
     started: Callable[[], None] = lambda: None,
     watch: Callable[[], None] = lambda: None,
 ) -> int:
-    """Run a script until it ends, and pass signals on so that it can end in order.
-
-    SIGINT from a terminal reaches the script by itself; one that was sent to this process is passed
-    on, once. Without a terminal, the script is in a process group of its own: a signal to the whole
-    group of this process would reach it twice otherwise. SIGTERM becomes a SIGINT for the script,
-    which is killed if it takes longer than :data:`STOP_GRACE_S`. When this process dies, the script
-    gets a SIGINT too (on Linux).
-
-    Parameters
-    ----------
-    command
-        Program and its arguments.
-    environment
-        Whole environment of the script.
-    stdout, stderr
-        Descriptors for its standard output and standard error, or None for ours.
-    started
-        Function called once the script has been started; only then may threads be started.
-    watch
-        Function called every :data:`TICK_S` seconds, and once after the end.
-
-    Returns
-    -------
-    int
-        Exit code of the script; 128 + N when signal N killed it; 130 when it was killed here.
+    """Run a script until it exits, pass signals on for a clean exit, and return its exit code.
+    The code is 128 + N after signal N, and 130 if this function killed the script. SIGTERM becomes
+    a SIGINT, and SIGKILL after :data:`STOP_GRACE_S`. Threads may be started only in ``started``.
     """
-    # Keys on the terminal do not reach a background job: keep them from the script too.
+    # A process group of its own keeps keys from the script of a background job. Without a terminal,
+    # a signal to this whole group would otherwise reach the script twice.
     apart = signal.getsignal(signal.SIGINT) is signal.SIG_IGN or not _gets_keys()
     with _blocked(_SIGNALS) as mask, _Elsewhere() as elsewhere:
         child = subprocess.Popen(
@@ -126,7 +89,7 @@ def run_script(
 
 
 class _Script:
-    """A running script and the state of ending it."""
+    """A running script and the state of stopping it."""
 
     def __init__(
         self, child: subprocess.Popen[bytes], elsewhere: _Elsewhere, *, apart: bool
@@ -156,20 +119,19 @@ class _Script:
             self._child.kill()
 
     def interrupt(self) -> None:
-        """Send SIGINT once; a second one would interrupt the script's clean-up."""
+        """Send SIGINT once, because a second one would interrupt the script's clean-up."""
         if not self._interrupted:
             self._interrupted = True
             self._child.send_signal(signal.SIGINT)
 
     def end_by(self, deadline: float) -> None:
-        """Kill the script at a time of the monotonic clock; the first call sets the time."""
+        """Kill the script at a time of the monotonic clock, which only the first call sets."""
         self._deadline = self._deadline or deadline
 
 
 class _Elsewhere:
     """Signals that another thread of this process received, where they are not blocked.
-
-    Their sender is not known: a SIGINT counts as a key if this process can get keys.
+    Their sender is unknown: a SIGINT counts as a key if this process can get keys.
     """
 
     def __init__(self) -> None:
@@ -189,12 +151,12 @@ class _Elsewhere:
         self._caught.append(number)
 
     def take(self) -> tuple[int, bool] | None:
-        """Return the next signal, and whether the terminal seems to have sent it, or None."""
+        """Return the next signal, and True if the terminal seems to have sent it, or None."""
         return (self._caught.pop(0), _gets_keys()) if self._caught else None
 
 
 def _gets_keys() -> bool:
-    """Return whether keys of a terminal reach this process."""
+    """Return True if keys of a terminal reach this process."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY)
     except OSError:
@@ -209,7 +171,7 @@ def _gets_keys() -> bool:
 
 @contextmanager
 def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[set[int]]:
-    """Block signals for :func:`_next_signal` to fetch; signals left at the end are dropped."""
+    """Block signals for :func:`_next_signal`, and drop those that are left on exit."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield {int(number) for number in mask}
@@ -220,14 +182,7 @@ def _blocked(numbers: Sequence[signal.Signals]) -> Iterator[set[int]]:
 
 
 def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
-    """Wait for one of the blocked signals.
-
-    Returns
-    -------
-    tuple
-        Number of the signal, None after the timeout; and whether the terminal sent it, which
-        reaches the script as well.
-    """
+    """Return a signal (None: timeout), and True if the terminal sent it to the script too."""
     if sys.platform == "linux":
         info = signal.sigtimedwait(_SIGNALS, timeout_s)
         return (None, False) if info is None else (info.si_signo, info.si_code == _SI_KERNEL)
@@ -237,7 +192,9 @@ def _next_signal(timeout_s: float) -> tuple[int | None, bool]:
 
 
 def _preparation(mask: set[int]) -> Callable[[], None]:
-    """Return a function that prepares the new process before it becomes the script."""
+    """Return a function that prepares the script's process.
+    On Linux the script gets a SIGINT when this process dies.
+    """
     parent = os.getpid()
     libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 

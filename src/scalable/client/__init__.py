@@ -1,4 +1,4 @@
-"""Client side: routing of calls by tag, graphs of calls, and connections to running clusters.
+"""Client side: routing of tasks by tag, task graphs, and connections to running clusters.
 
-Not in here: how calls are placed (``scheduler``) and run (``worker``).
+Placement of tasks is in ``scheduler``, their execution in ``worker``.
 """

@@ -1,4 +1,4 @@
-"""`AttachedCluster`: the connection to a cluster that runs in processes of its own."""
+"""`AttachedCluster`: the connection to a cluster that runs in its own processes."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ logger = logging.getLogger("scalable.client")
 CONNECT_TIMEOUT_S = 15.0
 DELETE_TIMEOUT_S = 60.0
 POLL_S = 0.1
-#: Seconds without an answer after which it is seen whether the scheduler listens any more.
+#: Seconds without an answer after which the scheduler's port is checked.
 SILENT_S = 0.5
-#: Options of ``adapt`` that a scheduler in another process can be sent.
+#: Options of ``adapt`` that can be sent to a scheduler in another process.
 ADAPT_OPTIONS = frozenset({"interval", "wait_count", "target_duration"})
-#: Seconds for which an answer of the scheduler about its workers is kept.
+#: Seconds for which an answer of the scheduler about its workers is reused.
 LOOK_AGAIN_S = 0.2
 
 
 class AttachedCluster(ShownCluster, Cluster):
-    """A connection to a cluster that runs in processes of its own.
+    """A connection to a cluster that runs in its own processes.
 
     Closing the connection leaves the cluster running, unless ``owner`` is true.
 
@@ -56,7 +56,7 @@ class AttachedCluster(ShownCluster, Cluster):
     loop
         Event loop to use.
     owner
-        Whether ``close()`` ends the cluster too.
+        Whether ``close()`` deletes the cluster too.
     """
 
     scheduler_comm: Any
@@ -91,7 +91,7 @@ class AttachedCluster(ShownCluster, Cluster):
         Parameters
         ----------
         name
-            Name of the cluster, ``provider/name``, its id or the beginning of its id, or the path
+            Name of the cluster, ``provider/name``, its id or a prefix of its id, or the path
             of an access file.
         loop, asynchronous
             As in Dask's cluster classes.
@@ -134,10 +134,10 @@ class AttachedCluster(ShownCluster, Cluster):
     def scheduler_info(self) -> Any:
         """The scheduler's description of itself and its workers, at most a moment old.
 
-        If the object is used with ``await``, an old answer is returned while a new one is asked.
+        If the object is used with ``await``, an old answer is returned while a new one is fetched.
         """
         old = time.monotonic() - self._looked_at > LOOK_AGAIN_S
-        # Dask shows the object when it is dropped, also at the interpreter's exit.
+        # Dask formats the object when it is dropped, even at the interpreter's exit.
         if old and self.status == Status.running and loop_runs(self):
             self._looked_at = time.monotonic()
             if self.asynchronous:
@@ -153,19 +153,19 @@ class AttachedCluster(ShownCluster, Cluster):
         self._scheduler_info = info
 
     async def _look(self) -> None:
-        with suppress(OSError, TimeoutError):  # the last answer stands
+        with suppress(OSError, TimeoutError):  # the last answer stays valid
             self._scheduler_info = await asyncio.wait_for(
                 self.scheduler_comm.identity(n_workers=-1), CONNECT_TIMEOUT_S
             )
 
     @property
     def workers(self) -> dict[str, Any]:
-        """Name -> description of each connected worker."""
+        """Description of each connected worker, by name."""
         return {str(each["name"]): each for each in self.scheduler_info["workers"].values()}
 
     @property
     def worker_spec(self) -> dict[str, dict[str, Any]]:
-        """Name -> pool of each wanted worker; a worker that is not connected has a made-up name."""
+        """Pool of each desired worker by name, with made-up names for unconnected workers."""
         spec: dict[str, dict[str, Any]] = {}
         connected = self.workers
         for tag, pool in self.pools.items():
@@ -189,31 +189,31 @@ class AttachedCluster(ShownCluster, Cluster):
 
     @property
     def dashboard_link(self) -> str:
-        """URL of the cluster's live page with its access token; empty if there is no live page."""
+        """URL of the cluster's dashboard with its access token, or empty without a dashboard."""
         return self._live_page
 
     @property
     def pools(self) -> dict[str, PoolStatus]:
-        """Tag -> worker counts, asked of the scheduler; if asynchronous, of the last refresh."""
+        """Worker counts by tag, from the scheduler, or if asynchronous, from the last refresh."""
         if not self.asynchronous:
             self.sync(self.refresh)
         return dict(self._pools)
 
     async def refresh(self) -> dict[str, PoolStatus]:
-        """Ask the scheduler for the counts of its pools, and return them."""
+        """Fetch the counts of the pools from the scheduler, and return them."""
         pools = pools_from_dict(await self._calls.pools())
         self._pools = {tag: pool for tag, pool in pools.items() if tag}
         return self._pools
 
     def scale(self, n: int | str | Mapping[str, int] = 0, count: int | None = None) -> Any:
-        """Set the wanted number of workers, as :meth:`PoolCluster.scale` does."""
+        """Set the desired number of workers, as :meth:`PoolCluster.scale` does."""
         ordered = self.order(wanted_counts(n, count, lambda: only_tag(self.tags)))
         return ordered if self.asynchronous else None
 
     scale_up = scale
 
     def scale_down(self, workers: Iterable[str]) -> Any:
-        """Want one worker less for each of these names; the cluster chooses the workers to end."""
+        """Reduce the desired count by one for each name. The cluster chooses what to stop."""
         return self.sync(self._scale_down, list(workers))
 
     async def _scale_down(self, names: list[str]) -> None:
@@ -237,12 +237,12 @@ class AttachedCluster(ShownCluster, Cluster):
     def order(
         self, counts: Mapping[str, int], *, source: str = "manual", reason: str = "scale"
     ) -> Any:
-        """Set the wanted number of workers, and return the counts before and after.
+        """Set the desired number of workers, and return the counts before and after.
 
         Parameters
         ----------
         counts
-            Tag -> absolute count.
+            Absolute count by tag.
         source, reason
             Origin (``plan``, ``manual`` or ``decision``) and reason of the change, for the record.
         """
@@ -254,7 +254,7 @@ class AttachedCluster(ShownCluster, Cluster):
         Returns
         -------
         dict
-            ``before`` and ``after``: tag -> count.
+            ``before`` and ``after``: counts by tag.
         """
         return self.sync(
             self._calls.apply,
@@ -275,7 +275,7 @@ class AttachedCluster(ShownCluster, Cluster):
     ) -> Any:
         """Adapt a pool's number of workers to its load, as :meth:`PoolCluster.adapt` does.
 
-        The scheduler goes on adapting the pool after this connection has ended.
+        The scheduler continues to adapt the pool after this connection is closed.
 
         Parameters
         ----------
@@ -302,12 +302,12 @@ class AttachedCluster(ShownCluster, Cluster):
         return self.sync(self._calls.adapt, tag, minimum, most, enabled=enabled, **options)
 
     def status_now(self) -> dict[str, Any]:
-        """Ask the scheduler for the state of the cluster, its pools, its managers and costs."""
+        """Fetch the state of the cluster, its pools, managers and costs from the scheduler."""
         answer: dict[str, Any] = self.sync(self._calls.status)
         return answer
 
     async def present(self) -> Overview | None:
-        """Ask the scheduler for the present overview; see :meth:`overview`."""
+        """Fetch the current overview from the scheduler (see :meth:`overview`)."""
         answer = await asyncio.wait_for(self._calls.overview(fresh_s=NOW_S), ANSWER_S)
         return Overview.from_dict(answer["overview"])
 
@@ -316,7 +316,7 @@ class AttachedCluster(ShownCluster, Cluster):
         return self.sync(self._calls.set_budget, amount)
 
     async def run_files(self, known: Mapping[str, int]) -> dict[str, Any]:
-        """Return the name of the cluster's run, and what is added to its files beyond known sizes.
+        """Return the name of the cluster's run, and the content of its files beyond known sizes.
 
         Raises
         ------
@@ -331,7 +331,7 @@ class AttachedCluster(ShownCluster, Cluster):
             ) from error
 
     def delete(self) -> Any:
-        """End the cluster with its workers, managers, scheduler and record."""
+        """Delete the cluster with its workers, managers, scheduler and record."""
         return self.sync(self._delete)
 
     async def _delete(self) -> None:
@@ -382,24 +382,16 @@ class AttachedCluster(ShownCluster, Cluster):
 
 
 class DiscoveredCluster(AttachedCluster):
-    """A connection for tools that manage clusters, such as dask-ctl.
-
-    These tools end a cluster with ``close()``: it ends the cluster for all its clients. That is the
-    only difference from :class:`AttachedCluster`.
-    """
+    """Connection for tools such as dask-ctl: ``close()`` deletes the cluster for all clients."""
 
     @classmethod
     def from_name(cls, name: str, loop: Any = None, asynchronous: bool = False) -> Self:
-        """Connect to a running cluster, as :meth:`AttachedCluster.from_name` does."""
         return cls(find_access(name), asynchronous=asynchronous, loop=loop, owner=True)
 
     def adapt(  # type: ignore[override]
         self, tag: str | None = None, minimum: int = 0, maximum: float | None = None, **more: Any
     ) -> Any:
-        """Adapt a pool as :meth:`AttachedCluster.adapt` does, and return the bounds.
-
-        Tools that use the object with ``await`` read the bounds at once.
-        """
+        """Adapt a pool. If asynchronous, return the bounds, which tools read at once."""
         order = super().adapt(tag, minimum, maximum, **more)
         return Bounds(order, minimum, maximum) if self.asynchronous else order
 
@@ -410,5 +402,5 @@ class DiscoveredCluster(AttachedCluster):
 
 def _hang_up(loop: Any, comm: Any) -> None:
     """Close the connection of an object that was dropped without ``close()``."""
-    with suppress(RuntimeError):  # the event loop has ended
+    with suppress(RuntimeError):  # the event loop is closed
         loop.add_callback(comm.close_rpc)

@@ -1,4 +1,4 @@
-"""Bounds of an adaptive pool, for tools that do not wait until its scheduler knows them."""
+"""Bounds of an adaptive pool, for tools that do not wait for the scheduler to receive them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,7 @@ from typing import Any
 
 
 class Bounds:
-    """Bounds of an adaptive pool, on their way to its scheduler; it can be awaited.
-
-    Parameters
-    ----------
-    order
-        Coroutine that sends the bounds.
-    minimum, maximum
-        The bounds.
-    """
+    """Bounds of an adaptive pool, which are sent to its scheduler. ``await`` waits for that."""
 
     def __init__(
         self, order: Coroutine[Any, Any, Any], minimum: int, maximum: float | None

@@ -1,7 +1,7 @@
-"""`BundleClient`: a Dask client that sends bundles, and lends slots while calls wait.
+"""`BundleClient`: a Dask client that sends bundles, and lends slots while tasks wait.
 
-A *bundle* is a batch of calls that is sent as one Dask task. A *slot* is room for one call on a
-worker. A call that waits for other calls lends its slot to them.
+A *bundle* is a batch of tasks that is sent as one Dask task. A *slot* is the capacity for one task
+on a worker. A task that waits for other tasks lends its slot to them.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ def _is_not_all_exit(record: logging.LogRecord) -> bool:
 
 logger = logging.getLogger("scalable.client")
 logging.getLogger("asyncio").addFilter(_is_not_all_exit)
-# distributed.batched logs each connection that is closed with unsent messages, which is usual at
-# the end of a session.
+# distributed.batched logs each connection that is closed with unsent messages, which is usual when
+# a session is closed.
 logging.getLogger("distributed.batched").setLevel(logging.WARNING)
 
 
 class BundleClient(CarryingClient):
-    """A ``distributed.Client`` that tells executors what happens to their bundles.
+    """A ``distributed.Client`` that reports to executors what happens to their bundles.
 
     Parameters
     ----------
@@ -67,14 +67,15 @@ class BundleClient(CarryingClient):
         share_memory()
         self._line = SchedulerLine(self, self.code)
         self._news = News(self, lambda: self._line.lender is not None, self._end_all)
-        #: Whether the scheduler can interrupt running calls; None until the scheduler was asked.
+        #: Result of a query to the scheduler whether it can interrupt running tasks, or None before
+        #: it.
         self._can_interrupt: bool | None = None
         super().__init__(*args, **kwargs)
         add_stream_handlers(self, self._line.handlers())
         self._news.subscribe()
 
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a coroutine and wait. A call that waits for other calls lends them its slot."""
+        """Run a coroutine and wait. A task that waits for other tasks lends them its slot."""
         if not is_wait(func) or self.asynchronous or not in_call():
             return super().sync(func, *args, **kwargs)
         options = {name: kwargs.pop(name, None) for name in ("asynchronous", "callback_timeout")}
@@ -88,7 +89,7 @@ class BundleClient(CarryingClient):
             return wait_in_call(self.loop, func, *args, **kwargs)
 
     def serve_calls_of(self, lender: Lender) -> None:
-        """Mark the client as one that only the calls of one worker use.
+        """Mark the client as one that only the tasks of one worker use.
 
         Parameters
         ----------
@@ -98,7 +99,7 @@ class BundleClient(CarryingClient):
         self._line.lender = lender
 
     async def close_at_once(self) -> None:
-        """Close the client without waiting for the scheduler's answer; in the event loop."""
+        """Close the client in the event loop, without waiting for the scheduler's answer."""
         await self._close(fast=True)
 
     def _follow_slots(self) -> None:
@@ -112,7 +113,7 @@ class BundleClient(CarryingClient):
         self._line.set_slots(self.ask(Handler.FOLLOW_SLOTS, client=self.id))
 
     async def reconnected(self) -> None:
-        """Ask for slots and news again: the scheduler has forgotten who gets them."""
+        """Subscribe to slots and news again, since the scheduler has lost the subscriptions."""
         self._news.subscribe()
         if not self._line.knows_slots:
             return
@@ -120,7 +121,7 @@ class BundleClient(CarryingClient):
             assert self.scheduler is not None
             follow = getattr(self.scheduler, Handler.FOLLOW_SLOTS)
             self._line.reconnected(await follow(client=self.id))
-        except OSError as error:  # the connection broke again, and is made again
+        except OSError as error:  # the connection broke again, and will be restored
             logger.debug("the slots of client %s are not followed: %r", self.id, error)
 
     def ask(self, operation: str, **arguments: Any) -> Any:
@@ -144,24 +145,24 @@ class BundleClient(CarryingClient):
         return with_package(error)
 
     def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
-        """Return the error for a result that cannot be pickled; None for other errors."""
+        """Return the error for a result that cannot be pickled, or None for other errors."""
         call = f"call {key_split(keys[0])!r}" if len(keys) == 1 else "a call"
         return unsendable_result(error, call)
 
     def explains_later(self, key: Any, exception: Any) -> bool:
-        """Return whether an error says that workers were lost, but not why."""
+        """Return whether an error reports lost workers without the reasons."""
         is_bundle = key in self._line.followed_keys
         return not is_bundle and isinstance(exception, bytes) and b"KilledWorker" in exception
 
     async def explained_later(self, key: Any, exception: Any) -> Any:
-        """Return the error of a call whose workers were lost, with the reasons."""
+        """Return the error of a task whose workers were lost, with the reasons."""
         error = loads(exception)
         if not isinstance(error, KilledWorker):
             return exception
         return dumps(await with_reasons(self, error, key))
 
     def unfinished_calls(self) -> int:
-        """Return the number of calls that wait or run, those of executors included."""
+        """Return the number of tasks that wait or run, including those of executors."""
         bundles = self._line.followed_keys
         futures = list(self.futures.items())
         pending: int = sum(f.status == "pending" for key, f in futures if key not in bundles)
@@ -170,23 +171,23 @@ class BundleClient(CarryingClient):
     # Dask's events ------------------------------------------------------------------------------
 
     def known_tasks(self) -> list[Any]:
-        """Return the keys of the bundles that were sent and have not ended."""
+        """Return the keys of the bundles that were sent and have not finished."""
         return self._line.followed()
 
     def task_in_memory(self, key: Any) -> None:
-        """Tell the executor that sent a bundle that the bundle's Dask task has succeeded."""
+        """Notify the executor of a bundle that the bundle's Dask task has succeeded."""
         self._line.task_in_memory(key)
 
     def task_erred(self, key: Any, error: BaseException) -> None:
-        """Tell the executor that sent a bundle that the bundle's Dask task has failed."""
+        """Notify the executor of a bundle that the bundle's Dask task has failed."""
         self._line.task_erred(key, error)
 
     def task_lost(self, key: Any, *, with_all: bool) -> None:
-        """Tell the executor that sent a bundle that the scheduler no longer knows its Dask task."""
+        """Notify the executor of a bundle that the scheduler no longer has its Dask task."""
         self._line.task_lost(key, with_all=with_all)
 
     async def before_cancel(self, keys: list[Any]) -> None:
-        """Ask the scheduler to interrupt running calls, except those another client waits for."""
+        """Ask the scheduler to interrupt running tasks, except those another client waits for."""
         assert self.scheduler is not None
         if self._can_interrupt is None:
             self._can_interrupt = await self.scheduler.get_metadata(keys=[BUNDLES], default=False)
@@ -195,10 +196,10 @@ class BundleClient(CarryingClient):
                 self._line.interrupt(key)
 
     def _end_all(self, error: ClusterError) -> None:
-        """Fail all calls that have not ended, and all later ones: the cluster ends."""
+        """Fail all unfinished tasks and all later ones, because the cluster stops."""
         self._line.close(error)
         self.end_all(error)
 
     def before_close(self) -> None:
-        """Fail all unfinished calls of this client's executors."""
+        """Fail all unfinished tasks of this client's executors."""
         self._line.close()

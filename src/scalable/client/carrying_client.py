@@ -1,4 +1,4 @@
-"""`CarryingClient`: a Dask client whose calls run the code that its process has loaded."""
+"""`CarryingClient`: a Dask client whose tasks run the code that its process has loaded."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ logger = logging.getLogger("scalable.client")
 
 
 class CarryingClient(AnnotatingClient):
-    """A client that tells the scheduler which modules it has loaded, and carries files.
+    """A client that reports its loaded modules to the scheduler, and uploads files.
 
-    The scheduler says whether files have to be carried: some of its workers do not see the file
-    system of this machine then.
+    The scheduler reports whether files have to be uploaded, because some of its workers do not
+    share the file system of this machine.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class CarryingClient(AnnotatingClient):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        #: Code id that the scheduler was told last.
+        #: Code id that was last sent to the scheduler.
         self._told_code = ""
         self._carries = False
         note_code()
@@ -45,7 +45,7 @@ class CarryingClient(AnnotatingClient):
     def _hear_of_code(
         self, changed: list[str] | None = None, carry: bool = False, **_: Any
     ) -> None:
-        """Log that the cluster knew other versions of modules, or carry files from now on."""
+        """Log that the cluster has other versions of modules, or upload files from now on."""
         if carry and here() is None:
             self._carries = True
             assert self.loop is not None
@@ -58,7 +58,7 @@ class CarryingClient(AnnotatingClient):
             )
 
     async def connected(self) -> None:
-        """Carry the files of this process's workflow before the first call, if need be."""
+        """Upload the files of this process's workflow before the first task, if necessary."""
         await super().connected()
         add_stream_handlers(self, {CODE: self._hear_of_code})
         self._carries = self._carries or bool(self.scheduler_facts.get(CARRIES))
@@ -66,7 +66,7 @@ class CarryingClient(AnnotatingClient):
             await self._carry_own()
 
     async def _carry_own(self) -> None:
-        """Carry the files of this process's workflow as they are now."""
+        """Upload the files of this process's workflow as they are now."""
         own_files.read_again()
         table, snapshot = await asyncio.to_thread(own_files.carried_with, own_code.table())
         self._tell(table)
@@ -74,14 +74,14 @@ class CarryingClient(AnnotatingClient):
             await self._carry(snapshot)
 
     def code(self) -> str:
-        """Return the id of the code that this process has loaded; tell the scheduler first.
+        """Send the code that this process has loaded to the scheduler, and return its id.
 
-        Empty if the scheduler was not started by scalable.
+        The id is empty if the scheduler was not started by scalable.
         """
         if not self.scheduler_facts.get(CODE):
             return ""
         importer = here()
-        if importer is not None:  # a call makes calls: they need what it has
+        if importer is not None:  # a task submits tasks: they need what it has
             return importer.current
         table, snapshot = own_code.table(), None
         if self._carries:
@@ -95,7 +95,7 @@ class CarryingClient(AnnotatingClient):
         return table.id
 
     def _tell(self, table: Any) -> bool:
-        """Tell the scheduler what this process has loaded; return False if it was told before."""
+        """Send the table of loaded modules to the scheduler. Return False if it was sent before."""
         if table.id == self._told_code:
             return False
         self._told_code = table.id
@@ -118,16 +118,16 @@ class CarryingClient(AnnotatingClient):
         logger.debug("archive %s was sent in %d parts", digest, len(parts))
 
     def sync_code(self) -> list[str]:
-        """Let workers run the workflow's files as they are now, also where they were edited.
+        """Make workers run the workflow's files as they are now, including edited files.
 
         This process keeps what it has imported. Needed only after an edit without a reload:
-        modules that are reloaded, or imported by a new process, reach the workers by themselves.
+        modules that are reloaded, or imported by a new process, reach the workers automatically.
 
         Returns
         -------
         list of str
-            Names of the modules that differ from what the workers were told before, and names of
-            other files that were carried and differ.
+            Names of the modules that differ from what was sent to the workers before, and names of
+            other files that were uploaded and differ.
         """
         changed = own_code.read_again()
         if self._carries:

@@ -1,7 +1,7 @@
-"""`ScalableClient`: a Dask client that sends each call to the pool with the call's tag.
+"""`ScalableClient`: a Dask client that sends each task to the pool with the task's tag.
 
 A *pool* is a group of equal workers. Its *tag* is the name of the Dask resource that its workers
-offer. A *slot* is room for one call on a worker.
+offer. A *slot* is the capacity for one task on a worker.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ logger = logging.getLogger("scalable.client")
 
 
 class ScalableClient(RememberingClient):
-    """A ``distributed.Client`` that runs each call on a worker of the pool with the call's tag.
+    """A ``distributed.Client`` that runs each task on a worker of the pool with the task's tag.
 
     Parameters
     ----------
@@ -53,19 +53,19 @@ class ScalableClient(RememberingClient):
         Cluster object, address of a scheduler, or any other address that ``distributed.Client``
         accepts.
     tasks
-        Task name -> tag of the calls that are given ``task=`` and no ``tag=``. By default those
-        that the scheduler knows from its cluster's manifest; a cluster that has no manifest takes
+        Tag by task name, for tasks that are given ``task=`` and no ``tag=``. By default those
+        that the scheduler has from its cluster's manifest. A cluster that has no manifest takes
         any name, for records only.
     labels
-        Label -> tags of the components that have this label in the manifest. If a call is given a
+        Tags of the components that have a label in the manifest, by label. If a task is given a
         label as its tag, the error message lists these tags.
     tags
         Tags that are accepted while the cluster reports neither pools nor tagged workers.
     remembering
-        Where results are remembered, and of which tasks; by default what the scheduler knows from
+        Where results are cached, and of which tasks. By default, what the scheduler has from
         its cluster's manifest, or else the user's own directory.
     **kwargs
-        Further arguments of ``distributed.Client``.
+        Other arguments of ``distributed.Client``.
 
     Examples
     --------
@@ -111,25 +111,25 @@ class ScalableClient(RememberingClient):
         Parameters
         ----------
         func, *args
-            Function and its arguments. A future among the arguments is replaced by its result, also
+            Function and its arguments. A future among the arguments is replaced by its result, even
             if another pool computed the result.
         tag
-            Tag of the pool. Without a tag, any worker may run the call.
+            Tag of the pool. Without a tag, any worker may run the task.
         n
-            Number of slots of one worker that the call takes.
+            Number of slots of one worker that the task takes.
         task
-            Name of the task in the manifest, for records and plans. Without ``tag``, the call goes
+            Name of the task in the manifest, for records and plans. Without ``tag``, the task goes
             to the pool of the task's component.
         pure
-            Whether calls of the same function with the same arguments run only once. The default is
-            True only for calls without a tag on a cluster without pools, so that a function that
+            Whether tasks of the same function with the same arguments run only once. The default is
+            True only for tasks without a tag on a cluster without pools, so that a function that
             draws random numbers runs each time. Actors are never shared.
         cache
-            Whether the result is remembered, so that an equal call of any later run is answered
-            without running; see ``docs/resuming.md``. None leaves it to ``cache:`` of the task in
+            Whether the result is cached, so that an equal task of any later run gets the result
+            without running (see ``docs/resuming.md``). None leaves it to ``cache:`` of the task in
             the manifest, and to :func:`scalable.cached`.
         errors
-            ``raise``: the result of a failed call raises its exception. ``keep``: it is a
+            ``raise``: the result of a failed task raises its exception. ``keep``: it is a
             :class:`scalable.CallFailed`, which is false.
         key, **kwargs
             Dask's keywords (``retries``, ``priority``, ``workers``, ``resources``, ...) and
@@ -138,7 +138,7 @@ class ScalableClient(RememberingClient):
         Returns
         -------
         Future
-            Future of the result; the method does not wait for the call.
+            Future of the result. The method does not wait for the task.
 
         Raises
         ------
@@ -185,14 +185,14 @@ class ScalableClient(RememberingClient):
         ----------
         func, *iterables
             Function, and one iterable for each of its arguments. The shortest iterable sets the
-            number of calls.
+            number of tasks.
         tag, n, task, pure, cache, errors, key, **kwargs
-            As in :meth:`submit`; ``key`` may also be a list with one key for each call.
+            As in :meth:`submit`. ``key`` may also be a list with one key for each task.
 
         Returns
         -------
         list of Future
-            One future for each call, in the order of the elements.
+            One future for each task, in the order of the elements.
         """
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
         self._check_errors(func, errors)
@@ -235,14 +235,14 @@ class ScalableClient(RememberingClient):
         Parameters
         ----------
         func, iterable
-            Function, and the positional arguments of each call.
+            Function, and the positional arguments of each task.
         tag, **kwargs
             As in :meth:`submit`.
 
         Returns
         -------
         list of Future
-            One future for each call, in the order of the elements.
+            One future for each task, in the order of the elements.
         """
         return [self.submit(func, *args, tag=tag, **kwargs) for args in iterable]
 
@@ -264,20 +264,20 @@ class ScalableClient(RememberingClient):
         Parameters
         ----------
         dsk
-            Plain dict of node name -> ``(func, arg, ...)``, value, or name of another node; or a
+            Plain dict from node names to ``(func, arg, ...)``, values, or other names, or a
             Dask graph.
         keys
             Name of a node, or a (nested) list of names.
         tag, n, task
             As in :meth:`submit`, for all nodes. Without a tag, any worker may run them.
         tags
-            Node name -> tag, for nodes with another tag than ``tag``. Only for a plain dict.
+            Tag by node name, for nodes with another tag than ``tag``. Only for a plain dict.
         cache
-            As in :meth:`submit`, for all nodes; the workers make the keys. Only for a plain dict.
+            As in :meth:`submit`, for all nodes. The workers make the keys. Only for a plain dict.
         sync
-            True to wait for the results; False to return futures.
+            True to wait for the results, False to return futures.
         **options
-            Further arguments of ``distributed.Client.get`` (``retries``, ``priority``, ...).
+            Other arguments of ``distributed.Client.get`` (``retries``, ``priority``, ...).
 
         Returns
         -------
@@ -287,7 +287,7 @@ class ScalableClient(RememberingClient):
         Raises
         ------
         ClusterError
-            When the graph has a cycle, a name is unknown or stands twice in ``keys``, or no pool
+            When the graph has a cycle, a name is unknown or occurs twice in ``keys``, or no pool
             has one of the tags. No node has been started then.
         """
         self._line.made_calls()
@@ -323,26 +323,26 @@ class ScalableClient(RememberingClient):
                     future.release()
 
     def send(self, obj: Any) -> Future[Any]:
-        """Upload an object once, for use in many calls.
+        """Upload an object once, for use in many tasks.
 
         Returns
         -------
         Future
-            Future to pass in place of the object in the arguments of calls, also nested in other
+            Future to pass instead of the object in the arguments of tasks, even nested in other
             objects.
         """
         return self._line.upload(obj)
 
     def profile(self, key: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Return the measurements of a call, or Dask's profile of the workers.
+        """Return the measurements of a task, or Dask's profile of the workers.
 
         Parameters
         ----------
         key
-            Future of a call that has succeeded, failed or been cancelled. Any other object is
+            Future of a task that has succeeded, failed or been cancelled. Any other object is
             passed to ``distributed.Client.profile``.
         *args, **kwargs
-            Further arguments of ``distributed.Client.profile``.
+            Other arguments of ``distributed.Client.profile``.
 
         Returns
         -------
@@ -352,7 +352,7 @@ class ScalableClient(RememberingClient):
         Raises
         ------
         ValueError
-            When the call has not ended.
+            When the task has not finished.
         ClusterError
             When the scheduler was not started by scalable.
         """
@@ -369,7 +369,7 @@ class ScalableClient(RememberingClient):
 
     @property
     def dashboard_link(self) -> str:
-        """URL of the cluster's live page with its access token; empty if there is no live page."""
+        """URL of the cluster's dashboard with its access token, or empty without a dashboard."""
         if self.cluster is not None or self.asynchronous:
             return str(super().dashboard_link)
         if not self.ask("get_metadata", keys=[PROFILES], default=False):
@@ -381,7 +381,7 @@ class ScalableClient(RememberingClient):
         workers = self.ask("identity", n_workers=-1)["workers"].values()
         return sum(tag is None or tag in worker["resources"] for worker in workers)
 
-    # Many calls ---------------------------------------------------------------------------------
+    # Many tasks ---------------------------------------------------------------------------------
 
     def pool(
         self,
@@ -401,15 +401,15 @@ class ScalableClient(RememberingClient):
         tag, n, task
             As in :meth:`submit`.
         timeout
-            Longest running time of a call in seconds; a call that runs longer is ended, and its
+            Longest running time of a task in seconds. A task that runs longer is stopped, and its
             future raises TimeoutError. None for no limit.
         stream_output
-            Whether text that the calls print is also printed in this process, line by line.
+            Whether the output of tasks is also printed in this process, line by line.
         record_calls
-            True for one row in the run's records for each call; False for one row for each *bundle*
-            (a batch of calls that is sent as one Dask task).
+            True for one row in the run's records for each task, False for one row for each *bundle*
+            (a batch of tasks that is sent as one Dask task).
         cache
-            As in :meth:`submit`; the workers make the keys, and look for the results.
+            As in :meth:`submit`. The workers make the keys, and look for the results.
 
         Raises
         ------
@@ -442,7 +442,7 @@ class ScalableClient(RememberingClient):
 
 
 def client_of(cluster: Any) -> Any:
-    """Return the current client if it is connected through this cluster object, or a new client."""
+    """Return the current client if it is connected through this cluster object, or a new one."""
     with suppress(ValueError):  # there is no current client
         current = ScalableClient.current()
         if current.cluster is cluster:

@@ -36,20 +36,20 @@ _route: ContextVar[_Route] = ContextVar("_route", default=_Route())  # noqa: B03
 class CollectionClient(BundleClient):
     """A client whose ``compute``, ``persist`` and ``get`` take ``tag=``, ``n=`` and ``task=``.
 
-    The same three, given to ``dask.annotate``, hold for the graphs that are sent within its block,
-    and for the layers of graphs that are made within its block.
+    The same three, given to ``dask.annotate``, apply to the graphs that are sent within its block,
+    and to the layers of graphs that are made within its block.
 
     Parameters
     ----------
     routing
-        The known tags, and the keywords that send calls to them.
+        The known tags, and the keywords that send tasks to them.
     *args, **kwargs
         As in ``distributed.Client``.
     """
 
     def __init__(self, routing: Routing, *args: Any, **kwargs: Any) -> None:
         self._routing = routing
-        #: Whether shuffles are known to stay within pools; None until the scheduler was asked.
+        #: True if shuffles are known to stay within pools, None before the scheduler was queried.
         self._shuffles_stay: bool | None = None
         super().__init__(*args, **kwargs)
 
@@ -70,9 +70,9 @@ class CollectionClient(BundleClient):
         collections
             A collection, or a list of collections.
         tag, n, task
-            As in :meth:`ScalableClient.submit`, for each call of the graphs.
+            As in :meth:`ScalableClient.submit`, for each task of the graphs.
         resources, *args, **options
-            Further arguments of ``distributed.Client.compute``.
+            Other arguments of ``distributed.Client.compute``.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class CollectionClient(BundleClient):
     def _routed(
         self, tag: str | None, n: int, task: str | None, resources: dict[str, Any] | None
     ) -> Iterator[None]:
-        """Annotate the graphs that are sent in the block, so that they run where the tag is."""
+        """Annotate the graphs that are sent in the block, so that they run in the tag's pool."""
         tag, n, task = self._routing.asked(tag, n, task)
         if tag is None and task is None and n is ONE_SLOT and resources is None:
             yield  # an enclosing call may have set a route
@@ -147,7 +147,7 @@ class CollectionClient(BundleClient):
         return {**annotations, **routed}
 
     def before_tagged_graph(self) -> None:
-        """Let the shuffles of a scheduler that is not ours stay within pools."""
+        """Keep shuffles within pools on a scheduler that was not started by scalable."""
         if self._shuffles_stay is not None or self.asynchronous:
             return
         self._shuffles_stay = bool(self.ask("get_metadata", keys=[CONTROLLER], default=False))

@@ -1,4 +1,4 @@
-"""Reasons for the loss of workers, asked of the scheduler for the errors of their calls."""
+"""Reasons for the loss of workers, fetched from the scheduler for the errors of their tasks."""
 
 from __future__ import annotations
 
@@ -17,17 +17,7 @@ logger = logging.getLogger("scalable.client")
 
 
 async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledWorker:
-    """Return an error for a lost call that says why its workers were lost.
-
-    Parameters
-    ----------
-    client
-        Client whose scheduler is asked; its class is :class:`.BundleClient`.
-    error
-        Error of the call.
-    key
-        Key of the Dask task.
-    """
+    """Return an error for a lost task that contains the reasons for the loss of its workers."""
     facts = getattr(client, "scheduler_facts", {})
     if isinstance(error, OutOfMemory | LostWorkers) or not facts.get(CODE):
         return error

@@ -1,4 +1,4 @@
-"""`ExplainingClient`: a client that can say why its calls wait, or why they have failed."""
+"""`ExplainingClient`: a client that explains why its tasks wait, or why they have failed."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ class ExplainingClient(CollectionClient):
     """A client with the method :meth:`explain`."""
 
     def explain(self, about: Any = None) -> Any:
-        """Return why a call or a pool waits, or why a call has failed.
+        """Return why a task or a pool waits, or why a task has failed.
 
         Parameters
         ----------
         about
-            Future of a call, also of one of an executor; tag of a pool; key of a call, its
-            beginning, or the name of a task. None for all pools and all calls that wait.
+            Future of a task (including those of executors), tag of a pool, key of a task or its
+            prefix, or name of a task. None for all pools and all tasks that wait.
 
         Returns
         -------
         Explanation or Explanations
-            ``sentence``, ``advice`` and ``details`` about one call; or the explanations of pools
-            and of the calls that wait, grouped by reason. ``print`` shows both. A client that is
+            ``sentence``, ``advice`` and ``details`` about one task, or the explanations of pools
+            and of the tasks that wait, grouped by reason. ``print`` shows both. A client that is
             asynchronous returns an awaitable object.
 
         Raises
@@ -63,7 +63,7 @@ class ExplainingClient(CollectionClient):
         return Explanations.from_dict(await getattr(self.scheduler, Handler.EXPLAIN)(**named))
 
     def _explain_executors(self, future: CallFuture) -> Explanation:
-        """Return the explanation of a call of an executor, part of which only the client knows."""
+        """Return the explanation of an executor's task, part of which only the client has."""
         if future.done():
             return explain_call(ended_facts(future))
         place = self._line.wait_for(self._line.find, future)

@@ -1,7 +1,7 @@
-"""Raw graphs of calls: checks, selection of the needed nodes, and unique keys.
+"""Raw task graphs: checks, selection of the needed nodes, and unique keys.
 
-A raw graph maps the names of its nodes to ``(func, arg, ...)``, to values, or to other names.
-Names within arguments have the same meaning as for ``dask.get``.
+A raw graph maps the names of its nodes to ``(func, arg, ...)``, to values, or to other names. Names
+within arguments have the same meaning as for ``dask.get``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dask.utils import funcname, is_namedtuple_instance
 
 from scalable.errors import ClusterError
 
-#: Longest text, in characters, that is copied into each call that takes the text. A longer text
+#: Longest string, in characters, that is copied into each task that takes the string. A longer one
 #: becomes a node of its own.
 SHORT: Final = 1000
 LISTED_NAMES: Final = 10
@@ -32,24 +32,17 @@ Tags = Mapping[Any, str | None]
 
 @dataclass(frozen=True)
 class PreparedGraph:
-    """The nodes to run, under keys that are unique to this graph.
+    """The nodes to run, under keys that are unique to this graph."""
 
-    Attributes
-    ----------
-    keys
-        The requested names replaced by their keys, with the same nesting.
-    nodes
-        Tag -> key -> node. The tag None holds the nodes that any worker may run.
-    key_of
-        Node name -> key, for the nodes that are run.
-    """
-
+    #: The requested names replaced by their keys, with the same nesting.
     keys: Any
+    #: Nodes by tag and key. Any worker may run the nodes of the tag None.
     nodes: Mapping[str | None, Mapping[str, GraphNode]]
+    #: Key by node name, for the nodes that are run.
     key_of: Mapping[Any, str]
 
     def annotated(self, annotations: Mapping[str | None, dict[str, Any]]) -> HighLevelGraph:
-        """Return the graph for Dask; each node gets the annotations given for the node's tag."""
+        """Return the graph for Dask. Each node gets the annotations of its tag."""
         layers = {
             f"tag {tag}" if tag is not None else "no tag": MaterializedLayer(
                 nodes, annotations=annotations[tag]
@@ -60,7 +53,7 @@ class PreparedGraph:
         return HighLevelGraph(layers, dependencies={name: set() for name in layers})
 
     def actors(self, actors: Any) -> Any:
-        """Return Dask's ``actors`` argument with names replaced by keys; keep None and bools."""
+        """Return Dask's ``actors`` argument with names replaced by keys. Keep None and bools."""
         if actors is None or isinstance(actors, bool):
             return actors
         names = [n for n in actors if actors[n]] if isinstance(actors, Mapping) else list(actors)
@@ -79,24 +72,11 @@ def prepare(
 ) -> PreparedGraph:
     """Check a raw graph, and return the nodes that have to be run.
 
-    Parameters
-    ----------
-    graph
-        Name -> ``(func, arg, ...)``, value, or name of another node. A name stands for the result
-        of its node as an argument, also within nested calls, lists, tuples and sets, but not
-        within dicts. A text that equals no node name is a value.
-    keys
-        Name of a node, or a (nested) list of names.
-    tag
-        Tag of all nodes.
-    tags
-        Node name -> tag, for nodes with another tag than ``tag``; None lets any worker run a node.
-
-    Raises
-    ------
-    ClusterError
-        For a cycle anywhere in the graph, an unknown name in ``keys`` or ``tags``, a name that
-        stands twice in ``keys``, and a node whose name is not a text, number or tuple.
+    A name as an argument refers to the result of its node, even within nested calls, lists, tuples
+    and sets, but not within dicts. A string that equals no node name is a value. ``tags`` contains
+    nodes with another tag than ``tag``. Raises ClusterError for a cycle anywhere in the graph, an
+    unknown name, a name that occurs twice in ``keys``, and a node name that is not a string, number
+    or tuple.
     """
     tags = tags or {}
     asked = list(_flat(keys))
@@ -143,7 +123,7 @@ def _is_future(value: Any) -> bool:
 
 
 def _is_short(value: Any) -> bool:
-    """Return whether a value is copied into each call that takes it instead of being a node."""
+    """Return whether a value is copied into each task that takes it instead of being a node."""
     return type(value) in _NUMBERS or (type(value) in (str, bytes) and len(value) <= SHORT)
 
 
@@ -277,7 +257,7 @@ def _needed(wanted: Iterable[Any], takes: Mapping[Any, Iterable[Any]]) -> list[A
 def _tags_of(
     graph: Graph, run: list[Any], takes: Mapping[Any, Iterable[Any]], tag: str | None, tags: Tags
 ) -> dict[Any, str | None]:
-    """Return node name -> tag; a value without a tag gets the tag of a node that takes it."""
+    """Return the tag of each node. A value without a tag gets the tag of a node that takes it."""
     tag_of = {name: tags.get(name, tag) for name in run}
     for name in run:
         for other in takes[name]:
@@ -304,10 +284,7 @@ def _node(name: Any, key: str, raw: Any, stands: Mapping[Any, Any]) -> GraphNode
 
 
 def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
-    """Return a value with its names replaced, or a Dask node that replaces them on a worker.
-
-    Dicts are processed with ``stands=None``, which leaves names and nested calls unchanged.
-    """
+    """Return a value with its names replaced, or a Dask node that replaces them on a worker."""
     if stands is not None and _is_call(value):
         # Most arguments need no copy, and may be nested more deeply than calls may be.
         parts = (p if _is_bare(p, stands) else _bound(p, stands) for p in value[1:])
@@ -315,7 +292,8 @@ def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
     if stands is not None and _is_name(value, stands):
         return stands[value]
     if _is_future(value):
-        return TaskRef(value.key)  # a reference that does not hold the future's client
+        return TaskRef(value.key)  # a reference that does not keep the future's client
+    # Without ``stands``, names and nested calls in a dict stay unchanged.
     if type(value) is dict:
         items = _bound(list(value.items()), None)
         return Task(None, dict, items) if isinstance(items, GraphNode) else value

@@ -18,18 +18,9 @@ _told: set[str] = set()
 def compare_versions(facts: Mapping[str, Any]) -> None:
     """Compare the versions in the scheduler's image with those of this process.
 
-    Other versions than those of ``distributed`` are warned of once. A scheduler that runs in no
-    image is not compared: Dask warns of differences.
-
-    Parameters
-    ----------
-    facts
-        Facts that the scheduler has told about itself.
-
-    Raises
-    ------
-    ClusterError
-        If the releases of ``distributed`` differ, and the cluster's target does not allow it.
+    Raises ClusterError if the releases of ``distributed`` differ and the target does not allow it.
+    Other differences cause one warning. Without an image nothing is compared, because Dask warns of
+    differences.
     """
     message = facts.get(VERSIONS)
     if not message:

@@ -9,10 +9,10 @@ from types import CodeType, FunctionType, ModuleType
 
 import psutil
 
-#: Seconds by which the time at which a process was started may be wrong.
+#: Seconds by which the start time of a process may be wrong.
 _CLOCK_S = 2.0
-#: Bytes of the header of a compiled file, and the parts of it that give the kind of the file, and
-#: the time and the size of the source.
+#: Size in bytes of the header of a compiled file, and its parts with the kind of the file, and the
+#: time and the size of the source.
 _HEADER = 16
 _KIND, _TIME, _SIZE = slice(4, 8), slice(8, 12), slice(12, 16)
 
@@ -23,15 +23,7 @@ def _process_started_at() -> float:
 
 
 def was_edited(module: ModuleType, path: str, source: bytes) -> bool:
-    """Return whether a module's file was edited after its import, as far as that can be known.
-
-    Parameters
-    ----------
-    module
-        The imported module.
-    path, source
-        Its source file, and the content of the file.
-    """
+    """Return whether a module's file was edited after its import, as far as that is known."""
     try:
         status = Path(path).stat()
         if status.st_mtime < _process_started_at():
@@ -44,12 +36,10 @@ def was_edited(module: ModuleType, path: str, source: bytes) -> bool:
 
 
 def _is_compiled_from_another(module: ModuleType, modified: int, size: int) -> bool:
-    """Return whether Python has compiled the module in the life of this process, from other text.
-
-    Older compiled files tell nothing: a process that may not write them leaves them as they are.
-    """
+    """Return whether this process has compiled the module from a source of other time or size."""
     cached = getattr(module.__spec__, "cached", None)
     try:
+        # An older compiled file proves nothing: a process that cannot write it leaves it as it is.
         if not cached or Path(cached).stat().st_mtime < _process_started_at():
             return False
         with Path(cached).open("rb") as file:

@@ -1,4 +1,4 @@
-"""Calls whose failures are values: `CallFailed` in place of an exception."""
+"""Tasks whose failures are values: `CallFailed` in place of an exception."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ _SHOWN = 200
 
 @dataclass(frozen=True)
 class CallFailed:
-    """A failed call, in the place of its result; it is false.
+    """A failed task, in place of its result. It is false in conditions.
 
     Attributes
     ----------
     key
-        Key of the call.
+        Key of the task.
     task
-        Name of its task, or of its function.
+        Name of the task, or of its function.
     tag
-        Tag of its pool; None for a call without one.
+        Tag of its pool, or None for a task without a tag.
     arguments
-        Arguments as text of bounded length, as in ``(2050, region='north')``; None if they are not
-        known.
+        Arguments as a string of bounded size, as in ``(2050, region='north')``, or None if they are
+        unknown.
     worker
-        Name of the worker of its last try; None for a call that never ran.
+        Name of the worker of its last attempt, or None for a task that never ran.
     tries
-        Number of times that it was begun.
+        Number of attempts that were started.
     exception
-        Exception of its last try.
+        Exception of its last attempt.
     traceback
-        Text of the exception and its traceback.
+        The exception and its traceback as a string.
     """
 
     key: str
@@ -62,7 +62,7 @@ class CallFailed:
     traceback: str = field(compare=False)
 
     def __bool__(self) -> bool:
-        """Return False: a failure is no result."""
+        """Return False, so that ``if result`` skips failures."""
         return False
 
     def __repr__(self) -> str:
@@ -75,17 +75,16 @@ class CallFailed:
 
 
 class KeptFuture(KeptResult):
-    """A future whose result is a :class:`CallFailed` if its call fails."""
+    """Future whose result is a :class:`CallFailed` if its task fails."""
 
     async def value_of_failure(self) -> CallFailed:
-        """Return the value of the failed call."""
         client = self.client
         assert isinstance(client, FailureKeepingClient)
         return (await client.failures_of([self]))[self.key]
 
 
 class FailureKeepingClient(RetryingClient):
-    """A client whose calls may have their failures as values."""
+    """A client whose tasks may return their failures as values."""
 
     @staticmethod
     def _check_errors(func: Callable[..., Any], errors: str) -> None:
@@ -98,7 +97,7 @@ class FailureKeepingClient(RetryingClient):
             )
 
     def _kept(self, futures: Iterable[Future[Any]], errors: str) -> list[Future[Any]]:
-        """Return futures that keep failures as values, if that is asked for."""
+        """Return futures that keep failures as values, if ``errors`` requests that."""
         # A future of another class has its result already.
         return [
             KeptFuture(future.key, self) if errors == KEEP and type(future) is Future else future
@@ -106,7 +105,7 @@ class FailureKeepingClient(RetryingClient):
         ]
 
     async def values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
-        """Return the values of the failed calls among those that keep failures, once they end."""
+        """Wait for the futures that keep failures, and return the values of failed tasks."""
         kept = [future for future in futures if isinstance(future, KeptFuture)]
         for future in kept:
             await state_of(future).wait()
@@ -114,7 +113,7 @@ class FailureKeepingClient(RetryingClient):
         return dict(await self.failures_of(failed)) if failed else {}
 
     async def failures_of(self, futures: list[KeptFuture]) -> Mapping[Any, CallFailed]:
-        """Return key -> failure of failed calls."""
+        """Return the failures of failed tasks by key."""
         facts = await self._ask_failures([future.key for future in futures])
         found = {}
         for future, known in zip(futures, facts, strict=True):

@@ -12,30 +12,16 @@ from scalable.protocol.operations import CONTROLLER
 
 @dataclass(frozen=True)
 class KnownSlots:
-    """Tags of a cluster, and the slots (room for one call each) of their largest workers.
+    """Tags of a cluster, and the slots (for one task each) of their largest workers."""
 
-    Attributes
-    ----------
-    slots
-        Tag -> number of slots of the largest worker with this tag.
-    has_workers
-        Whether any worker is connected.
-    """
-
+    #: Number of slots of the largest worker with each tag.
     slots: dict[str, int] = field(default_factory=dict)
+    #: True if any worker is connected.
     has_workers: bool = False
 
 
 def ask_known_slots(ask: Callable[..., Any], cluster: Any) -> KnownSlots:
-    """Return the tags and slots of the declared pools and of the connected workers.
-
-    Parameters
-    ----------
-    ask
-        Function that calls an operation of the scheduler and returns the answer.
-    cluster
-        The cluster object of the client, or None.
-    """
+    """Return the tags and slots of the declared pools and of the connected workers."""
     slots: dict[str, int] = {}
     workers = ask("identity", n_workers=-1)["workers"].values()
     for worker in workers:

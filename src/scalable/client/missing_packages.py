@@ -1,4 +1,4 @@
-"""Errors of calls that lack a module which this process has."""
+"""Errors of tasks that lack a module which this process has."""
 
 from __future__ import annotations
 
@@ -10,10 +10,7 @@ from scalable.protocol.code import is_own
 
 
 def with_package(error: BaseException | None) -> BaseException | None:
-    """Return an error that also names the package from which this process has the missing module.
-
-    Other errors are returned as they are.
-    """
+    """Add this process's package of a missing module to the error. Others are unchanged."""
     if type(error) is not ModuleNotFoundError or not error.name:
         return error
     words = _words(error.name)
@@ -25,9 +22,9 @@ def with_package(error: BaseException | None) -> BaseException | None:
     return told.with_traceback(error.__traceback__)
 
 
-@lru_cache(maxsize=256)  # finding a package reads the metadata of all, and many calls may fail
+@lru_cache(maxsize=256)  # finding a package reads the metadata of all, and many tasks may fail
 def _words(name: str) -> str:
-    """Return where this process has a module from; empty if it does not have the module."""
+    """Return where this process has a module from, or nothing if it does not have the module."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""News that a scheduler in another process sends: why calls wait, and that its cluster ends."""
+"""News of a scheduler in another process: why tasks wait, and that its cluster stops."""
 
 from __future__ import annotations
 
@@ -15,19 +15,11 @@ logger = logging.getLogger("scalable.client")
 
 
 class News:
-    """Shows a client's user the news of a scheduler in another process.
+    """Receiver of a scheduler's news for the user of a client in another process.
 
-    A scheduler in this process logs the same itself.
-
-    Parameters
-    ----------
-    client
-        The Dask client.
-    in_call
-        Function that returns whether only calls use the client. The client whose call is running
-        gets the news then.
-    end
-        Function that is called once, with the error of all calls, when the cluster begins to end.
+    A scheduler in this process logs the same itself. While only tasks use the client (``in_call``),
+    the client whose task is running gets the news instead. ``end`` is called once, with the error
+    of all tasks, when the cluster starts to stop.
     """
 
     def __init__(
@@ -37,7 +29,7 @@ class News:
         self._ends = False
 
     def subscribe(self) -> None:
-        """Ask the scheduler for its news; a new connection has to ask again."""
+        """Subscribe to the scheduler's news. A new connection has to subscribe again."""
         if not isinstance(getattr(self._client.cluster, "scheduler", None), Scheduler):
             self._client.subscribe_topic(WAITING_TOPIC, self._waiting)
             self._client.subscribe_topic(ENDING_TOPIC, self._ending)

@@ -1,4 +1,4 @@
-"""Overviews of the cluster of a client, and the display of clients in notebooks."""
+"""Overviews of a client's cluster, and the display of clients in notebooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger("scalable.client")
 
 
 class ShownClient(PublicNames, ExplainingClient):
-    """A client that notebooks show with the pools and the calls of its cluster."""
+    """A client that notebooks show with the pools and the tasks of its cluster."""
 
     def _repr_html_(self) -> str:
         from scalable.markup.clusters import render_overview
@@ -33,15 +33,10 @@ class ShownClient(PublicNames, ExplainingClient):
 
 
 def overview_of(client: Client) -> Overview | None:
-    """Return the present overview of a client's cluster; None if none can be had.
+    """Return the current overview of a client's cluster, or None if none is available.
 
-    That is so for a client that is closed or asynchronous, for a scheduler that was not started by
+    It is None for a client that is closed or asynchronous, for a scheduler that was not started by
     scalable, and for one that does not answer.
-
-    Parameters
-    ----------
-    client
-        The client.
     """
     if client.status != "running" or client.asynchronous or in_async_call(client.loop):
         return None

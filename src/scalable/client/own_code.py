@@ -1,4 +1,4 @@
-"""The modules of the workflow that this process has loaded, in the versions that it has loaded."""
+"""Modules of the workflow that this process has loaded, in the versions that it has loaded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from scalable.protocol.search_path import lasting
 
 logger = logging.getLogger("scalable.client")
 
-#: Seconds between two looks at the source files.
+#: Seconds between two checks of the source files.
 LOOK_S = 2.0
 _EDITED = (
     "%s changed after this process had imported it, and before its version was noted: calls run "
@@ -37,13 +37,13 @@ _NOT_RELOADED = (
     "%s was not reloaded completely: calls run the version from before, on every worker; mend the "
     "file and reload it, or call client.sync_code()"
 )
-#: Largest number of bytes of sources that are sent. Beyond it, workers need the files.
+#: Largest size in bytes of the sources that are sent. Beyond it, workers need the files.
 MOST_SOURCES = 1 << 24
 
 
 @dataclass
 class _Loaded:
-    """A module, as it was when it was first seen."""
+    """Module as it was when it was first found."""
 
     spec: Any
     stamp: tuple[int, int]
@@ -53,10 +53,10 @@ class _Loaded:
 
 
 class OwnCode:
-    """The versions of the workflow's modules in this process.
+    """Versions of the workflow's modules in this process.
 
-    A module that is reloaded gets a new ``__spec__``; a module that is not reloaded keeps the
-    version that it had when it was first seen, whatever happens to its file.
+    A module that is reloaded gets a new ``__spec__``. A module that is not reloaded keeps the
+    version that it had when it was first found, whatever happens to its file.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class OwnCode:
         self._lock = threading.Lock()
 
     def table(self) -> CodeTable:
-        """Return the present table; the same object as long as nothing has changed."""
+        """Return the current table: the same object as long as nothing has changed."""
         if self._table is None or self._has_changed():
             with self._lock:
                 self._scan()
@@ -79,16 +79,16 @@ class OwnCode:
         return self._table
 
     def sources(self) -> dict[str, bytes]:
-        """Return digest -> source of all modules; empty if they are too large together."""
+        """Return the sources of all modules by digest, or nothing if their total is too large."""
         found = {loaded.code.digest: loaded.source for loaded in self._loaded.values()}
         return found if sum(map(len, found.values())) <= MOST_SOURCES else {}
 
     def read_again(self) -> list[str]:
-        """Take the files as they are now, and return the names of the modules that differ."""
+        """Read the files again, and return the names of the modules that differ."""
         with self._lock:
             before = {name: loaded.code for name, loaded in self._loaded.items()}
             self._loaded.clear()
-            # Modules that only calls import may have changed too, and need another code id.
+            # Modules that only tasks import may have changed too, and need another code id.
             self._readings += 1
             self._scan(anew=True)
             return [
@@ -105,7 +105,7 @@ class OwnCode:
         )
 
     def _scan(self, *, anew: bool = False) -> None:
-        """Read the modules that are new or were reloaded; ``anew``: all, whatever is loaded."""
+        """Read the modules that are new or were reloaded, or with ``anew``, all modules."""
         self._modules, self._path = len(sys.modules), list(sys.path)
         found = {}
         doubtful: dict[str, list[str]] = {_EDITED: [], _NOT_RELOADED: []}
@@ -137,7 +137,7 @@ class OwnCode:
             logger.debug("code %s: %d modules of the workflow", self._table.id, len(codes))
 
     def _warn_of_edits(self) -> None:
-        """Say once of each module that its file is no longer what this process has loaded."""
+        """Warn once of each module whose file is no longer what this process has loaded."""
         self._looked_at = time.monotonic()
         edited = []
         for name, known in list(self._loaded.items()):
@@ -157,7 +157,7 @@ class OwnCode:
 
 
 def names_of(modules: Iterable[str]) -> str:
-    """Return the names of modules for a message; of many, the first ones."""
+    """Return the names of modules for a message, of many the first ones."""
     names = sorted(modules)
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return f"module {shown}" if len(names) == 1 else f"modules {shown}"
@@ -166,7 +166,7 @@ def names_of(modules: Iterable[str]) -> str:
 def _spec_of(module: ModuleType) -> Any:
     try:
         return vars(module).get("__spec__")
-    except TypeError:  # anything may stand in sys.modules
+    except TypeError:  # sys.modules may contain any object
         return None
 
 
@@ -197,5 +197,5 @@ own_code = OwnCode()
 
 def note_code() -> None:
     """Note the versions of the modules that this process has loaded, before they are edited."""
-    if here() is None:  # else calls make calls, with the modules of their client
+    if here() is None:  # else a task submits tasks, with the modules of its client
         own_code.table()

@@ -1,4 +1,4 @@
-"""The files of the workflow as they were when they were last read, for clusters that carry them."""
+"""Files of the workflow as they were last read, for clusters to which they are uploaded."""
 
 from __future__ import annotations
 
@@ -27,40 +27,31 @@ from scalable.units import format_bytes, parse_bytes
 logger = logging.getLogger("scalable.client")
 
 FILE_LIMIT, LIMIT = "10MiB", "64MiB"
-#: Seconds between two looks at the files, and the largest share of the time that looking may take.
+#: Seconds between two checks of the files, and the largest share of time that checks may take.
 LOOK_S, LOOK_SHARE = 2.0, 0.01
 _SHOWN = 5
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The files of a workflow at one time.
+    """Files of a workflow at one time."""
 
-    Attributes
-    ----------
-    project
-        Their directories.
-    about
-        Description of the archive.
-    data
-        Content of the archive, compressed.
-    digests
-        Name -> digest of each file.
-    stamps
-        Name -> time and size of each file.
-    """
-
+    #: Their directories.
     project: Project
+    #: Description of the archive.
     about: CarriedFiles
+    #: Compressed content of the archive.
     data: bytes = field(repr=False)
+    #: Digest of each file, by name.
     digests: Mapping[str, str] = field(repr=False)
+    #: Time and size of each file, by name.
     stamps: Mapping[str, tuple[int, int]] = field(repr=False)
 
 
 class OwnFiles:
-    """The snapshot of this process's workflow.
+    """Snapshot of this process's workflow.
 
-    It is taken when a cluster first needs it, and anew when ``sys.path`` has other directories,
+    It is taken when a cluster first needs it, and again when ``sys.path`` has other directories,
     when a module is imported or reloaded from a file that the snapshot does not have, and by
     :meth:`read_again`.
     """
@@ -76,7 +67,7 @@ class OwnFiles:
     def carried_with(self, table: CodeTable) -> tuple[CodeTable, Snapshot | None]:
         """Return the table with the archive of the workflow's files, and the snapshot.
 
-        The snapshot is None, and the table as it was, if nothing can be carried.
+        The snapshot is None, and the table has no archive, if nothing can be uploaded.
         """
         with self._lock:
             if self._result is None or self._table is not table:
@@ -89,17 +80,9 @@ class OwnFiles:
             return self._result, self._snapshot
 
     def read_again(self, except_for: Iterable[str] = ()) -> list[str]:
-        """Forget the snapshot, so that the next one has the files as they are then.
+        """Drop the snapshot, and return the names of files that have changed since it was taken.
 
-        Parameters
-        ----------
-        except_for
-            Paths of files that the caller knows of.
-
-        Returns
-        -------
-        list of str
-            Names of the other files that have changed since the last snapshot.
+        ``except_for`` contains paths of files that are not checked.
         """
         with self._lock:
             changed = self._edited(except_for)
@@ -107,12 +90,11 @@ class OwnFiles:
             return changed
 
     def digests(self) -> set[str]:
-        """Return the digests of the files of the snapshot."""
         snapshot = self._snapshot
         return set() if snapshot is None else set(snapshot.digests.values())
 
     def _fits(self, table: CodeTable) -> bool:
-        """Return whether the snapshot has all that the table's modules were loaded from."""
+        """Return whether the snapshot has every file from which the table's modules were loaded."""
         before, snapshot = self._table, self._snapshot
         if before is None or before.search_path != table.search_path:
             return False
@@ -121,7 +103,7 @@ class OwnFiles:
         for module in table.modules.values():
             name = snapshot.about.name_of(module.path)
             differs = name is not None and snapshot.digests.get(name) != module.digest
-            # A file that was edited after its import is no version to carry.
+            # A file that was edited after its import is not a version to upload.
             if differs and digest_of(read_source(module.path) or b"") == module.digest:
                 return False
         return True
@@ -187,7 +169,7 @@ class OwnFiles:
     # Edits ----------------------------------------------------------------------------------------
 
     def _edited(self, except_for: Iterable[str]) -> list[str]:
-        """Return the names of the snapshot's files that are other files now."""
+        """Return the names of the snapshot's files whose content has changed."""
         snapshot = self._snapshot
         if snapshot is None:
             return []
@@ -208,7 +190,7 @@ class OwnFiles:
         return changed
 
     def _warn_of_edits(self) -> None:
-        """Say once of each file, except imported modules, that workers have it as it was before."""
+        """Warn once of each file, except imported modules, that workers have an older version."""
         began = time.monotonic()
         assert self._table is not None
         edited = self._edited(module.path for module in self._table.modules.values())
@@ -224,13 +206,7 @@ class OwnFiles:
 
 
 def _limit(name: str, default: str) -> int:
-    """Return a limit in bytes from its environment variable.
-
-    Raises
-    ------
-    ClusterError
-        If the variable is no size.
-    """
+    """Return a limit in bytes from its environment variable. ClusterError if it is not a size."""
     text = os.environ.get(name) or default
     try:
         return parse_bytes(text)

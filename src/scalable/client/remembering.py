@@ -1,4 +1,4 @@
-"""`RememberedCalls`: the calls of one client whose results are looked up before they are sent."""
+"""`RememberedCalls`: the tasks of one client whose results are looked up before they are sent."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from scalable.storage import scheme_of
 
 logger = logging.getLogger("scalable.client")
 
-#: Largest size in bytes of a result that the client itself reads; a worker reads larger ones.
+#: Largest size in bytes of a result that the client itself reads. A worker reads larger ones.
 READ_HERE: Final = 1 << 16
-#: Keywords of a call that are Dask's, not the function's.
+#: Keywords of a task that are Dask's, not the function's.
 DASK_KEYWORDS: Final = frozenset(
     {
         "actor",
@@ -52,59 +52,39 @@ _KEY = re.compile(r"-c(\w+)\.([0-9a-f]{64})")
 
 @dataclass(frozen=True)
 class RememberedCall:
-    """A call whose result is remembered.
+    """Task whose result is cached."""
 
-    Attributes
-    ----------
-    function
-        Function to send in place of the user's.
-    key
-        Key of the Dask task, equal for equal calls of all clients of a cluster; None if the key is
-        made on the worker.
-    found
-        The result, if it was found here.
-    """
-
+    #: Function to send in place of the user's.
     function: RememberedFunction
+    #: Key of the Dask task, equal for equal tasks of all clients of a cluster, or None if a worker
+    #: makes the key.
     key: str | None
+    #: The result, if it was found here.
     found: Found | None
 
 
 class RememberedCalls:
-    """Makes the keys of one client's calls, and looks for their results.
-
-    Parameters
-    ----------
-    remembering
-        Function that returns what the cluster's manifest says.
-    is_remote
-        Function that returns whether there are workers without the client's file system.
-    """
+    """Maker of the cache keys of one client's tasks, and finder of their results."""
 
     def __init__(
         self, remembering: Callable[[], Remembering], is_remote: Callable[[], bool]
     ) -> None:
+        # ``remembering`` returns the cache settings of the cluster's manifest. ``is_remote``
+        # returns whether there are workers without the client's file system.
         self._remembering, self._is_remote = remembering, is_remote
         self._keys = KeyMaker(key_of_future)
         self._store: ResultStore | None = None
         self._told: set[str] = set()
         self._images: dict[str, str | MovableImageError] = {}
-        #: Purpose -> the last function for it whose keys workers make.
+        #: Last function for each purpose for which the workers make keys.
         self._functions: dict[Purpose, RememberedFunction] = {}
 
     def options(
         self, function: Callable[..., Any], task: str | None, cache: bool | KeyOptions | None
     ) -> KeyOptions | None:
-        """Return the options of a call's key; None if its result is not remembered.
+        """Return the options of a task's cache key, or None if its result is not cached.
 
-        Parameters
-        ----------
-        function
-            Function of the call.
-        task
-            Name of its task in the manifest, or None.
-        cache
-            What the call was given: None leaves it to the function's decorator and the manifest.
+        A ``cache`` of None leaves that to the function's decorator and the manifest.
         """
         if isinstance(cache, KeyOptions):
             return cache
@@ -128,18 +108,11 @@ class RememberedCalls:
         options: KeyOptions,
         purpose: Purpose,
     ) -> RememberedCall | None:
-        """Return a call with its key, and its result if there is one.
+        """Return a task with its cache key, and its result if there is one.
 
-        Returns
-        -------
-        RememberedCall or None
-            None if the function refers to what cannot be followed, or nothing but a name is known
-            of its image, of which there is one warning.
-
-        Raises
-        ------
-        UnstableArgumentError
-            When an argument has no stable content.
+        It is None, after one warning, if the function refers to something that cannot be followed,
+        or if only a name of its image is known. Raises UnstableArgumentError for an argument
+        without stable content.
         """
         own = own_function(function)
         named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
@@ -160,10 +133,10 @@ class RememberedCalls:
     def function(
         self, function: Callable[..., Any], options: KeyOptions, purpose: Purpose
     ) -> Callable[..., Any]:
-        """Return a function to send in place of another, for calls whose keys the workers make.
+        """Return a function to send in place of another, for tasks whose keys the workers make.
 
         It is the same object until code changes that the function reaches. A function that refers
-        to what cannot be followed is returned as it is, with one warning.
+        to something that cannot be followed is returned unchanged, with one warning.
         """
         try:
             return self._sent(own_function(function), options, purpose)
@@ -184,7 +157,7 @@ class RememberedCalls:
         return made
 
     def _environment(self, tag: str) -> Mapping[str, str]:
-        """Return the parts of the keys of a tag: an image counts by what it is."""
+        """Return the environment parts of a tag's keys, in which content identifies an image."""
         says = self._remembering()
         parts = says.environments.get(tag, {})
         image = parts.get("image")
@@ -193,7 +166,7 @@ class RememberedCalls:
         return {**parts, "image": self._identity(image, here=says.images_here)}
 
     def _identity(self, image: str, *, here: bool) -> str:
-        """Return what an image is; programs are asked once."""
+        """Return the identity of an image. Programs run once for each image."""
         known = self._images.get(image)
         if known is None:
             digests = self.store().file_digests
@@ -216,11 +189,8 @@ class RememberedCalls:
     def store(self) -> ResultStore:
         """Return the store of results.
 
-        Raises
-        ------
-        ClusterError
-            When the workers do not share this process's file system, and the project has no
-            storage.
+        Raises ClusterError if workers do not share this process's file system and the project has
+        no storage.
         """
         if self._store is None:
             url = self._remembering().url or str(results_dir())
@@ -238,17 +208,14 @@ class RememberedCalls:
     @staticmethod
     def _found(store: ResultStore, digest: str, own: Callable[..., Any]) -> Found | None:
         if scheme_of(store.url) != "file":
-            return None  # a worker asks the bucket, beside the calls that run meanwhile
+            return None  # a worker looks in the bucket, while other tasks run
         return store.get(digest, at_most=READ_HERE, function=own)
 
 
 def key_of_future(value: Any) -> str | None:
-    """Return the digest of the key of a future's call; None for other objects.
+    """Return the digest of a future's cache key, or None for other objects.
 
-    Raises
-    ------
-    UnkeyedFutureError
-        When the call has no key.
+    Raises UnkeyedFutureError if the future's task has no key.
     """
     if not isinstance(value, Future):
         return None

@@ -94,14 +94,14 @@ class FoundCalls:
 
 
 class RememberingClient(FailureKeepingClient):
-    """A client whose calls may be remembered: found in a store, or put there by their worker.
+    """A client whose tasks may be cached: found in a store, or put there by their worker.
 
     Parameters
     ----------
     routing, *args, **kwargs
         As in :class:`FailureKeepingClient`.
     remembering
-        What the manifest says about remembered results; None to ask the scheduler.
+        Settings of the cache in the manifest, or None to fetch them from the scheduler.
     """
 
     def __init__(
@@ -126,13 +126,13 @@ class RememberingClient(FailureKeepingClient):
         loop.add_callback(loop.call_later, seconds, function)
 
     def _tell_found(self, message: dict[str, Any]) -> None:
-        # A scheduler of another kind, or of an earlier version, does not know the message.
+        # A scheduler of another kind, or of an earlier version, cannot handle the message.
         if self.scheduler_facts.get(FOUND):
-            with suppress(CommClosedError):  # between two connections: nobody would read it
+            with suppress(CommClosedError):  # between two connections: it would not be read
                 send_to_scheduler(self, message)
 
     def before_close(self) -> None:
-        """Tell the scheduler of the results that were found last."""
+        """Report the results that were found last to the scheduler."""
         self._found_calls.tell()
         super().before_close()
 
@@ -149,15 +149,7 @@ class RememberingClient(FailureKeepingClient):
         kwargs: Mapping[str, Any],
         asked: tuple[str | None, str | None, bool | KeyOptions | None],
     ) -> RememberedCall | None:
-        """Return a call with its key; None if its result is not remembered.
-
-        Parameters
-        ----------
-        func, args, kwargs
-            The call; ``kwargs`` may have Dask's keywords too.
-        asked
-            Tag, task and ``cache`` of the call.
-        """
+        """Return a task with its cache key, or None if its result is not cached."""
         tag, task, cache = asked
         if cache is not None:
             refuse_hidden(func, ["cache"])
@@ -173,10 +165,7 @@ class RememberingClient(FailureKeepingClient):
         kwargs: Mapping[str, Any],
         asked: tuple[str | None, str | None, bool | KeyOptions | None],
     ) -> Callable[..., Any]:
-        """Return a function to send in place of another that is not remembered.
-
-        Its results are kept where the run is to be resumed, except for ``cache=False``.
-        """
+        """Return the function to send for one that is not cached, to keep results for resuming."""
         tag, task, cache = asked
         if cache is False or not self._resumable.keeps:
             return func
@@ -198,16 +187,8 @@ class RememberingClient(FailureKeepingClient):
         asked: tuple[str | None, str | None, bool | KeyOptions | None],
         send: Callable[..., list[Future[Any]]],
     ) -> list[Future[Any]]:
-        """Return the futures of many calls, of which only those not found are sent, together.
-
-        Parameters
-        ----------
-        func, iterables, kwargs, asked
-            The calls, as in :meth:`_remembered_call`.
-        send
-            Function that sends calls: takes a function, its columns of arguments, and ``key``.
-        """
-        # Most maps remember nothing: they pay for no row.
+        """Return the futures of many tasks, of which only those without a result are sent."""
+        # Most maps are not cached: they do not pay for each row.
         if self._remembered.options(func, asked[1], asked[2]) is None:
             own = self._resumable_function(func, kwargs, asked)
             return send(own, *iterables, key=asked[1])
@@ -240,7 +221,7 @@ class RememberingClient(FailureKeepingClient):
         task: str | None,
         cache: bool | KeyOptions | None,
     ) -> Callable[..., Any]:
-        """Return a function to send in place of another: the workers make the keys of its calls."""
+        """Return a function to send in place of another, for which the workers make the keys."""
         options = self._remembered.options(func, task, cache)
         if options is None:
             return self._resumable_function(func, {}, (tag, task, cache))
@@ -252,7 +233,7 @@ class RememberingClient(FailureKeepingClient):
         tags: Mapping[Any, str | None],
         asked: tuple[str | None, str | None, bool | KeyOptions | None],
     ) -> Mapping[Any, Any]:
-        """Return a plain graph whose calls are remembered, if that was asked for."""
+        """Return a plain graph whose tasks are cached, if that was requested."""
         tag, task, cache = asked
 
         def node(name: Any, raw: Any) -> Any:

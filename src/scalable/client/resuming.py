@@ -1,4 +1,4 @@
-"""`ResumableCalls`: the calls of one client whose results are kept for resumed runs."""
+"""`ResumableCalls`: the functions of one client whose results are stored for resumed runs."""
 
 from __future__ import annotations
 
@@ -19,44 +19,28 @@ logger = logging.getLogger("scalable.client")
 
 
 class ResumableCalls:
-    """Sends functions whose results are kept in place of the user's functions.
-
-    Parameters
-    ----------
-    remembering
-        Function that returns what the cluster's manifest says.
-    is_remote
-        Function that returns whether there are workers without the client's file system.
-    """
+    """Replacement of the user's functions by functions whose results are stored."""
 
     def __init__(
         self, remembering: Callable[[], Remembering], is_remote: Callable[[], bool]
     ) -> None:
+        # ``remembering`` returns the cache settings of the cluster's manifest. ``is_remote``
+        # returns whether there are workers without the client's file system.
         self._remembering, self._is_remote = remembering, is_remote
         self._keys = KeyMaker()
         self._told: set[str] = set()
-        #: Purpose -> the last function that was sent for it.
+        #: Last function that was sent for each purpose.
         self._functions: dict[Purpose, ResumableFunction] = {}
 
     @property
     def keeps(self) -> bool:
-        """Whether results are kept."""
+        """True if results are stored."""
         return self._remembering().keeping is not None
 
     def function(
         self, function: Callable[..., Any], purpose: Purpose, options: Mapping[str, Any]
     ) -> Callable[..., Any]:
-        """Return the function to send; the same object until code changes that it reaches.
-
-        Parameters
-        ----------
-        function
-            Function of the call.
-        purpose
-            Task and tag of the call.
-        options
-            Keywords of the call, of which Dask's say whether it makes an actor.
-        """
+        """Return the function to send: the same object until code changes that it reaches."""
         keeping = self._remembering().keeping
         if keeping is None or options.get("actor") or options.get("actors"):
             return function
@@ -80,7 +64,7 @@ class ResumableCalls:
     def _shared(
         self, function: Callable[..., Any], environment: Mapping[str, str]
     ) -> tuple[SharedParts, str]:
-        """Return the parts of the keys, and why results are not kept."""
+        """Return the parts of the keys, and why results are not stored."""
         try:
             code = self._keys.code(function, KeyOptions()).parts
         except UnfollowedReferencesError as error:

@@ -1,4 +1,4 @@
-"""`RetryingClient`: a client that runs a failed call again when an equal call is submitted."""
+"""`RetryingClient`: a client that runs a failed task again when an equal task is submitted."""
 
 from __future__ import annotations
 
@@ -16,13 +16,10 @@ logger = logging.getLogger("scalable.client")
 
 
 class RetryingClient(ShownClient):
-    """A client that does not answer a call with the failure of an earlier, equal call."""
+    """A client that does not answer a task with the failure of an earlier, equal task."""
 
     def _run_failed_again(self, keys: Iterable[Any]) -> None:
-        """Retry the calls among these keys that have failed.
-
-        Without the retry, Dask would answer an equal call with the earlier, failed future.
-        """
+        """Retry failed tasks, since Dask would answer an equal task with the failed future."""
         failed: list[Future[Any]] = [
             Future(key, self)
             for key in keys

@@ -1,4 +1,4 @@
-"""Routing of calls to workers by tag, by number of slots, or by task name."""
+"""Routing of tasks to workers by tag, by number of slots, or by task name."""
 
 from __future__ import annotations
 
@@ -25,30 +25,17 @@ logger = logging.getLogger("scalable.client")
 
 
 class _DefaultSlots(int):
-    """Default of ``n`` in signatures, to tell it apart from an ``n=1`` that a caller wrote."""
+    """Default of ``n`` in signatures, distinguishable from an ``n=1`` that a caller wrote."""
 
 
 ONE_SLOT: Final[int] = _DefaultSlots(1)
-#: Keywords that route calls; as annotations they have the same meaning.
+#: Keywords that route tasks. As annotations they have the same meaning.
 ROUTING: Final = ("tag", "n", "task")
 _parameters: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
 
 
 class Routing:
-    """The known tags of a cluster, and the Dask keywords that send a call to a tag's workers.
-
-    Parameters
-    ----------
-    can_ask
-        Function that returns whether the scheduler can be asked. An asynchronous client cannot
-        ask, because its methods must not wait for an answer.
-    ask_slots
-        Function that asks the scheduler for the tags and the slots of each tag.
-    tasks
-        Function that returns task name -> tag, or None if this cluster has no manifest.
-    labels, tags
-        As in :class:`ScalableClient`.
-    """
+    """Known tags of a cluster, and the Dask keywords that send a task to a tag's workers."""
 
     def __init__(
         self,
@@ -58,7 +45,9 @@ class Routing:
         labels: Mapping[str, Iterable[str]],
         tags: Iterable[str],
     ) -> None:
+        # An asynchronous client cannot query the scheduler: its methods must not wait for it.
         self._can_ask, self._ask_slots = can_ask, ask_slots
+        #: Returns tags by task name, or None if the cluster has no manifest.
         self._tasks = tasks
         self._labels = {label: tuple(carriers) for label, carriers in labels.items()}
         self._tags = tuple(tags)
@@ -74,28 +63,13 @@ class Routing:
         task: str | None,
         kwargs: dict[str, Any],
     ) -> tuple[str | None, dict[str, Any], Callable[[Any], AbstractContextManager[Any]]]:
-        """Return the tag of a call, its keywords for Dask, and a function for its annotations.
+        """Return the tag of a task, its keywords for Dask, and a function for its annotations.
 
-        The function takes the key of the call. It returns a context manager within which Dask
-        attaches the annotations to new tasks.
-
-        Parameters
-        ----------
-        func
-            Function of the call, or None where it is not known yet.
-        tag, n, task
-            As in :meth:`ScalableClient.submit`.
-        kwargs
-            Further keywords of the call. For a call that is routed by tag, ``resources`` is moved
-            from these keywords to the keywords for Dask.
-
-        Raises
-        ------
-        ClusterError
-            When no pool has the tag, no worker of the pool has ``n`` slots, or the task is unknown
-            or belongs to another component.
-        TypeError
-            When the function itself has a parameter named ``tag``, ``n`` or ``task``.
+        The function takes the key of the task, and returns a context manager within which Dask
+        attaches the annotations to new tasks. If the task is routed by tag, ``resources`` moves
+        from ``kwargs`` to the keywords for Dask. Raises ClusterError for an unknown tag or task, a
+        task of another component, or too many slots, and TypeError if ``func`` has a parameter
+        named ``tag``, ``n`` or ``task``.
         """
         given = {"tag": tag is not None, "n": n is not ONE_SLOT, "task": task is not None}
         if func is not None:
@@ -104,9 +78,9 @@ class Routing:
         return self._route(tag, n, task, kwargs)
 
     def asked(self, tag: Any, n: Any, task: Any) -> tuple[Any, Any, Any]:
-        """Return tag, slots and task of a call; ``dask.annotate`` gives those without a keyword.
+        """Return tag, slots and task. ``dask.annotate`` provides those without a keyword.
 
-        A task gives its tag. Errors are those of :meth:`route`.
+        A task provides its tag. Errors are those of :meth:`route`.
         """
         noted = get_annotations()
         if tag is None and task is None:
@@ -150,10 +124,7 @@ class Routing:
         n: int = ONE_SLOT,
         task: str | None = None,
     ) -> dict[str, Any]:
-        """Return the Dask annotations of all calls of a graph that have this tag, or this task.
-
-        Errors are those of :meth:`route`.
-        """
+        """Return the Dask annotations of a graph with a tag or task. Errors as in :meth:`route`."""
         given: dict[str, Any] = {"resources": resources} if resources else {}
         _, route, notes = self._route(tag, n, task, given)
         with notes(None):
@@ -161,15 +132,14 @@ class Routing:
         return {**noted, **given, **route}
 
     def has_pools(self) -> bool:
-        """Return whether the cluster has pools, as far as is known; the scheduler is asked once."""
+        """Return whether the cluster is known to have pools. The scheduler is queried once."""
         if not (self._tags or self._known.slots or self._asked_pools) and self._can_ask():
             self._asked_pools = True
             self._known = self._ask_slots()
         return bool(self._tags or self._known.slots)
 
     def _tag_of_task(self, task: str, tag: str | None) -> str | None:
-        """Return the tag of a call that names a task."""
-        # A misspelt name is an error: the call would run on workers of another shape.
+        # A misspelt name is an error: the task would run on workers of another shape.
         tasks = self._tasks()
         known = None if tasks is None else tasks.get(task)
         if tasks is not None and known is None and tag is None:
@@ -179,31 +149,22 @@ class Routing:
         return tag or known
 
     def _check(self, tag: str, n: int) -> bool | None:
-        """Return True for a known tag, and False for a tag that the scheduler has to check.
-
-        Return None for a valid tag if no connected worker has any tag: every worker may run the
-        call then.
-
-        Raises
-        ------
-        ClusterError
-            When no pool has the tag, or no worker of the pool has ``n`` slots.
-        """
+        """Return whether a tag is known. If not, the scheduler checks it. None for any worker."""
         if not isinstance(tag, str):
             raise ClusterError(f"tag={tag!r}: a tag is a text, the name of a pool")
         if isinstance(n, bool) or not isinstance(n, int) or n < 1:
             raise ClusterError(f"n={n!r}: a call takes a positive whole number of slots")
         if self._known.slots.get(tag, 0) < n:
             if not self._can_ask():
-                return False  # the scheduler checks the call by its annotation
+                return False  # the scheduler checks the task by its annotation
             self._known = self._ask_slots()
         slots = self._known.slots
         if tag not in slots:
             if tag in self._tags and not slots:
                 if not self._known.has_workers:
-                    return False  # no manager is attached yet: the scheduler checks the call
+                    return False  # no manager is attached yet: the scheduler checks the task
                 self._warn_untagged(tag)
-                return None
+                return None  # no connected worker has a tag: every worker may run the task
             raise self._unknown(tag)
         if not fits({tag: n}, tag, slots[tag]):
             raise ClusterError(

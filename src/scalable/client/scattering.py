@@ -1,4 +1,4 @@
-"""Sending of an object to a worker, where calls find it."""
+"""Upload of an object to a worker, where tasks find it."""
 
 from __future__ import annotations
 
@@ -13,25 +13,16 @@ from scalable.protocol.handlers import SchedulerCalls
 
 logger = logging.getLogger("scalable.client")
 
-#: Seconds to wait before each further attempt to upload an object.
+#: Seconds to wait before each repeated attempt to upload an object.
 UPLOAD_PAUSES_S = (0.1, 0.5, 2.0)
-#: Seconds for which Dask waits for workers that have left, or take no work, since they were named.
+#: Seconds for which Dask waits for workers that have left, or take no work, since their choice.
 PLACE_TIMEOUT_S = 2.0
 
 
 async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> Future[Any]:
-    """Upload an object; try again if the worker that gets it leaves meanwhile.
+    """Upload an object to a worker with a tag, again if that worker leaves.
 
-    Parameters
-    ----------
-    client
-        The client, in whose event loop this runs.
-    value
-        The object.
-    tag
-        Tag of the workers, one of which gets the object; empty for any worker.
-    is_ours
-        Whether the scheduler has our plug-ins.
+    Runs in the event loop of the client. ``is_ours`` is true if the scheduler has our plug-ins.
     """
     pauses = iter(UPLOAD_PAUSES_S)
     while True:
@@ -43,7 +34,7 @@ async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> F
                 direct=is_near(client),
                 asynchronous=True,
             )
-        except (KeyError, OSError) as error:  # KeyError: the scheduler knows it no more
+        except (KeyError, OSError) as error:  # KeyError: the scheduler no longer has it
             pause = next(pauses, None)
             if pause is None:
                 raise
@@ -54,20 +45,18 @@ async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> F
 
 
 async def _place_of(client: Client, value: Any, tag: str) -> dict[str, Any]:
-    """Return which workers may get an object, as Dask's options; none for any worker."""
+    """Return which workers may get an object, as Dask's options, empty for any worker."""
     calls = SchedulerCalls(client.scheduler)
     places = await calls.upload_places(tag, int(sizeof(value)))
     return {"workers": places, "timeout": PLACE_TIMEOUT_S} if places else {}
 
 
 def is_near(client: Client) -> bool | None:
-    """Return True if the workers can be reached directly, or None to let Dask decide.
-
-    Direct connections are certain only if the scheduler listens on the loopback address. A tunnel
-    to a scheduler elsewhere begins there too, but is not the scheduler's own address.
-    """
+    """Return True if the workers can be reached directly, or None to let Dask decide."""
+    # Only a scheduler on the loopback address is certainly near. A tunnel to another scheduler
+    # starts there too, but is not the scheduler's own address.
     address = getattr(client.scheduler, "address", "")
     if "://127." not in address:
         return None
-    # The client is in its event loop: this asks nobody.
+    # The client is in its event loop: this does not contact the scheduler.
     return True if client.scheduler_info().get("address") == address else None

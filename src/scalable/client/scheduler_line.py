@@ -1,7 +1,7 @@
-"""The connection of a client's executors to the scheduler: bundles, slots and waiting calls.
+"""Connection of a client's executors to the scheduler: bundles, slots and waiting tasks.
 
-A *bundle* is a batch of calls that is sent as one Dask task. A *slot* is room for one call on a
-worker.
+A *bundle* is a batch of tasks that is sent as one Dask task. A *slot* is the capacity for one task
+on a worker.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ logger = logging.getLogger("scalable.client")
 
 
 class BundleFollower(Protocol):
-    """Receiver of the messages about bundles; its methods run in the client's event loop."""
+    """Receiver of the messages about bundles. Its methods run in the client's event loop."""
 
     def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
-        """Handle the outcomes of calls that have ended."""
+        """Handle the outcomes of tasks that have finished."""
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
-        """Handle calls that a worker gives back before it has begun them."""
+        """Handle tasks that a worker gives back before it has started them."""
 
     def timed_out(self, key: str, number: int) -> None:
-        """Handle a call that ran for longer than its time limit."""
+        """Handle a task that ran for longer than its time limit."""
 
     def begun(self, key: str) -> None:
-        """Handle the message that a bundle has begun to run."""
+        """Handle the message that a bundle has started."""
 
     def in_memory(self, key: str) -> None:
         """Handle the success of a bundle's Dask task."""
@@ -61,41 +61,34 @@ class BundleFollower(Protocol):
         """Handle the failure of a bundle's Dask task."""
 
     def lost(self, key: str) -> None:
-        """Handle a bundle whose Dask task the scheduler no longer knows."""
+        """Handle a bundle whose Dask task the scheduler no longer has."""
 
 
 class SlotFollower(Protocol):
-    """An object that sends calls when slots become free."""
+    """Sender of tasks that is woken when slots become free."""
 
     @property
     def unfinished(self) -> int:
-        """Number of calls that wait or run."""
+        """Number of tasks that wait or run."""
 
     def wake(self) -> None:
-        """Have the event loop check soon for calls to send; may be called from any thread."""
+        """Schedule a check for tasks to send. May be called from any thread."""
 
     def find(self, future: Any) -> Any:
-        """Return the place of one of the follower's calls; None for another call."""
+        """Return the position of a task, or None if it is not one of the follower's tasks."""
 
     def report_again(self) -> None:
-        """Report the number of waiting calls at the next check, even if it stays the same."""
+        """Report the number of waiting tasks at the next check, even if it stays the same."""
 
     def close(self, error: BaseException | None = None) -> None:
-        """Fail all calls that have not ended; by default because the client is closed."""
+        """Fail all tasks that have not finished, by default because the client is closed."""
 
 
 class SchedulerLine:
-    """The connection of one client's executors to the scheduler.
+    """Connection of one client's executors to the scheduler.
 
-    This connection sends bundles and messages, passes each answer to the follower of the answer's
-    bundle, and stores the number of slots of each tag.
-
-    Parameters
-    ----------
-    client
-        The Dask client whose connection and event loop are used.
-    code
-        Function that returns the id of the code that calls run.
+    It sends bundles and messages, passes each answer to the follower of the answer's bundle, and
+    stores the number of slots of each tag.
     """
 
     def __init__(self, client: Client, code: Callable[[], str] = str) -> None:
@@ -103,7 +96,7 @@ class SchedulerLine:
         self._slots: dict[str, int] | None = None
         self._slot_followers: weakref.WeakSet[SlotFollower] = weakref.WeakSet()
         self._followers: dict[str, BundleFollower] = {}
-        #: Lender of the worker whose calls alone use the client; None for other clients.
+        #: Lender of the worker whose tasks alone use the client, or None for other clients.
         self.lender: Lender | None = None
 
     def handlers(self) -> dict[str, Callable[..., None]]:
@@ -121,40 +114,39 @@ class SchedulerLine:
 
     @property
     def client_id(self) -> str:
-        """Id under which the scheduler knows the client."""
+        """Id of the client at the scheduler."""
         return str(self._client.id)
 
     @property
     def in_event_loop(self) -> bool:
-        """Whether the current thread runs the client's event loop, and so must not wait."""
+        """True if the current thread runs the client's event loop, and so must not wait."""
         return bool(in_async_call(self._client.loop))
 
     @property
     def closed(self) -> bool:
-        """Whether the client is closed."""
         return self._client.status in ("closing", "closed")
 
     @property
     def why_closed(self) -> str:
-        """Reason why the client takes no more calls."""
+        """Reason why the client takes no more tasks."""
         return str(getattr(self._client, "ended", None) or "the client is closed")
 
     def call_soon(self, function: Callable[..., Any], *args: Any) -> None:
-        """Schedule a function in the client's event loop; may be called from any thread."""
+        """Schedule a function in the client's event loop. May be called from any thread."""
         assert self._client.loop is not None
         self._client.loop.add_callback(function, *args)
 
     def call_later(self, seconds: float, function: Callable[..., Any]) -> None:
-        """Schedule a function after some seconds; may be called in the client's event loop only."""
+        """Schedule a function after some seconds. May be called in the client's event loop only."""
         assert self._client.loop is not None
         self._client.loop.call_later(seconds, function)
 
     def code(self) -> str:
-        """Return the id of the code that calls run, or "" (:mod:`scalable.protocol.code`)."""
+        """Return the id of the code that tasks run (:mod:`scalable.protocol.code`), or empty."""
         return self._code()
 
     def made_calls(self) -> Any:
-        """Record that the call in this thread has made other calls; return its key, or None."""
+        """Record that the task in this thread has submitted tasks. Return its key, or None."""
         owned = self.lender is not None and not self.in_event_loop
         return made_calls(self.lender if owned else None)
 
@@ -162,7 +154,7 @@ class SchedulerLine:
 
     @property
     def knows_slots(self) -> bool:
-        """Whether the scheduler has been asked for the slots of each tag."""
+        """True if the scheduler was queried for the slots of each tag."""
         return self._slots is not None
 
     def follow_slots(self, follower: SlotFollower) -> None:
@@ -170,14 +162,14 @@ class SchedulerLine:
         self._slot_followers.add(follower)
 
     def set_slots(self, slots: dict[str, int]) -> None:
-        """Store the number of slots of each tag as counted by the scheduler; wake all followers."""
+        """Store the number of slots of each tag as counted by the scheduler. Wake all followers."""
         logger.debug("slots of the connected workers by tag: %s", slots)
         self._slots = slots
         for follower in list(self._slot_followers):
             follower.wake()
 
     def reconnected(self, slots: dict[str, int]) -> None:
-        """Store the slots, and report the calls that wait once more, to a new connection."""
+        """Store the slots, and report the waiting tasks again to a new connection."""
         for follower in list(self._slot_followers):
             follower.report_again()
         self.set_slots(slots)
@@ -187,33 +179,23 @@ class SchedulerLine:
         return (self._slots or {}).get(tag, 0)
 
     def report_backlog(self, executor: str, tag: str, task: str, slots: int) -> None:
-        """Tell the scheduler how many slots the calls that wait in an executor take.
-
-        Parameters
-        ----------
-        executor
-            Identifier of the executor.
-        tag, task
-            Tag and task name of the calls.
-        slots
-            Number of slots that the waiting calls need.
-        """
+        """Report to the scheduler how many slots the waiting tasks of an executor need."""
         if self._client.status == "running":
             about = {"executor": executor, "tag": tag, "task": task, "slots": slots}
             self._send({"op": BACKLOG, **about})
 
     async def find(self, future: Any) -> Any:
-        """Return the place of a call of any executor; None if no executor has taken it."""
+        """Return the position of a task of any executor, or None if no executor has taken it."""
         places = (follower.find(future) for follower in list(self._slot_followers))
         return next((place for place in places if place is not None), None)
 
     @property
     def unfinished_calls(self) -> int:
-        """Number of calls of all executors that wait or run."""
+        """Number of tasks of all executors that wait or run."""
         return sum(follower.unfinished for follower in list(self._slot_followers))
 
     def close(self, error: BaseException | None = None) -> None:
-        """Fail all calls of all executors that have not ended, and accept no others."""
+        """Fail all tasks of all executors that have not finished, and accept no others."""
         for follower in list(self._slot_followers):
             follower.close(error)
 
@@ -221,7 +203,7 @@ class SchedulerLine:
 
     @property
     def bundles(self) -> int:
-        """Number of bundles that were sent and not forgotten (:meth:`forget_bundle`)."""
+        """Number of bundles that were sent, and not yet passed to :meth:`forget_bundle`."""
         return len(self._followers)
 
     def submit_bundle(
@@ -236,19 +218,8 @@ class SchedulerLine:
     ) -> Future[Any]:
         """Submit a bundle as one Dask task.
 
-        Parameters
-        ----------
-        key
-            Key of the task.
-        follower
-            Receiver of the messages about the bundle.
-        call
-            Function and its arguments.
-        annotations, resources
-            Dask's annotations and resources of the task.
-        parent
-            Key of the call that has made the calls of the bundle, which begin before calls that
-            no call has made; None if there is no such call.
+        ``parent`` is the key of the task that has submitted the tasks of the bundle, or None. Tasks
+        with a parent start before tasks without.
         """
         self._followers[key] = follower
         function, *args = call
@@ -263,21 +234,16 @@ class SchedulerLine:
         self._followers.pop(key, None)
 
     def interrupt(self, key: Any, number: int | None = None) -> None:
-        """Ask the scheduler to end a call.
+        """Request that the scheduler interrupts a task.
 
-        Parameters
-        ----------
-        key
-            Key of the Dask task.
-        number
-            Position of the call in its bundle; None if the task is not a bundle; ``EVERY`` to take
-            back a bundle that has not begun.
+        ``number`` is the position of the task in its bundle, None if the Dask task is not a bundle,
+        or ``EVERY`` to withdraw a bundle that has not started.
         """
         logger.debug("the scheduler is asked to interrupt %s (call %s)", key, number)
         self._send({"op": INTERRUPT, "key": key, "number": number})
 
     async def fetch(self, future: Future[Any]) -> Any:
-        """Return the result of one of the client's futures; await it in the client's event loop."""
+        """Return the result of one of the client's futures. Runs in the client's event loop."""
         (result,) = await gather(self._client, [future], direct=is_near(self._client))
         return result
 
@@ -287,17 +253,7 @@ class SchedulerLine:
         key: Any,
         then: Callable[[Mapping[int, KilledWorker]], None],
     ) -> None:
-        """Call a function with the errors of lost calls, once the reasons for the loss are known.
-
-        Parameters
-        ----------
-        errors
-            Position of a call in its bundle -> error.
-        key
-            Key of the bundle.
-        then
-            Function to call with the errors that give the reasons.
-        """
+        """Call ``then`` with the errors of lost tasks by position, once the reasons are known."""
         self.call_soon(self._explain, errors, key, then)
 
     async def _explain(
@@ -306,27 +262,18 @@ class SchedulerLine:
         then({p: await with_reasons(self._client, error, key) for p, error in errors.items()})
 
     def tell_given_up(self, key: str, calls: Sequence[Sequence[Any]]) -> None:
-        """Tell the scheduler which calls of a lost bundle have failed, and run no more.
+        """Report to the scheduler the tasks of a lost bundle that have failed for good.
 
-        Each call is given as its position, the class and the message of its error, and its
-        arguments as text or None.
+        Each task is given as its position, the class and the message of its error, and its
+        arguments as a string or None.
         """
         self._send({"op": GIVEN_UP, "key": key, "calls": calls})
 
     def upload(self, value: Any, tag: str = "") -> Future[Any]:
-        """Upload an object to a worker, and return a future to pass to calls in its place.
+        """Upload an object to a worker, and return a future to pass to tasks in its place.
 
-        Parameters
-        ----------
-        value
-            The object.
-        tag
-            Tag of the workers, one of which gets the object; empty for any worker.
-
-        Raises
-        ------
-        TypeError
-            When the object cannot be pickled, and the workers are other processes.
+        ``tag`` is empty for any worker. Raises TypeError if the object cannot be pickled and the
+        workers are other processes.
         """
         others = not getattr(self._client.scheduler, "address", "").startswith("inproc")
         if others and not isinstance(value, Pickled):
@@ -334,7 +281,7 @@ class SchedulerLine:
         return self.wait_for(self._scattered, value, tag)  # type: ignore[no-any-return]
 
     async def upload_again(self, reference: Reference, tag: str = "") -> None:
-        """Upload the object of a reference again; await it in the client's event loop."""
+        """Upload the object of a reference again. Runs in the client's event loop."""
         reference.future = await self._scattered(reference.value, tag)
 
     async def _scattered(self, value: Any, tag: str) -> Future[Any]:
@@ -351,25 +298,25 @@ class SchedulerLine:
 
     @property
     def followed_keys(self) -> Container[Any]:
-        """Keys of the bundles that were sent and not forgotten."""
+        """Keys of the bundles that were sent, and not yet passed to :meth:`forget_bundle`."""
         return self._followers.keys()
 
     def followed(self) -> list[str]:
-        """Return the keys of the bundles that were sent and not forgotten."""
+        """Return a copy of :attr:`followed_keys`."""
         return list(self._followers)
 
     def task_in_memory(self, key: Any) -> None:
-        """Tell the follower of a bundle that the bundle's Dask task has succeeded."""
+        """Notify the follower of a bundle that the bundle's Dask task has succeeded."""
         if key in self._followers:
             self._followers[key].in_memory(key)
 
     def task_erred(self, key: Any, error: BaseException) -> None:
-        """Tell the follower of a bundle that the bundle's Dask task has failed."""
+        """Notify the follower of a bundle that the bundle's Dask task has failed."""
         if key in self._followers:
             self._followers[key].erred(key, error)
 
     def task_lost(self, key: Any, *, with_all: bool) -> None:
-        """Tell the follower of a bundle that the scheduler no longer knows its Dask task.
+        """Notify the follower of a bundle that the scheduler no longer has its Dask task.
 
         ``with_all`` is True if the scheduler was restarted, or is a new one.
         """
@@ -395,7 +342,7 @@ class SchedulerLine:
             try:
                 getattr(follower, event)(key, **message)
             except Exception as error:
-                # Otherwise the calls would never end: no further message about them arrives.
+                # Otherwise the tasks would never finish: no other message about them arrives.
                 follower.erred(key, error)
                 raise
 
@@ -403,7 +350,7 @@ class SchedulerLine:
 
 
 def _print(key: str, text: str, **_: Any) -> None:
-    """Print text that a call has printed on its worker."""
+    """Print here what a task has printed on its worker."""
     del key
     sys.stdout.write(text)
     sys.stdout.flush()

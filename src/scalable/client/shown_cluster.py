@@ -17,15 +17,15 @@ logger = logging.getLogger("scalable.client")
 UPDATE_S = 1.0
 #: Longest wait for the scheduler's answer, in seconds, before a cluster is shown without counts.
 ANSWER_S = 5.0
-#: Seconds that an overview may be old which a user asks for: it comes after all calls that the user
-#: knows to have ended, be it a moment ago.
+#: Largest age in seconds of an overview that a user requests: it has to include all tasks that have
+#: finished, even a moment ago.
 NOW_S = 0.0
-#: Name of the callback among those of the cluster object, which end with it.
+#: Name of the callback among those of the cluster object, which stop with it.
 _CALLBACK = "scalable-notebook"
 
 
 class ShownCluster(PublicNames):
-    """The methods of a cluster object about its overview, which notebooks show.
+    """Methods of a cluster object for its overview, which notebooks show.
 
     It is a base of classes that derive from Dask's ``Cluster``, before that class.
     """
@@ -47,11 +47,11 @@ class ShownCluster(PublicNames):
             ...
 
     async def present(self) -> Overview | None:
-        """Return the present overview; None if the scheduler makes none."""
+        """Return the current overview, or None if the scheduler makes none."""
         raise NotImplementedError
 
     def overview(self) -> Any:
-        """Return the present overview of the cluster: pools, calls by task name, predicted end.
+        """Return the current overview of the cluster: pools, tasks by name, predicted end.
 
         Returns
         -------
@@ -73,7 +73,7 @@ class ShownCluster(PublicNames):
     # In notebooks -------------------------------------------------------------------------------
 
     def _at_a_glance(self) -> Overview | None:
-        """Return the present overview, or the last one if a new one cannot be waited for."""
+        """Return the current overview, or the last one if waiting for a new one is impossible."""
         if not self.asynchronous:
             try:
                 self._last = self.overview()
@@ -94,7 +94,7 @@ class ShownCluster(PublicNames):
         )
 
     def _ipython_display_(self, **kwargs: Any) -> None:
-        """Display the cluster; where ipywidgets is installed, its counts are kept up to date."""
+        """Display the cluster. If ipywidgets is installed, its counts are kept up to date."""
         from IPython.display import display
 
         bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self._repr_html_()}
@@ -103,7 +103,7 @@ class ShownCluster(PublicNames):
         display(bundle, raw=True)
 
     def _live_widget(self) -> Any:
-        """Return the widget that shows the cluster; None if there is none to update."""
+        """Return the widget that shows the cluster, or None if there is none to update."""
         if self._widget_shown is None and self.status.name == "running":
             try:
                 from ipywidgets import HTML

@@ -1,9 +1,7 @@
-"""The near ends of resumable streams: a port of this machine that leads to a scheduler elsewhere.
+"""Near ends of resumable streams: a port of this machine that leads to a scheduler elsewhere.
 
-A connection to the port becomes a stream (:mod:`scalable.protocol.streams`) to the relay beside the
-scheduler (:mod:`scalable.scheduler.stream_relay`). Its carriers are the place's business: a *dial*
-function opens one, for example through the API server of a Kubernetes cluster. A lost carrier is
-replaced, and the two connections at the ends of the stream notice nothing but the pause.
+A connection to the port becomes a stream (:mod:`scalable.protocol.streams`) to the relay next to
+the scheduler (:mod:`scalable.scheduler.stream_relay`). The loss of a carrier is a pause.
 """
 
 from __future__ import annotations
@@ -41,18 +39,18 @@ logger = logging.getLogger("scalable.client")
 
 _Result = TypeVar("_Result")
 
-#: Function that opens a carrier. It raises OSError or a ScalableError when it cannot do so now,
-#: ConnectionRefusedError when the relay does not listen, and :class:`TunnelClosedError` when no
-#: further attempt can succeed.
+#: Function that opens a carrier, for example through the API server of a Kubernetes cluster. It
+#: raises OSError or a ScalableError if it cannot do so now, ConnectionRefusedError if the relay
+#: does not listen, and :class:`TunnelClosedError` if no later attempt can succeed.
 Dial = Callable[[], Awaitable[Carrier]]
 
-#: Seconds before the second attempt; each further pause is longer by the factor.
+#: Seconds before the second attempt, factor between later pauses, and longest pause.
 FIRST_PAUSE_S, PAUSE_FACTOR, LONGEST_PAUSE_S = 0.1, 1.5, 3.0
 #: Seconds for the first attempts to open a carrier, and for later ones.
 DIAL_TIMEOUTS_S = (5.0, 5.0, 10.0, 20.0)
-#: Seconds without a listening relay after which a scheduler that has run counts as gone.
+#: Seconds without a listening relay after which a scheduler that has run is considered gone.
 REFUSED_S = 15.0
-#: Seconds in which the end of a connection is noticed, and after which streams may be cut.
+#: Seconds to wait for connections that have been closed, and for the others after a reset.
 CLOSED_S, CLOSE_TIMEOUT_S = 0.1, 1.0
 OPEN_TIMEOUT_S = 10.0
 
@@ -74,26 +72,9 @@ class _Line:
 class Tunnel:
     """Server on loopback whose connections lead to the relay of a scheduler.
 
-    Parameters
-    ----------
-    dial
-        Function that opens a carrier to the relay.
-    subject
-        Name of the cluster, for messages.
-    hang_up
-        Coroutine function to call at the end, which frees what ``dial`` uses.
-    kept_s
-        Seconds after which streams that cannot be carried are given up, before the relay has said
-        how long it keeps them.
-    window
-        Bytes kept for each stream in each direction.
-
-    Attributes
-    ----------
-    opened, resumed
-        Numbers of streams that were opened, and of carriers that have replaced a lost one.
-    fault
-        Why there is no carrier; None while there is one, and before the first attempt has failed.
+    ``hang_up`` is called at the end, and frees what ``dial`` uses. Streams without a carrier are
+    given up after ``kept_s`` seconds, or after the time for which the relay reports that it keeps
+    them. ``window`` is the number of bytes that are kept for each stream in each direction.
     """
 
     def __init__(
@@ -105,7 +86,9 @@ class Tunnel:
         kept_s: float = KEPT_S,
         window: int = WINDOW,
     ) -> None:
+        #: Numbers of streams that were opened, and of carriers that have replaced a lost one.
         self.opened = self.resumed = 0
+        #: Why there is no carrier, or None while there is one and before the first failed attempt.
         self.fault: str | None = None
         self._dial, self._hang_up = dial, hang_up
         self._subject = subject
@@ -120,19 +103,19 @@ class Tunnel:
         self._lines: dict[_Line, asyncio.Task[None]] = {}
 
     async def open(self) -> int:
-        """Listen on a free port of loopback; return the port. No carrier is opened yet."""
+        """Listen on a free port of loopback, and return it. No carrier is opened yet."""
         self._listening = socket.create_server((LOOPBACK, 0), backlog=128)
         self._listening.setblocking(False)
         self._accepting = asyncio.create_task(self._accept(self._listening))
         return int(self._listening.getsockname()[1])
 
     async def close(self) -> None:
-        """End the server and all streams; the relay is told if it can be reached."""
+        """Close the server and all streams. The relay is notified if it can be reached."""
         accepting = self._accepting
         self._refuse_others()
         if accepting is not None:
             await asyncio.gather(accepting, return_exceptions=True)
-        # Connections that have been closed end in order, the others are broken off.
+        # Connections that have been closed finish in order, the others are reset.
         await self._wait_for_lines(CLOSED_S)
         for line in self._lines:
             if not line.end.stream.ended_here:
@@ -150,9 +133,9 @@ class Tunnel:
             await asyncio.wait(self._lines.values(), timeout=seconds)
 
     def abandon(self, reason: str) -> None:
-        """Break off all streams, and refuse others: the scheduler is gone."""
+        """Reset all streams, and refuse others, because the scheduler is gone."""
         self._gone = self._gone or reason
-        # One that is refused is told apart from one that ends in the middle of a handshake.
+        # A client can distinguish a refused connection from one that is lost during a handshake.
         self._refuse_others()
         for line, task in self._lines.items():
             line.end.reset()
@@ -169,7 +152,7 @@ class Tunnel:
             listening.close()
 
     async def cut(self) -> int:
-        """Close all carriers, as a lost network would; return how many there were."""
+        """Close all carriers, as a lost network would, and return their number."""
         carriers = [line.carrier for line in self._lines if line.carrier is not None]
         await asyncio.gather(*(carrier.close() for carrier in carriers))
         return len(carriers)
@@ -226,7 +209,7 @@ class Tunnel:
         try:
             async with asyncio.timeout(self._kept_s):
                 while True:
-                    # While nothing works, one stream tries for all.
+                    # While no carrier works, one stream makes the attempts for all.
                     async with self._probing:
                         if self.fault is not None and (found := await self._tried(line)):
                             return found
@@ -238,7 +221,7 @@ class Tunnel:
             ) from None
 
     async def _tried(self, line: _Line) -> tuple[Carrier, Buffer] | None:
-        """Make an attempt; if it fails, wait until the next, and return None."""
+        """Make an attempt. If it fails, wait until the next one is due, and return None."""
         if self._gone is not None:
             raise TunnelClosedError(self._gone)
         if line.fresh and line.end.stream.ended_here:
@@ -309,20 +292,16 @@ def _accept_answer(answer: Answer) -> None:
 
 
 def pause_s(failures: int) -> float:
-    """Return a random pause in seconds after so many failures; its bound grows up to 3 s."""
+    """Return a random pause in seconds after so many failures. Its bound grows up to 3 s."""
     bound = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * PAUSE_FACTOR ** (failures - 1))
     return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
 class BackgroundTunnel:
-    """A tunnel that is served by a background thread, for callers without an event loop.
+    """Tunnel that a background thread serves, for callers without an event loop.
 
-    All such tunnels of a process share one thread, which does not keep the interpreter from ending.
-
-    Parameters
-    ----------
-    make
-        Function that makes the tunnel; it runs in the thread's event loop.
+    All such tunnels of a process share one thread, which does not keep the interpreter from
+    exiting. ``make`` runs in the thread's event loop.
     """
 
     def __init__(self, make: Callable[[], Tunnel]) -> None:
@@ -331,7 +310,7 @@ class BackgroundTunnel:
         self._port = 0
 
     def open(self) -> int:
-        """Listen on a free port of loopback; return the port. A second call returns the same."""
+        """Listen on a free port of loopback, and return it. Idempotent."""
         if self._tunnel is None:
             self._port = in_background(self._opened(), OPEN_TIMEOUT_S)
         return self._port
@@ -341,25 +320,25 @@ class BackgroundTunnel:
         return await self._tunnel.open()
 
     def close(self) -> None:
-        """End the tunnel; what its connections have sent is handed on before."""
+        """Close the tunnel, after passing on what its connections have sent."""
         tunnel, self._tunnel = self._tunnel, None
         if tunnel is not None:
             with suppress(TimeoutError):
                 in_background(tunnel.close(), OPEN_TIMEOUT_S)
 
     def abandon(self, reason: str) -> None:
-        """Break off all connections, and refuse others: the scheduler is gone."""
+        """Reset all connections, and refuse others, because the scheduler is gone."""
         if (tunnel := self._tunnel) is not None:
             _background_loop().call_soon_threadsafe(tunnel.abandon, reason)
 
     def cut(self) -> int:
-        """Close all carriers, as a lost network would; return how many there were."""
+        """Close all carriers, as a lost network would, and return their number."""
         tunnel = self._tunnel
         return 0 if tunnel is None else in_background(tunnel.cut(), OPEN_TIMEOUT_S)
 
     @property
     def fault(self) -> str | None:
-        """Reason for which the tunnel does not work; None if it does, or is not open."""
+        """Reason why the tunnel does not work, or None if it works or is not open."""
         return None if self._tunnel is None else self._tunnel.fault
 
     @property
@@ -384,18 +363,12 @@ def _background_loop() -> asyncio.AbstractEventLoop:
 
 
 def in_background(part: Coroutine[Any, Any, _Result], timeout_s: float) -> _Result:
-    """Run a coroutine in the thread of all tunnels, and return its result.
-
-    Raises
-    ------
-    TimeoutError
-        When it takes longer than so many seconds.
-    """
+    """Run a coroutine in the thread of all tunnels. TimeoutError after ``timeout_s`` seconds."""
     return asyncio.run_coroutine_threadsafe(part, _background_loop()).result(timeout_s)
 
 
 def _forget_background() -> None:
-    """Start anew in a forked process, which has no such thread."""
+    """Reset the state in a forked process, which has no such thread."""
     _Background.lock, _Background.loop = threading.Lock(), None
 
 

@@ -1,4 +1,4 @@
-"""Errors for calls that cannot be sent, because their function or an argument cannot be pickled."""
+"""Errors for tasks that cannot be sent, because their function or an argument is not picklable."""
 
 from __future__ import annotations
 
@@ -34,21 +34,13 @@ def _is_no_result(record: logging.LogRecord) -> bool:
 logging.getLogger("distributed.protocol.pickle").addFilter(_is_wanted)
 logging.getLogger("distributed.protocol.core").addFilter(_is_no_result)
 
-#: Labels and values of the parts of a call.
+#: Labels and values of the parts of a task.
 Parts = Iterable[tuple[str, Any]]
 
 
 @contextmanager
 def explained(name: str, parts: Callable[[], Parts]) -> Iterator[None]:
-    """Replace Dask's error about a graph that cannot be pickled by one that names the part.
-
-    Parameters
-    ----------
-    name
-        Name of the call.
-    parts
-        Function that returns label -> value of what is sent, in the order of search.
-    """
+    """Replace Dask's error about a graph that cannot be pickled by one that names the part."""
     _here.quiet = True
     try:
         yield
@@ -64,7 +56,7 @@ def explained(name: str, parts: Callable[[], Parts]) -> Iterator[None]:
 
 
 def unsendable(name: str, parts: Parts) -> TypeError | None:
-    """Return the error for a call with a part that cannot be pickled; None if there is none."""
+    """Return the error for a task with a part that cannot be pickled, or None."""
     for label, value in parts:
         why = why_not_sendable(value)
         if why is not None:
@@ -77,15 +69,7 @@ def unsendable(name: str, parts: Parts) -> TypeError | None:
 
 
 def unsendable_result(error: TypeError, call: str) -> TypeError | None:
-    """Return the error for a call whose result cannot be pickled, given Dask's; else None.
-
-    Parameters
-    ----------
-    error
-        Error that was raised when results were fetched.
-    call
-        Description of the call.
-    """
+    """Return the error for a task whose result cannot be pickled, or None for other errors."""
     first, _, trace = str(error).partition("\n")
     if not first.startswith(_DASK):
         return None
@@ -114,7 +98,7 @@ def refuse_unsendable(value: Any) -> None:
 def parts_of_call(
     func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any] | None
 ) -> Parts:
-    """Return the parts of a call."""
+    """Return the labelled parts of a task, in the order of search."""
     yield from ((f"its argument {i}", value) for i, value in enumerate(args, 1))
     yield from ((f"its argument {key}=", value) for key, value in (kwargs or {}).items())
     yield "its function", func
@@ -123,7 +107,7 @@ def parts_of_call(
 def parts_of_map(
     func: Callable[..., Any], iterables: Iterable[Iterable[Any]], kwargs: Mapping[str, Any]
 ) -> Parts:
-    """Return the parts of the calls of ``client.map``."""
+    """Return the labelled parts of the tasks of ``client.map``."""
     elements = (
         (f"element {place} of its argument {i}", value)
         for i, values in enumerate(iterables, 1)
@@ -133,7 +117,7 @@ def parts_of_map(
 
 
 def parts_of_graph(graph: Mapping[Any, Any]) -> Parts:
-    """Return the nodes of a plain graph."""
+    """Return the labelled nodes of a plain graph."""
     return ((f"its node {name!r}", node) for name, node in graph.items())
 
 

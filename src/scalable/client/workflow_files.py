@@ -1,9 +1,7 @@
-"""The files of a workflow that are carried to workers without its file system: which ones, and why.
+"""Selection of the workflow's files to upload to workers without its file system.
 
-Carried are the directories of ``sys.path`` that belong to the workflow's project, without
-environments, caches, hidden files, what ``.gitignore`` files exclude, and large files. The patterns
-are read with pathspec and not with git itself: the same files are carried from a machine without
-git, from a directory that is no repository, and from repositories within repositories.
+They are the project's directories of ``sys.path``, without environments, caches, hidden and large
+files, and what ``.gitignore`` files exclude.
 """
 
 from __future__ import annotations
@@ -31,11 +29,11 @@ _PROJECT_FILES = (
     *("pyproject.toml", "setup.py", "setup.cfg"),
     *("scalable.yaml", "scalable.yml", "scalable.toml"),
 )
-#: Names of directories that are never carried.
+#: Names of directories that are never uploaded.
 _LEFT_OUT = frozenset({"__pycache__", "site-packages", "dist-packages", "node_modules"})
 #: Files that mark a directory as an environment or a cache.
 _MARKERS = frozenset({"pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"})
-#: Packages that the image has; another copy must not come before them.
+#: Packages of the image. Another copy must not come before them.
 _ENGINE = frozenset({"scalable", "dask", "distributed"})
 #: Largest number of files. A directory with more is not the directory of a workflow.
 MOST_FILES = 20_000
@@ -43,18 +41,12 @@ MOST_FILES = 20_000
 
 @dataclass(frozen=True)
 class Project:
-    """The directories of a workflow whose files are carried.
+    """Directories of a workflow whose files are uploaded."""
 
-    Attributes
-    ----------
-    base
-        Directory of the project.
-    roots
-        Directories to search for modules, in the order of ``sys.path``: the path there, and the
-        path without symbolic links, which is below the base.
-    """
-
+    #: Directory of the project.
     base: Path
+    #: Directories to search for modules, in the order of ``sys.path``: the path there, and the path
+    #: without symbolic links, which is below the base.
     roots: tuple[tuple[str, Path], ...]
 
     def named_roots(self) -> tuple[tuple[str, str], ...]:
@@ -64,23 +56,15 @@ class Project:
 
 @dataclass
 class Selection:
-    """The files of a project that are carried, and those that are not.
+    """Files of a project that are uploaded, and those that are not."""
 
-    Attributes
-    ----------
-    files
-        Name relative to the base -> status of each file.
-    too_large
-        Name -> size of the files over the limit.
-    outside
-        Names of symbolic links that lead out of the project.
-    too_many
-        Whether the search ended at :data:`MOST_FILES` files.
-    """
-
+    #: Status of each file, by name relative to the base.
     files: dict[str, os.stat_result] = field(default_factory=dict)
+    #: Size of each file over the limit, by name.
     too_large: dict[str, int] = field(default_factory=dict)
+    #: Names of symbolic links that lead out of the project.
     outside: list[str] = field(default_factory=list)
+    #: True if the search stopped at :data:`MOST_FILES` files.
     too_many: bool = False
 
     @property
@@ -90,13 +74,7 @@ class Selection:
 
 
 def project_of(entries: Sequence[str]) -> Project | None:
-    """Return the project of this process; None if it has none that could be carried.
-
-    Parameters
-    ----------
-    entries
-        Directories of ``sys.path`` that belong to the workflow.
-    """
+    """Return the project with the workflow's ``sys.path`` entries, or None if it has none."""
     base = _base_of(_start())
     roots: dict[str, Path] = {}
     for entry in entries:
@@ -110,7 +88,7 @@ def project_of(entries: Sequence[str]) -> Project | None:
 
 
 def _start() -> Path:
-    """Return the directory of the script; without one, the working directory."""
+    """Return the directory of the script, or without a script, the working directory."""
     script = getattr(sys.modules.get("__main__"), "__file__", None)
     if isinstance(script, str) and Path(script).is_file() and not is_installed(script):
         return Path(script).resolve().parent
@@ -129,7 +107,7 @@ def _base_of(start: Path) -> Path:
 
 
 def _is_shared(path: Path) -> bool:
-    """Return whether a directory holds much else: a home directory, ``/tmp``, or one above."""
+    """Return whether a directory has other content: a home directory, ``/tmp``, or one above."""
     places = [Path(tempfile.gettempdir()).resolve(), Path("/tmp")]  # noqa: S108 - never written
     with suppress(RuntimeError):  # a user without a home directory
         places.append(Path.home().resolve())
@@ -137,20 +115,7 @@ def _is_shared(path: Path) -> bool:
 
 
 def select(project: Project, file_limit: int) -> Selection:
-    """Return the files of a project.
-
-    Parameters
-    ----------
-    project
-        The project.
-    file_limit
-        Largest size in bytes of one file.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        If pathspec is not installed.
-    """
+    """Return the files of a project up to a size in bytes. ModuleNotFoundError without pathspec."""
     chosen = Selection()
     roots = dict.fromkeys(real for _, real in project.roots)
     for root in roots:
@@ -161,7 +126,7 @@ def select(project: Project, file_limit: int) -> Selection:
 
 
 class _Walk:
-    """The search of one directory for files to carry."""
+    """Search of one directory for files to upload."""
 
     def __init__(self, base: Path, root: Path, file_limit: int, chosen: Selection) -> None:
         self._base, self._root = base, root
@@ -228,16 +193,18 @@ class _Walk:
 
 
 class _Rules:
-    """The patterns of one ignore file, which hold below its directory."""
+    """Patterns of one ignore file, which apply below its directory."""
 
     def __init__(self, directory: Path, lines: Iterable[str]) -> None:
+        # Not git itself: the same files are selected on a machine without git, in a directory that
+        # is not a repository, and in repositories within repositories.
         from pathspec import GitIgnoreSpec
 
         self._directory = directory
         self._patterns = GitIgnoreSpec.from_lines(lines)
 
     def excludes(self, path: Path, *, is_directory: bool) -> bool | None:
-        """Return whether the patterns exclude a path; None if no pattern matches it."""
+        """Return whether the patterns exclude a path, or None if no pattern matches it."""
         name = path.relative_to(self._directory).as_posix()
         return self._patterns.check_file(f"{name}/" if is_directory else name).include
 
@@ -266,7 +233,7 @@ def _entries(directory: Path) -> list[os.DirEntry[str]]:
 
 @cache
 def can_select() -> bool:
-    """Return whether the files of a project can be selected: pathspec is installed."""
+    """Return whether pathspec is installed, which is needed to select the files of a project."""
     try:
         import pathspec  # noqa: F401
     except ModuleNotFoundError:

@@ -1,10 +1,5 @@
 """Command lines that run a program inside apptainer, docker or podman.
-
-The modules `request`, `render` and `contract` do no I/O. Other modules read from this machine: the
-installed runtimes (`choose`), image and mounts (`check`), the paths of this Python (`host_python`),
-and the installed versions (`versions`).
-
-Providers start and watch the rendered command. The configuration of workers is in ``worker``.
+``request``, ``render`` and ``contract`` do no I/O, the others read this machine.
 """
 
 from typing import TYPE_CHECKING

@@ -37,13 +37,7 @@ print(json.dumps({"python": platform.python_version(), "packages": found}))
 
 
 def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and return its exit code and output.
-
-    Raises
-    ------
-    ProviderError
-        When the command cannot be started, or has not ended after ``timeout_s`` seconds.
-    """
+    """Run a command. Raise ProviderError if it cannot start, or exceeds ``timeout_s`` seconds."""
     try:
         return subprocess.run(
             command,
@@ -63,25 +57,14 @@ def run_bounded(command: Sequence[str], timeout_s: float) -> subprocess.Complete
 
 
 def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
-    """Make sure that an image is on this machine, so that workers need not fetch it.
-
-    Parameters
-    ----------
-    request
-        Container.
-    run
-        Function that runs a command within a number of seconds.
-
-    Raises
-    ------
-    ProviderError
-        When a file does not exist, or a reference is not on this machine and cannot be fetched;
-        the message quotes the runtime.
+    """Fetch an image to this machine, so that workers need not fetch it.
+    Raise ProviderError, with the runtime's message, if a file is missing or a reference cannot be
+    fetched.
     """
     runtime, reference = request.runtime, request.reference
     if runtime == "apptainer":
         if request.image_file is None:
-            # Converts the image into the cache that all workers use.
+            # Convert the image into the cache that all workers use.
             _require(request, run(["apptainer", "exec", "--cleanenv", reference, "true"], PULL_S))
         elif not Path(request.image_file).exists():
             raise ProviderError(
@@ -99,20 +82,7 @@ def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
 
 
 def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
-    """Return the faults of mounts.
-
-    Parameters
-    ----------
-    mounts
-        Path on the host -> path in the container.
-    exist
-        Whether the paths on the host have to exist on this machine.
-
-    Returns
-    -------
-    list of str
-        One sentence for each fault; empty if this machine can mount everything.
-    """
+    """Return a sentence for each error in the mounts. ``exist``: host paths have to exist here."""
     faults = []
     for outside, inside in mounts.items():
         if not outside.startswith("/"):
@@ -126,15 +96,9 @@ def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
 
 
 def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> Versions:
-    """Start the container once and return the versions that its Python has installed.
-
-    A fault that would end every worker shows here: a runtime without permission, a refused mount,
-    an image without Python.
-
-    Raises
-    ------
-    ProviderError
-        When the container cannot be started, or its Python does not answer.
+    """Start the container once and return the versions of its Python and packages.
+    The trial shows errors that would stop every worker: no permission, a refused mount, no Python.
+    Then it raises ProviderError.
     """
     answer = run(render_command(request, [request.python, "-c", _REPORT, *PACKAGES]), PROBE_S)
     try:

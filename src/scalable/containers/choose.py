@@ -8,7 +8,7 @@ from collections.abc import Callable
 from scalable.containers.request import Runtime
 from scalable.errors import ProviderError
 
-#: Runtimes in the order in which ``auto`` tries them: apptainer is usual on clusters, and
+#: Runtimes in the order in which ``auto`` tries them. Apptainer is usual on clusters, and
 #: podman, unlike docker, needs no daemon.
 RUNTIMES: tuple[Runtime, ...] = ("apptainer", "podman", "docker")
 
@@ -17,13 +17,7 @@ HOST = "host"
 
 
 def named_runtime(name: str) -> Runtime:
-    """Return the runtime of a name.
-
-    Raises
-    ------
-    ValueError
-        When no runtime has this name.
-    """
+    """Return the runtime of a name. Raise ValueError for an unknown name."""
     return RUNTIMES[RUNTIMES.index(name)]
 
 
@@ -32,28 +26,10 @@ def choose_runtime(
     component_runtime: str | None = None,
     which: Callable[[str], str | None] = shutil.which,
 ) -> Runtime | None:
-    """Choose the runtime of one component.
-
-    Parameters
-    ----------
-    asked
-        Setting of the target: ``none``, ``auto`` or a runtime's name. ``none`` overrides
-        the component, so that a manifest made for a cluster runs on a laptop without containers.
-    component_runtime
-        Setting of the component. It overrides the target's, unless that is ``none``. None or
-        ``host`` leaves the choice to the target.
-    which
-        Function that finds a program on PATH, such as :func:`shutil.which`.
-
-    Returns
-    -------
-    Runtime or None
-        ``apptainer``, ``podman``, ``docker``, or None to run without a container.
-
-    Raises
-    ------
-    ProviderError
-        When the runtime is unknown or not installed.
+    """Return the runtime of one component, or None to run without a container.
+    The component's setting overrides the target's, except ``none``: a cluster's manifest then runs
+    on a laptop without containers. None or ``host`` leaves the choice to the target. Raises
+    ProviderError if the runtime is unknown or not installed.
     """
     wanted = asked if component_runtime in (None, HOST) else component_runtime
     if "none" in (asked, wanted):

@@ -26,29 +26,10 @@ def request_for(
     which: Callable[[str], str | None] = shutil.which,
     exist: bool = True,
 ) -> ContainerRequest | None:
-    """Return the container of a component's workers; None to run without a container.
-
-    Parameters
-    ----------
-    component
-        Component with its image, runtime and mounts.
-    asked
-        Setting of the target: ``none``, ``auto`` or the name of a runtime.
-    unit
-        Unique name of the worker, or group of workers, that runs in the container.
-    environment
-        Variables of the worker.
-    mounts
-        Host path -> container path, in addition to the component's mounts.
-    which
-        Function that finds a program on PATH.
-    exist
-        Whether the mounts have to exist on this machine.
-
-    Raises
-    ------
-    ProviderError
-        When the runtime is not installed, or a mount does not exist.
+    """Return the container of a component's workers, or None to run without one.
+    ``unit`` is unique on the machine. ``mounts`` (container paths, by host path) extend the
+    component's. ``exist``: they have to exist here. Raise ProviderError for a missing runtime or
+    mount.
     """
     if component.image is None:
         return None
@@ -72,13 +53,9 @@ def request_for(
 
 
 def prove(request: ContainerRequest) -> None:
-    """Start a container once as a trial, so that a fault shows before workers are started.
-
-    Raises
-    ------
-    ProviderError
-        When the image is missing, its Python does not start, or its package versions differ from
-        those of this process.
+    """Start a container once, so that an error is reported before workers are started.
+    Raise ProviderError if the image is missing, its Python does not start, or its package versions
+    differ from those of this process.
     """
     check_image(request)
     found = probe_versions(request)
@@ -93,13 +70,7 @@ def prove(request: ContainerRequest) -> None:
 
 
 def image_findings(requests: Mapping[str, ContainerRequest | None]) -> list[Diagnostic]:
-    """Return the faults of components' images, each started once as a trial.
-
-    Parameters
-    ----------
-    requests
-        Component -> its container, or None without one.
-    """
+    """Return the errors of components' images. Each is started once as a trial."""
     found = []
     for tag, request in requests.items():
         try:

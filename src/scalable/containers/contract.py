@@ -13,7 +13,7 @@ ADVICE = (
     "this machine; `scalable image build` makes one"
 )
 
-#: Words of runtimes and shells about a Python that is not there.
+#: Messages of runtimes and shells about a missing Python.
 _NO_PYTHON = re.compile(
     r"""python3?["'`]?:?\s+(executable\ file\s)?not\ found
     |executable\ file\s["'`]?python3?["'`]?\snot\ found""",
@@ -23,14 +23,8 @@ _MODULE = re.compile(r"No module named '?([\w.]+)")
 
 
 def image_fault(image: str, said: str) -> str | None:
-    """Return the sentence for an image without a suitable Python; None for any other fault.
-
-    Parameters
-    ----------
-    image
-        Name of the image.
-    said
-        Words of the runtime that could not start a program in it, or output of the program.
+    """Return a sentence about an image without a suitable Python, or None for another error.
+    ``said`` is the output of the runtime, or of the program in the image.
     """
     for name in _MODULE.findall(said):
         package = name.partition(".")[0]
@@ -42,15 +36,7 @@ def image_fault(image: str, said: str) -> str | None:
 
 
 def lacking(image: str, packages: Mapping[str, str | None]) -> str | None:
-    """Return the sentence for an image whose Python lacks a package; None if it has all.
-
-    Parameters
-    ----------
-    image
-        Name of the image.
-    packages
-        Package -> version in the image, or None if it is not installed; unknown ones are left out.
-    """
+    """Return a sentence about needed packages that are not installed (version None), or None."""
     missing = [name for name in NEEDED if packages.get(name, "") is None]
     if not missing:
         return None

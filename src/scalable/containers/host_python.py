@@ -22,15 +22,7 @@ LINKS = 16
 
 @dataclass(frozen=True)
 class HostPython:
-    """The Python of this machine, and the paths that a container must mount to run it.
-
-    Attributes
-    ----------
-    executable
-        Interpreter; the path is the same outside and inside.
-    paths
-        Paths to mount read-only, each at its own path.
-    """
+    """The interpreter of this machine, with the paths to mount read-only, each at its own path."""
 
     executable: str
     paths: tuple[str, ...]
@@ -38,35 +30,24 @@ class HostPython:
 
 @dataclass(frozen=True)
 class PythonLayout:
-    """The paths of a Python and its packages. All are absolute and exist.
+    """The paths of a Python and its packages. All are absolute and exist."""
 
-    Attributes
-    ----------
-    executables
-        Interpreter, and the targets of its symbolic links in order.
-    prefixes
-        Roots of the environment and of the installation that it is based on.
-    libraries
-        Its standard library and its shared library, where they are not below a prefix.
-    search_path
-        Entries of ``sys.path``: site-packages, sources of editable installs, the workflow's
-        directory.
-    protected
-        Directories that no mount may hide.
-    """
-
+    #: Interpreter, and the targets of its symbolic links in order.
     executables: tuple[str, ...]
+    #: Roots of the environment and of its base installation.
     prefixes: tuple[str, ...]
+    #: Standard library and shared library, if they are not below a prefix.
     libraries: tuple[str, ...]
+    #: ``sys.path``: site-packages, editable installs, the workflow's directory.
     search_path: tuple[str, ...]
+    #: Directories that no mount may hide.
     protected: tuple[str, ...]
 
 
 def host_python_of(layout: PythonLayout) -> HostPython:
     """Return the interpreter of a layout, and the paths to mount for it. No I/O.
-
-    Prefixes are mounted as a whole unless that would hide a protected directory. For a Python in
-    ``/usr`` the interpreter, the standard library and the packages are mounted; ``/usr`` is not.
+    A prefix is mounted as a whole unless that hides a protected directory. For a Python in
+    ``/usr``, only the interpreter, the standard library and the packages are mounted.
     """
     roots = [
         str(PurePath(path).parent.parent)
@@ -133,7 +114,7 @@ def _home() -> list[str]:
     try:
         return [str(Path.home())]
     except RuntimeError:
-        return []  # a user whom this machine does not know has none
+        return []  # the user has no entry on this machine
 
 
 def _existing(paths: Iterable[str]) -> tuple[str, ...]:
@@ -145,7 +126,7 @@ def _is(path: str) -> bool:
 
 
 def _links(executable: str) -> list[str]:
-    """Return a program and the targets of its links in order; the container needs all of them."""
+    """Return a program and the targets of its links in order. The container needs all of them."""
     chain = [executable]
     while Path(chain[-1]).is_symlink() and len(chain) < LINKS:
         target = Path(chain[-1]).parent / Path(chain[-1]).readlink()

@@ -1,4 +1,4 @@
-"""Command lines and shell text for each runtime. No I/O."""
+"""Command lines and shell scripts for each runtime. No I/O."""
 
 from __future__ import annotations
 
@@ -10,30 +10,17 @@ from pathlib import PurePath
 
 from scalable.containers.request import ContainerRequest
 
-#: Seconds that a container has to end by itself before it is killed.
+#: Seconds that a container has to exit before it is killed.
 STOP_S = 3
 
-#: Variable that selects the visible GPUs; Slurm sets it for a job.
+#: Variable that selects the visible GPUs. Slurm sets it for a job.
 GPU_VARIABLE = "CUDA_VISIBLE_DEVICES"
 
 
 def render_command(request: ContainerRequest, command: Sequence[str]) -> list[str]:
-    """Return the command line that runs a command in a container.
-
-    The command line stays in the foreground, forwards standard input and SIGTERM to the command in
-    the container, and returns the exit code of that command.
-
-    Parameters
-    ----------
-    request
-        The container.
-    command
-        Program inside, and its arguments.
-
-    Returns
-    -------
-    list of str
-        Arguments for :class:`subprocess.Popen`, without a shell.
+    """Return the command line, without a shell, that runs a command in a container.
+    It stays in the foreground, forwards standard input and SIGTERM to the command, and exits with
+    the command's code.
     """
     if request.runtime == "apptainer":
         return _apptainer(request, command)
@@ -42,13 +29,7 @@ def render_command(request: ContainerRequest, command: Sequence[str]) -> list[st
 
 
 def render_removal(request: ContainerRequest) -> list[str] | None:
-    """Return the command line that ends and removes a container; a missing container is no error.
-
-    Returns
-    -------
-    list of str or None
-        None for apptainer, whose container is a process that ends with its parent.
-    """
+    """Return the command line that stops and removes a container. None for apptainer."""
     if request.runtime == "apptainer":
         return None
     patience = ["--time", str(STOP_S)] if request.runtime == "podman" else []
@@ -62,28 +43,10 @@ def render_batch(
     inherit: Sequence[str] = (),
     grace_s: int = STOP_S,
 ) -> str:
-    """Return the end of a batch script: run a command in a container, exit with its code.
-
-    A container of docker or podman is not a child of the job and would outlive it. The script
-    waits for the container, and stops and removes the container on SIGTERM. Each job
-    appends its number to the container's name, because the elements of an array share the script.
-
-    Parameters
-    ----------
-    request
-        The container.
-    command
-        Program inside, and its arguments.
-    inherit
-        Names of the job's variables that are passed to the container if they are set. With
-        ``gpus`` CUDA_VISIBLE_DEVICES is added.
-    grace_s
-        Seconds that the command has after SIGTERM.
-
-    Returns
-    -------
-    str
-        Text for bash or sh, also under ``set -eu``; it ends with an exit.
+    """Return the last part of a batch script: it runs a command in a container, and exits.
+    A docker or podman container is not a child of the job and would outlive it: the script waits
+    for it, and removes it on SIGTERM after ``grace_s`` seconds. ``inherit`` names variables of the
+    job to pass on. The script is for bash or sh, with or without ``set -eu``.
     """
     names = list(dict.fromkeys([*inherit, *([GPU_VARIABLE] if request.gpus else [])]))
     if request.runtime == "apptainer":
@@ -100,9 +63,9 @@ def render_batch(
     )
 
 
-# The trap is set before the container is started, so that no signal is missed; until the client
-# is known it only sets "stopping". While the image is being fetched there is no container to stop,
-# and only a kill ends the client.
+# The trap is set before the container is started, so that no signal is missed. Until the client
+# runs it only sets "stopping". While the image is being pulled no container exists,
+# and only a kill stops the client.
 _WATCHED = """\
 container={name}-"${{SLURM_JOB_ID:-$$}}"
 client=
@@ -155,7 +118,7 @@ def _run_options(request: ContainerRequest, command: Sequence[str]) -> list[str]
     )
     return [
         "--rm",
-        # Without an init the command has process id 1, which ignores signals from inside.
+        # Without an init the command has process id 1, and ignores signals from inside.
         "--init",
         *("--network", "host"),
         # The process that started the container reads its output; the runtime need not keep it.
@@ -186,7 +149,7 @@ def _mount_options(request: ContainerRequest) -> list[str]:
 
 
 def _provides(outside: str, inside: str, path: str) -> bool:
-    """Return whether a mount covers a path, or provides it at the same place as on the host."""
+    """Return whether a mount covers a path, or mounts it at the same path as on the host."""
     return inside == path or (outside == inside and PurePath(path).is_relative_to(inside))
 
 

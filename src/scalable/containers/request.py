@@ -24,48 +24,28 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
 @dataclass(frozen=True)
 class ContainerRequest:
     """One container: its runtime, image and view of the host.
-
-    Attributes
-    ----------
-    runtime
-        ``apptainer``, ``docker`` or ``podman``.
-    image
-        Path of an Apptainer image, or a reference in a registry.
-    name
-        Name of the container, unique on the machine; see :func:`container_name`.
-    mounts
-        Absolute path on the host -> absolute path in the container, writable.
-    env
-        Environment in the container; no other variable of the host is passed on. Other
-        users can see the values in the list of processes: pass no secrets.
-    gpus
-        Number of GPUs; with more than 0 all NVIDIA GPUs of the machine are visible.
-    workdir
-        Directory in the container to start in; None for the choice of image or runtime.
-    host_python
-        Python of this machine, mounted read-only; None if the image has its own.
-    entry
-        Program of the image, with arguments, that gets the command as further arguments and
-        starts it; empty to start the command directly. The image's own entry point is not used.
-    user
-        ``uid:gid`` to run as; None for the runtime's choice. Under docker written files would
-        otherwise belong to root.
-
-    Raises
-    ------
-    ProviderError
-        When the image, a variable or a mount cannot be rendered; see :mod:`scalable.spec.names`.
+    Raises ProviderError if the image, a variable or a mount cannot be rendered: see
+    :mod:`scalable.spec.names`.
     """
 
     runtime: Runtime
+    #: Path of an Apptainer image, or a reference in a registry.
     image: str
+    #: Name that is unique on the machine, see :func:`container_name`.
     name: str
+    #: Absolute paths in the container, by absolute path on the host. Writable.
     mounts: Mapping[str, str] = field(default_factory=dict)
+    #: The only variables that are passed on. No secrets: the process list shows them.
     env: Mapping[str, str] = field(default_factory=dict)
+    #: Number of GPUs. More than 0 makes all NVIDIA GPUs of the machine visible.
     gpus: int = 0
+    #: Start directory in the container. None for the image's or runtime's default.
     workdir: str | None = None
+    #: Python of this machine, mounted read-only. None if the image has its own.
     host_python: HostPython | None = None
+    #: Program of the image that starts the command. The image's entry point is not used.
     entry: tuple[str, ...] = ()
+    #: ``uid:gid``, or None for the default. Docker's default writes files as root.
     user: str | None = None
 
     def __post_init__(self) -> None:
@@ -86,17 +66,13 @@ class ContainerRequest:
 
     @property
     def image_file(self) -> str | None:
-        """Path of an image that is a file or directory; None for a reference."""
+        """Path of an image that is a file or directory, or None for a reference."""
         path = self.image.startswith(("/", "./", "../")) or self.image.endswith(".sif")
         return self.image if path and not _SCHEME.match(self.image) else None
 
     @property
     def reference(self) -> str:
-        """Image in the notation of the runtime.
-
-        Every runtime accepts both ``ghcr.io/site/model:1`` and ``docker://ghcr.io/site/model:1``,
-        so that one manifest serves a laptop and a cluster.
-        """
+        """Image in the notation of the runtime. Every runtime accepts both notations."""
         if self.runtime != "apptainer":
             return self.image.removeprefix("docker://")
         if self.image_file or _SCHEME.match(self.image):
@@ -105,18 +81,9 @@ class ContainerRequest:
 
 
 def container_name(unit: str) -> str:
-    """Return the name of a unit's container (unit: a worker, or a group of workers).
-
-    Parameters
-    ----------
-    unit
-        Name of the unit, unique among all clusters of this machine.
-
-    Returns
-    -------
-    str
-        ``scalable-`` and the unit's name. If characters of the name had to be replaced, a checksum
-        is appended to keep the result unique.
+    """Return the name of the container of a unit (a worker, or a group of workers).
+    ``unit`` is unique among all clusters of this machine. A checksum keeps the name unique if
+    characters had to be replaced.
     """
     cleaned = re.sub(r"[^a-zA-Z0-9_.-]", "-", unit)
     mark = "" if cleaned == unit else f"-{zlib.crc32(unit.encode()):08x}"

@@ -13,41 +13,21 @@ PACKAGES = ("scalable", "distributed", "dask", "cloudpickle", "msgpack")
 
 @dataclass(frozen=True)
 class Versions:
-    """The versions of a Python and its packages.
+    """The versions of a Python and its packages."""
 
-    Attributes
-    ----------
-    python
-        Version of Python, such as ``3.12.4``.
-    packages
-        Package -> version, or None if it is not installed; packages of unknown version are
-        left out.
-    """
-
+    #: Version of Python, such as ``3.12.4``.
     python: str
+    #: Versions by package. None if it is not installed, left out if unknown.
     packages: Mapping[str, str | None]
 
 
 def read_versions() -> Versions:
-    """Return the versions of this Python; no package is imported."""
+    """Return the versions of this Python, without importing a package."""
     return Versions(platform.python_version(), {name: _installed(name) for name in PACKAGES})
 
 
 def describe_mismatch(host: Versions, worker: Versions) -> str | None:
-    """Return a sentence that names version differences, except in patch numbers.
-
-    Parameters
-    ----------
-    host
-        Versions of the process that sends the calls.
-    worker
-        Versions of the worker. A package that is unknown on one side is not compared.
-
-    Returns
-    -------
-    str or None
-        Sentence that names each difference; None without one.
-    """
+    """Return a sentence about differing versions, except patches and unknown ones, or None."""
     pairs: list[tuple[str, str | None, str | None]] = [("Python", host.python, worker.python)]
     pairs += [
         (name, host.packages[name], worker.packages[name])

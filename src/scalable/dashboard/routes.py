@@ -1,4 +1,4 @@
-"""Pages and data of the live page. Dask's HTTP server mounts them, behind the cluster's token."""
+"""Pages and data of the dashboard, which Dask's HTTP server mounts behind the token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tornado import web
 from scalable.palette import css_variables, numbers_of
 from scalable.protocol.handlers import Handler
 
-#: The page takes its parts from its own server only, and runs no script that stands in its data.
+#: The page loads its parts from its own server only, and runs no script that is in its data.
 SECURITY_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -21,7 +21,7 @@ _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 class _Guarded(RequestHandler):
-    """Sets the headers that all answers have."""
+    """Sets the headers that all responses have."""
 
     def set_default_headers(self) -> None:
         self.set_header("Content-Security-Policy", SECURITY_POLICY)
@@ -34,7 +34,6 @@ class File(_Guarded):
     """One file of the page."""
 
     def get(self, name: str = "page.html") -> None:
-        """Send the file."""
         text = (files("scalable.dashboard") / "static" / name).read_text(encoding="utf-8")
         if name == "page.css":
             text = css_variables() + text
@@ -47,8 +46,7 @@ class Directory(_Guarded):
     """The address of the page without its last slash."""
 
     def get(self) -> None:
-        """Send the browser to the page."""
-        # Not by `redirect`, which names the whole path: before a proxy it is another one.
+        # Not by `redirect`, which uses the whole path: behind a proxy it is another one.
         self.set_status(302)
         self.set_header("Location", "scalable/")
 
@@ -74,10 +72,10 @@ class Overview(_Guarded):
 
 
 class Call(_Guarded):
-    """All that is known of one call, as JSON."""
+    """The details of one task, as JSON."""
 
     async def get(self) -> None:
-        """Send the view of the call with the ``key``, and the ``position`` in its bundle."""
+        """Send the details of the task with the ``key``, and the ``position`` in its bundle."""
         asked = self.server.handlers.get(Handler.CALL.value)
         if asked is None:
             raise web.HTTPError(404, "this scheduler makes no views of calls")

@@ -1,4 +1,4 @@
-"""The live page served by this process, for a scheduler whose HTTP server cannot be reached."""
+"""The dashboard served by this process, for a scheduler with an unreachable HTTP server."""
 
 from __future__ import annotations
 
@@ -23,24 +23,16 @@ from scalable.protocol.handlers import Handler, SchedulerCalls
 
 logger = logging.getLogger("scalable.dashboard")
 
-#: Seconds for an answer of the scheduler.
+#: Timeout in seconds of a request to the scheduler.
 ANSWER_TIMEOUT_S = 10.0
 
 
 class FarScheduler:
-    """Answers the questions of the page in the name of a scheduler elsewhere.
+    """Answers the page's requests on behalf of a remote scheduler.
 
-    Parameters
-    ----------
-    address, pem
-        Address of the scheduler, and credentials: keyword of ``distributed.Security`` -> PEM text.
-
-    Attributes
-    ----------
-    handlers
-        Name of a handler -> coroutine function, as those of a scheduler.
-    pages_of_dask
-        Whether Dask's own pages are served beside the live page.
+    ``pem`` has the arguments of ``distributed.Security``. ``handlers`` are coroutine functions by
+    name, as those of a scheduler. ``pages_of_dask`` is False, because Dask's own pages are not
+    served.
     """
 
     pages_of_dask = False
@@ -71,22 +63,13 @@ class FarScheduler:
         return asked
 
     async def close(self) -> None:
-        """Close the connections to the scheduler."""
         closing = self._comm.close_rpc()
         if inspect.isawaitable(closing):
             await closing
 
 
 def page_application(source: Any, token: str) -> web.Application:
-    """Return an application that serves the live page to those who have a token.
-
-    Parameters
-    ----------
-    source
-        Object whose ``handlers`` answer the questions of the page, as those of a scheduler.
-    token
-        The token.
-    """
+    """Return an application that serves the dashboard of ``source`` to holders of the token."""
     arguments = {"dask_server": source}
     application = web.Application([(rf"/{path}", page, arguments) for path, page, _ in routes])
     guard(application, token)
@@ -94,15 +77,9 @@ def page_application(source: Any, token: str) -> web.Application:
 
 
 def serve_page(address: str, pem: Mapping[str, str], shown: Callable[[str], None]) -> None:
-    """Serve the live page on a free port of loopback, until SIGINT or SIGTERM.
+    """Serve the dashboard on a free port of loopback, until SIGINT or SIGTERM.
 
-    Parameters
-    ----------
-    address, pem
-        As for :class:`FarScheduler`.
-    shown
-        Function that is called with the link to the page, which contains a new token, as soon as
-        the page answers.
+    ``shown`` is called with the link, which contains a new token, as soon as the page responds.
     """
     with suppress(KeyboardInterrupt):
         asyncio.run(_served(address, pem, shown))

@@ -1,4 +1,1 @@
-"""A cluster whose scheduler and worker manager live in the user's process.
-
-Not in here: detached clusters (``lifecycle``, ``programs``).
-"""
+"""A cluster whose scheduler and worker manager run in the user's process."""

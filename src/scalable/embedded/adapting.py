@@ -13,42 +13,28 @@ from scalable.manager.pools import Pool
 from scalable.protocol.pools import shown
 from scalable.units import parse_bytes
 
-#: Names of options that say how many cores, and how much memory, one worker has.
+#: Options with the cores of one worker.
 _CORES = ("nthreads", "ncores", "threads", "cores")
+#: Options with the memory of one worker.
 _MEMORY = ("memory_limit", "memory")
 
 
 @dataclass
 class Bounds:
-    """The bounds of an adaptive pool, and the class that adapts it.
+    """The bounds of an adaptive pool, and the class that adapts it."""
 
-    Attributes
-    ----------
-    tag
-        Tag of the pool; None if no pool was named.
-    minimum, maximum
-        Bounds of the worker count; ``maximum`` None means without an upper bound.
-    adaptive
-        Class that adapts the cluster in place of ours, or None.
-    totals
-        ``minimum_cores``, ``maximum_cores``, ``minimum_memory`` and ``maximum_memory``, as far as
-        they were given.
-    """
-
+    #: Tag of the pool. None if no pool was named.
     tag: str | None
     minimum: int
+    #: Upper bound of the worker count. None for no upper bound.
     maximum: int | None
+    #: Class that adapts the cluster instead of ours.
     adaptive: type[Any] | None = None
+    #: The given ones of ``minimum_cores``, ``maximum_cores`` and the same for ``memory``.
     totals: dict[str, Any] = field(default_factory=dict)
 
     def apply_totals(self, pool: Pool) -> None:
-        """Narrow the bounds to the given totals of cores and memory.
-
-        Raises
-        ------
-        ClusterError
-            When it is not known how many cores, or how much memory, a worker of the pool has.
-        """
+        """Narrow the bounds to the totals. Raise ClusterError if a worker's size is unknown."""
         for name, total in self.totals.items():
             bound, _, unit = name.partition("_")
             if unit == "memory":
@@ -65,19 +51,9 @@ class Bounds:
 def read_bounds(
     given: tuple[Any, ...], tag: str | None, minimum: Any, maximum: Any, options: dict[str, Any]
 ) -> Bounds:
-    """Return the bounds that the arguments of ``adapt`` describe; take them out of ``options``.
-
-    Parameters
-    ----------
-    given
-        Positional arguments: a class or a tag, if given, then ``minimum`` and ``maximum``.
-    tag, minimum, maximum, options
-        Keyword arguments.
-
-    Raises
-    ------
-    TypeError
-        When there are too many positional arguments.
+    """Return the bounds in the arguments of ``adapt``, and remove them from ``options``.
+    ``given`` are the positional arguments: a class or a tag, then ``minimum`` and ``maximum``.
+    Raise TypeError if there are too many.
     """
     rest = list(given)
     adaptive = options.pop("Adaptive", None)

@@ -1,7 +1,4 @@
-"""The worker manager that lives in the same process as the scheduler.
-
-A *unit* is one job, process or object that brings one worker or a group of workers.
-"""
+"""The worker manager that runs in the same process as the scheduler."""
 
 from __future__ import annotations
 
@@ -35,27 +32,9 @@ EMBEDDED = "embedded"
 
 
 class EmbeddedManager:
-    """The worker manager of a cluster in the user's process, with the cluster's wanted counts.
-
-    Parameters
-    ----------
-    provider
-        Name of the provider that starts the workers.
-    starting
-        Time and price of starting one worker.
-    start_timeout
-        Seconds within which the workers of a started unit have to connect.
-
-    Attributes
-    ----------
-    incarnation
-        Short random text that is part of the name of each unit.
-    demand, managers
-        Wanted numbers of workers, and the managers that are attached to the cluster.
-    inventory, reconciler
-        Units of the manager, and the loop that starts and stops them.
-    entries
-        Launcher of units that are Python objects.
+    """The worker manager of a cluster in the user's process, with the desired counts.
+    ``incarnation`` is a short random part of each unit name. ``entries`` launches units that are
+    Python objects. Workers of a started unit have to connect within ``start_timeout`` seconds.
     """
 
     def __init__(self, provider: str, starting: Starting, start_timeout: float) -> None:
@@ -68,7 +47,7 @@ class EmbeddedManager:
             self.incarnation, on_event=self._publish, start_timeout=start_timeout
         )
         self.inventory = self.reconciler.inventory
-        # The embedded manager is attached from the beginning and never detaches.
+        # The embedded manager is always attached.
         own = Attachment(
             EMBEDDED,
             self.incarnation,
@@ -84,7 +63,6 @@ class EmbeddedManager:
             listener(event)
 
     def add_pools(self, pools: Iterable[Pool]) -> None:
-        """Add pools without workers."""
         for pool in pools:
             self.inventory.add_pool(pool)
             self.managers.offer(EMBEDDED, pool.tag, {"slots": pool.slots, **pool.shape})
@@ -92,30 +70,15 @@ class EmbeddedManager:
     def price(
         self, prices: Mapping[str, Mapping[str, float]], controller: Controller | None
     ) -> None:
-        """Set the prices of workers; to be called in the event loop.
-
-        Parameters
-        ----------
-        prices
-            Tag -> price, as in an :class:`~scalable.protocol.handlers.Attachment`.
-        controller
-            The cluster's controller; None before the cluster is started.
-        """
+        """Set the workers' prices by tag, in the event loop. No controller before the start."""
         self.managers.price(EMBEDDED, prices)
         if controller is not None:
             controller.spending.price(EMBEDDED, prices)
 
     def start(self, scheduler: Scheduler, comm: Any, security: Any) -> None:
-        """Start the reconciler in the running event loop.
-
-        Parameters
-        ----------
-        scheduler
-            The cluster's scheduler. A :class:`Controller` is added unless the scheduler has one.
-        comm
-            Dask's ``rpc`` object for the scheduler.
-        security
-            Credentials for workers that are Python objects.
+        """Start the reconciler in the running event loop. Idempotent.
+        A :class:`Controller` is added unless the scheduler has one. ``security`` is for workers
+        that are Python objects.
         """
         if self.reconciler.link is not None:
             return
@@ -141,22 +104,10 @@ class EmbeddedManager:
     def want(
         self, counts: Mapping[str, int], controller: Controller | None, *, source: str, reason: str
     ) -> None:
-        """Set the wanted numbers of workers of pools; units are requested a moment later.
-
-        Parameters
-        ----------
-        counts
-            Tag -> absolute number of workers.
-        controller
-            The cluster's controller; None before the cluster is started.
-        source, reason
-            Origin (``plan``, ``manual`` or ``decision``) and reason of the change, for the record.
-
-        Raises
-        ------
-        ClusterError
-            When there is no such pool, or a count is negative or not an integer; nothing changes
-            then.
+        """Set the desired worker counts of pools. Units are requested a moment later.
+        ``source`` (``plan``, ``manual`` or ``decision``) and ``reason`` are recorded. Raises
+        ClusterError, and changes nothing, for an unknown pool or a count that is not an integer of
+        at least 0.
         """
         for tag, count in counts.items():
             self.inventory.check(tag, count)
@@ -164,7 +115,7 @@ class EmbeddedManager:
             controller.keep_counts(*counts, why="it was scaled")
         status = self.inventory.status()
         self.demand.scale(counts, status, source=source, reason=reason)
-        # The new counts are visible at once and not only after the next heartbeat.
+        # The new counts are visible at once, not only after the next heartbeat.
         running = {EMBEDDED: {tag: pool.running for tag, pool in status.items()}}
         self.demand.share(self.managers.tiers(running, time.monotonic()))
         self.inventory.obey(self.demand.orders(EMBEDDED))
@@ -172,12 +123,12 @@ class EmbeddedManager:
             controller.on_change()
 
     def decided(self, decision: ScaleDecision) -> dict[str, int]:
-        """Return tag -> wanted number of workers after a scaler's decision."""
+        """Return the desired worker counts by tag after a scaler's decision."""
         pools = self.inventory.status()
         return self.demand.decided(decision, {tag: pools[tag] for tag in pools if tag != UNTAGGED})
 
     def discard(self, asked: Iterable[UnitName]) -> None:
-        """Remove units from the wanted ones, given names of units or names of their workers."""
+        """Remove units from the desired ones, given names of units or of their workers."""
         names = set(asked)
         wanted = self.inventory.wanted.spec
         units = self.inventory.existing()
@@ -193,20 +144,14 @@ class EmbeddedManager:
             self.demand.settle(EMBEDDED, tag, count)
 
     async def align(self) -> None:
-        """Start missing units and stop unwanted units now, not at the reconciler's next tick.
-
-        Raises
-        ------
-        ProviderError
-            When the batch system or machine refuses a unit permanently.
-        """
+        """Start missing and stop undesired units now. Raise ProviderError if one is refused."""
         await self.reconciler.align()
         await self.entries.started()
         await self.reconciler.reconcile()
 
 
 def controller_of(scheduler: Any) -> Controller | None:
-    """Return the controller of a scheduler; None before it has one."""
+    """Return the controller of a scheduler, or None before it has one."""
     controller: Controller | None = getattr(scheduler, "plugins", {}).get(Controller.name)
     return controller
 

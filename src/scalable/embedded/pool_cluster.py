@@ -1,7 +1,5 @@
 """`PoolCluster`: one Dask scheduler with several pools of tagged workers.
-
-A *unit* is one job, process or object that brings one worker or a group of workers. The
-*reconciler* is a loop that starts missing units and stops units that are no longer wanted.
+A *unit* is one job, process or object that provides one worker or a group of workers.
 """
 
 from __future__ import annotations
@@ -47,12 +45,12 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
 
     The class has the methods of Dask's ``SpecCluster``; the examples in the docstring of
     ``SpecCluster`` also run on a ``PoolCluster``. A lost worker is replaced. A crash loop is
-    stopped and reported. Scaling down loses no result and repeats no call.
+    stopped and reported. Scaling down loses no result and repeats no task.
 
     Parameters
     ----------
     workers
-        Unit name -> entry ``{"cls": ..., "options": {...}, "group": [...]}``, as in
+        Entries ``{"cls": ..., "options": {...}, "group": [...]}`` by unit name, as in
         ``SpecCluster``.
     scheduler
         Entry of the scheduler, as in ``SpecCluster``. The default is a ``PoolScheduler`` on the
@@ -79,7 +77,7 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
 
     scheduler: Any
     scheduler_comm: Any
-    #: Name of the provider of the workers, shown by status; empty if the user defines the workers.
+    #: Name of the workers' provider in the status, empty if the user defines the workers.
     provider_name = ""
     #: Time and price of starting a worker.
     starting = Starting(startup_s=1.0, billed_least_s=0.0)
@@ -117,11 +115,11 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
             **kwargs,
         )
 
-    # SpecCluster keeps dictionaries of its own. Here the manager's inventory replaces them.
+    # The manager's inventory replaces the dictionaries of SpecCluster.
 
     @property
     def worker_spec(self) -> dict[UnitName, dict[str, Any]]:
-        """Unit name -> entry, for every wanted unit. After a change, await the cluster."""
+        """Entries of the desired units by name. After a change, await the cluster."""
         return self.inventory.wanted.spec
 
     @worker_spec.setter
@@ -129,13 +127,13 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
         self.inventory.wanted.spec = dict(entries)
 
     def existing_units(self) -> dict[UnitName, Any]:
-        """Return unit name -> the unit's Python object, or its record if there is no object."""
+        """Map unit names to the units' Python objects, or to their records without an object."""
         objects = self.manager.entries.objects
         return {name: objects.get(name, unit) for name, unit in self.inventory.existing().items()}
 
     @property
     def pools(self) -> dict[str, PoolStatus]:
-        """Tag -> worker counts, with a reason if the pool is degraded; no untagged pool."""
+        """Worker counts of the tagged pools, with a reason if a pool is degraded."""
         return {t: s for t, s in self.inventory.status().items() if t != UNTAGGED}
 
     # Pools --------------------------------------------------------------------------------------
@@ -159,15 +157,15 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
         template
             Entry, as in ``worker_spec``, of each unit of the pool.
         slots
-            Number of calls that one worker runs at once, which is also the amount of the Dask
+            Number of tasks that one worker runs at once, which is also the amount of the Dask
             resource that the worker offers.
         launcher
             Object that starts the pool's units. By default, the template's class is called in this
             process.
         walltime_s
-            Seconds after which the batch system ends a unit; None for no limit.
+            Seconds after which the batch system stops a unit; None for no limit.
         task_s
-            Expected running time of the pool's longest call in seconds; 0 to measure it.
+            Expected duration of the pool's longest task in seconds; 0 to measure it.
         """
         if not tag:
             raise ClusterError("a pool needs a tag")
@@ -186,7 +184,7 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
         memory: str | None = None,
         cores: int | None = None,
     ) -> Any:
-        """Set the wanted number of workers, and return before any worker starts or ends.
+        """Set the desired number of workers, and return before any worker starts or stops.
 
         Parameters
         ----------
@@ -214,10 +212,10 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
     scale_up = scale  # type: ignore[assignment]
 
     def new_worker_spec(self) -> dict[UnitName, Any]:
-        """Return name and entry of a further unit of the pool without a tag, under a new name.
+        """Return name and entry of another unit of the pool without a tag, under a new name.
 
         A subclass may override this method, or Dask's ``_new_worker_name``, to name the units that
-        ``scale(n)`` adds, or to give each its own entry.
+        ``scale(n)`` adds, or to give each unit its own entry.
 
         Raises
         ------
@@ -234,14 +232,14 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
     def want(
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
     ) -> None:
-        """Set the wanted numbers of workers, and record the source and the reason of the change.
+        """Set the desired numbers of workers, and record the source and the reason of the change.
 
         Pools that adapt to their load (:meth:`adapt`) stop adapting.
 
         Parameters
         ----------
         counts
-            Tag -> absolute number of workers.
+            Absolute numbers of workers, by tag.
         source
             Origin of the numbers: ``plan``, ``manual`` or ``decision``.
         reason
@@ -255,10 +253,10 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
         self.manager.want(counts, self.controller, source=source, reason=reason)
 
     def apply(self, decision: ScaleDecision) -> Any:
-        """Apply the decision of a scaler; pools that the decision does not name stay as they are.
+        """Apply the decision of a scaler. Pools that the decision does not name stay as they are.
 
-        Additions and removals are relative to the numbers of workers that are wanted now. The
-        method returns before any worker starts or ends.
+        Additions and removals are relative to the current desired numbers of workers. The
+        method returns before any worker starts or stops.
 
         Parameters
         ----------
@@ -276,7 +274,7 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
 
     @property
     def dashboard_link(self) -> str:
-        """URL of the cluster's live page with its access token; empty if there is no live page."""
+        """URL of the cluster's dashboard with its access token; empty without a dashboard."""
         if isinstance(self.scheduler, GuardedHttp):
             return self.scheduler.live_page
         return str(super().dashboard_link)
@@ -289,11 +287,11 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
 
     @property
     def controller(self) -> Controller | None:
-        """The scheduler plugin that controls the pools; None before the cluster is started."""
+        """The scheduler plugin that controls the pools, or None before the start."""
         return controller_of(self.scheduler)
 
     async def present(self) -> Overview | None:
-        """Return the present overview; see :meth:`overview`."""
+        """Return the current overview, see :meth:`overview`."""
         return None if self.controller is None else self.controller.overviews.present(NOW_S)
 
     def _only_pool(self) -> str:
@@ -312,11 +310,11 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
 
     @property
     def can_grow(self) -> bool:
-        """Whether any pool has a template for further units."""
+        """True if any pool has a template for more units."""
         return any(pool.template is not None for pool in self.inventory.pools.values())
 
     async def scale_down(self, workers: Iterable[UnitName]) -> None:
-        """Retire and end units, given names of units or names of their workers."""
+        """Retire and stop units, given names of units or names of their workers."""
         self.manager.discard(workers)
         await self.corrected()
 
@@ -332,8 +330,8 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
         """Adapt a pool to its load: ``adapt(minimum, maximum)`` or ``adapt(tag, ...)``.
 
         The pool grows as long as the time that more workers save is worth their cost. Idle workers
-        are given back; busy workers never are. A further call replaces the bounds.
-        ``enabled=False`` stops the adapting and keeps the present number of workers;
+        are stopped; busy workers never are. Another call replaces the bounds.
+        ``enabled=False`` stops the adapting and keeps the current number of workers;
         :meth:`scale` stops the adapting and sets the given number.
 
         Parameters
@@ -352,13 +350,13 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
             :class:`scalable.scheduler.adaptation.PoolAdaptive`; ``minimum_cores``,
             ``maximum_cores``, ``minimum_memory`` and ``maximum_memory``, totals of the pool; and
             ``Adaptive``, a class like Dask's, which may also be the first argument. Such a class
-            takes further options, and counts all workers alike: it needs a cluster with one pool.
+            accepts further options, and counts all workers alike: it needs a cluster with one pool.
 
         Returns
         -------
         PoolAdaptive or None
-            Object that adapts the pool, with its last decision, or an object of the class that was
-            given; None with ``enabled=False``.
+            Object that adapts the pool, with its last decision, or an object of the given
+            class; None with ``enabled=False``.
 
         Raises
         ------
@@ -386,7 +384,7 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
         return super().adapt(asked.adaptive, asked.minimum, most, **options)
 
     def align(self) -> Any:
-        """Start missing units and stop unwanted units now, not at the reconciler's next tick.
+        """Start missing units and stop undesired units now, not at the reconciler's next pass.
 
         Raises
         ------
@@ -412,7 +410,7 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
         return aligned().__await__()
 
     async def bring_in_line(self) -> None:
-        """Request missing units, and stop units that are no longer wanted."""
+        """Request missing units, and stop units that are no longer desired."""
         await self.manager.align()
 
     def workers_changed(self) -> None:
@@ -426,11 +424,11 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
         self.end_updates()
 
     def on_event(self, listener: Callable[[Event], None]) -> None:
-        """Register a function to call, in the event loop, with each event of a unit or pool."""
+        """Register a function that gets each event of a unit or pool, in the event loop."""
         self.manager.listeners.append(listener)
 
     def on_scaling(self, listener: ScalingListener) -> None:
-        """Register a function to call when a wanted number of workers changes.
+        """Register a function that is called when a desired number of workers changes.
 
         The arguments are ``(tag, before, after, reason, source)``.
         """
@@ -442,7 +440,7 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
     ) -> AttachedCluster:
         """Connect to a running cluster by name, ``provider/name``, id or path of an access file.
 
-        ``close()`` of the returned object only disconnects; ``delete()`` ends the cluster.
+        ``close()`` of the returned object only disconnects; ``delete()`` stops the cluster.
         """
         from scalable.client.attached import AttachedCluster
 

@@ -19,19 +19,8 @@ from scalable.scheduler.pool_scheduler import PoolScheduler
 def secured_entry(
     scheduler: Mapping[str, Any] | None, security: Security | None
 ) -> tuple[dict[str, Any], Security | None]:
-    """Return a complete scheduler entry, with new TLS credentials unless some are given.
-
-    Parameters
-    ----------
-    scheduler
-        Entry as in ``SpecCluster``; None for a ``PoolScheduler`` on the loopback interface.
-    security
-        Credentials that the caller gave, or None.
-
-    Returns
-    -------
-    tuple
-        The entry, and the credentials for clients and workers.
+    """Return a complete scheduler entry and its TLS credentials, new unless some are given.
+    Without an entry it is a ``PoolScheduler`` on the loopback interface.
     """
     entry = dict(
         scheduler

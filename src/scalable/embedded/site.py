@@ -12,20 +12,9 @@ from scalable.settings import state_dir
 
 
 def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
-    """Return the site of the manager in the user's process.
-
-    Parameters
-    ----------
-    cluster
-        The cluster, whose scheduler has to be running.
-    log_dir
-        Directory for the workers' output, or None.
-
-    Returns
-    -------
-    ManagerSite
-        Site whose directory does not exist yet. The directory is not next to the directories of
-        detached clusters, because the search for leftover clusters must not find it.
+    """Return the site of the manager in the user's process. The scheduler has to be running.
+    Its directory does not exist yet. It is not next to those of detached clusters, because the
+    search for leftover clusters must not find it.
     """
     return ManagerSite(
         cluster_id=cluster.incarnation,

@@ -1,4 +1,4 @@
-"""The explanation of a call, or of several calls that wait for the same reason."""
+"""The explanation of a task, or of several tasks that wait for the same reason."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scalable.protocol.matching import fits
 from scalable.protocol.pools import shown
 from scalable.units import counted, format_duration
 
-#: State of a call whose result is needed -> words for one call, and for several.
+#: Words for one task, and for several, by state of a task whose result is needed.
 _NEEDED = {
     "running": ("1 runs", "{} run"),
     "assigned": ("1 waits on a worker", "{} wait on workers"),
@@ -26,12 +26,12 @@ _NEEDED = {
     "lost": ("1 is computed again", "{} are computed again"),
 }
 
-#: Advice about calls that the scheduler has forgotten.
+#: Hint about tasks that the scheduler has forgotten.
 _FAILURES = "`scalable report --failed` lists the failures of a run, also of calls that are gone"
 
 
 def explain_call(call: CallFacts) -> Explanation:  # noqa: PLR0911 - a list of cases
-    """Return the explanation of a call."""
+    """Return the explanation of a task."""
     match call.state:
         case "needs":
             return _needs(call)
@@ -56,7 +56,7 @@ def _subject(call: CallFacts) -> str:
 
 
 def _ask(call: CallFacts, key: str) -> str:
-    """Return the advice to ask for the explanation of another call."""
+    """Return the hint to request the explanation of another task."""
     if call.cluster_name and short_name(key) == key:
         return f"see `scalable explain {call.cluster_name} {shlex.quote(key)}`"
     return f"ask for an explanation of {short_name(key)}"
@@ -74,7 +74,7 @@ def _made(
 
 
 def _waits(call: CallFacts, reason: Reason, words: str, advice: str = "") -> Explanation:
-    """Return the explanation of a call that waits; ``words`` follow the verb."""
+    """Return the explanation of a waiting task, where ``words`` follow the verb."""
     return _made(call, State.WAITING, reason, f"{_verb(call, 'waits', 'wait')} {words}", advice)
 
 
@@ -208,7 +208,7 @@ def _in_client(call: CallFacts) -> Explanation:
     return _waits(call, Reason.BACKLOG, words, advice)
 
 
-# Running and ended --------------------------------------------------------------------------------
+# Running and finished -----------------------------------------------------------------------------
 
 
 def _running(call: CallFacts) -> Explanation:
@@ -274,7 +274,7 @@ def _failed(call: CallFacts) -> Explanation:
 
 
 def details_of(call: CallFacts) -> dict[str, Any]:
-    """Return the facts about a call as plain JSON values, without those about its pool."""
+    """Return a task's facts as plain JSON values, without those about its pool."""
     details = asdict(call)
     del details["pool"]
     return details

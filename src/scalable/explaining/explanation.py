@@ -1,4 +1,4 @@
-"""`Explanation`: the state of a call or a pool, its reason in one sentence, and the way out."""
+"""`Explanation`: the state of a task or a pool, its reason in one sentence, and a hint."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 
 class State(StrEnum):
-    """State of a call or of a pool; ``ready`` is a pool for which no call waits."""
+    """State of a task or of a pool. ``ready`` is a pool for which no task waits."""
 
     WAITING = "waiting"
     RUNNING = "running"
@@ -23,7 +23,7 @@ class State(StrEnum):
 class Reason(StrEnum):
     """Reason for a state, as a word for programs."""
 
-    # Of pools, and of calls that wait for a worker
+    # Of pools, and of tasks that wait for a worker
     NO_POOL = "no-pool"
     NO_MANAGER = "no-manager"
     MANAGER_STARTS = "manager-starts"
@@ -39,7 +39,7 @@ class Reason(StrEnum):
     PAUSED = "paused"
     ENDING = "ending"
     READY = "ready"
-    # Of calls that wait
+    # Of tasks that wait
     DEPENDENCIES = "dependencies"
     RESOURCES = "resources"
     SLOTS = "slots"
@@ -50,7 +50,7 @@ class Reason(StrEnum):
     HELD_SLOT = "held-slot"
     BACKLOG = "backlog"
     ARGUMENTS = "arguments"
-    # Of other calls
+    # Of other tasks
     RUNNING = "running"
     NESTED = "nested"
     DONE = "done"
@@ -61,27 +61,17 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True)
 class Explanation:
-    """The state of a call, of several similar calls, or of a pool, and the reason for it.
+    """The state of a task, of several similar tasks, or of a pool, and the reason for it."""
 
-    Attributes
-    ----------
-    about
-        Key of the call, words for several calls, or tag of the pool.
-    state, reason
-        State, and its reason as a word.
-    sentence
-        State and reason in one sentence, without a full stop.
-    advice
-        Way to change it; empty if there is nothing to do.
-    details
-        Facts behind the sentence, as plain JSON values. Times are in seconds.
-    """
-
+    #: Key of the task, words for several tasks, or tag of the pool.
     about: str
     state: State
     reason: Reason
+    #: State and reason in one sentence, without a full stop.
     sentence: str
+    #: Hint how to change it; empty if there is nothing to do.
     advice: str = ""
+    #: Facts behind the sentence, as plain JSON values. Times are in seconds.
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -97,7 +87,6 @@ class Explanation:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the explanation that :meth:`to_dict` wrote."""
         state, reason = State(data["state"]), Reason(data["reason"])
         about, sentence, advice = (str(data[name]) for name in ("about", "sentence", "advice"))
         return cls(about, state, reason, sentence, advice, dict(data["details"]))
@@ -105,13 +94,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Explanations:
-    """Explanations of pools, and of the calls that wait, grouped by reason; the oldest are first.
-
-    Attributes
-    ----------
-    pools, calls
-        One explanation for each pool, and for each group of calls.
-    """
+    """Explanations of pools, and of waiting tasks grouped by reason, the oldest first."""
 
     pools: tuple[Explanation, ...] = ()
     calls: tuple[Explanation, ...] = ()
@@ -131,7 +114,6 @@ class Explanations:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the explanations that :meth:`to_dict` wrote."""
         return cls(
             tuple(map(Explanation.from_dict, data["pools"])),
             tuple(map(Explanation.from_dict, data["calls"])),

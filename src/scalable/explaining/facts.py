@@ -1,4 +1,4 @@
-"""Facts about pools and calls from which explanations are made; times are in seconds."""
+"""Facts about pools and tasks from which explanations are made; times are in seconds."""
 
 from __future__ import annotations
 
@@ -11,25 +11,16 @@ from scalable.spec import PoolStatus
 
 @dataclass(frozen=True)
 class RunningCall:
-    """A call that takes slots of a worker.
-
-    Attributes
-    ----------
-    key, name, worker
-        Key and task name of the call, and name of its worker.
-    since_s
-        Seconds for which the call has run.
-    left_s
-        Expected seconds until it ends; None if nothing is known about such calls.
-    holds
-        Whether the call itself waits for other calls and keeps its slots meanwhile.
-    """
+    """A task that takes slots of a worker."""
 
     key: str
     name: str
     worker: str
+    #: Seconds for which the task has run.
     since_s: float
+    #: Expected seconds until it finishes; None if unknown for such tasks.
     left_s: float | None = None
+    #: True if it waits for other tasks while it keeps its slots.
     holds: bool = False
 
 
@@ -44,7 +35,7 @@ class ManagerFacts:
 
 @dataclass(frozen=True)
 class AdaptiveFacts:
-    """Bounds of an adaptive pool, and the count and the reason of its policy's last decision."""
+    """Bounds of an adaptive pool, and count and reason of its policy's last decision."""
 
     minimum: int
     maximum: int | None
@@ -54,7 +45,7 @@ class AdaptiveFacts:
 
 @dataclass(frozen=True)
 class LeavingWorker:
-    """A connected worker that takes no more calls, and the reason."""
+    """A connected worker that takes no more tasks, and the reason."""
 
     name: str
     reason: str
@@ -62,248 +53,163 @@ class LeavingWorker:
 
 @dataclass(frozen=True)
 class PoolFacts:
-    """Facts about one pool.
+    """Facts about one pool."""
 
-    Attributes
-    ----------
-    tag
-        Tag of the pool; "" for the workers without a tag.
-    known_tags
-        Tags of all pools.
-    status
-        Counts of the pool as its managers and the scheduler report them; None if there is no such
-        pool.
-    connected
-        Number of connected workers of the pool, those that leave included.
-    managers
-        Managers that offer the pool.
-    attached
-        Number of managers of the cluster, whatever they offer.
-    awaits_managers
-        Whether the managers that the cluster starts with have not attached yet.
-    adaptive
-        Facts about its policy; None for a pool that is not adaptive.
-    held, way_out
-        Reason why the budget does not allow that pools grow, or None, and advice about it.
-    ending
-        Reason why the cluster ends, or None.
-    cluster_name
-        Name of the cluster for commands in the advice; "" for advice in Python.
-    detached
-        Whether the cluster runs in processes of its own, which `scalable resume` starts again.
-    wanted_in_all, max_workers
-        Number of wanted workers of all pools together, and its limit, or None.
-    launching_s, usual_start_s
-        Seconds since the first worker that is starting was asked for, or None; seconds that
-        workers of this pool usually take to start, or None.
-    leaving, paused
-        Connected workers that leave, and names of those that are paused for lack of memory.
-    busy_slots, slots
-        Number of taken slots, and of all slots of the connected workers.
-    running
-        Some of the calls that take slots, those that run longest first.
-    waiting
-        Number of ready calls that wait for a slot of the pool.
-    in_clients
-        Number of slots that calls need which still wait in clients.
-    """
-
+    #: "" for the workers without a tag.
     tag: str
+    #: Tags of all pools.
     known_tags: tuple[str, ...] = ()
+    #: Counts that managers and the scheduler report; None if there is no such pool.
     status: PoolStatus | None = None
+    #: Number of connected workers of the pool, including those that leave.
     connected: int = 0
+    #: Managers that offer the pool.
     managers: tuple[ManagerFacts, ...] = ()
+    #: Number of managers of the cluster, whatever they offer.
     attached: int = 0
+    #: True if the managers that the cluster starts with have not attached yet.
     awaits_managers: bool = False
+    #: None for a pool that is not adaptive.
     adaptive: AdaptiveFacts | None = None
+    #: Reason why the budget does not allow growth, or None; ``way_out`` is a hint about it.
     held: str | None = None
     way_out: str = ""
+    #: Reason why the cluster stops, or None.
     ending: str | None = None
+    #: Name of the cluster for commands in hints; "" for hints in Python.
     cluster_name: str = ""
+    #: True if the cluster runs in its own processes, so that `scalable resume` restarts it.
     detached: bool = False
+    #: Number of desired workers of all pools together; ``max_workers`` limits it.
     wanted_in_all: int = 0
     max_workers: int | None = None
+    #: Seconds since the first worker that is starting was requested, or None.
     launching_s: float | None = None
+    #: Seconds that workers of this pool usually take to start, or None.
     usual_start_s: float | None = None
     leaving: tuple[LeavingWorker, ...] = ()
+    #: Names of the connected workers that are paused for lack of memory.
     paused: tuple[str, ...] = ()
+    #: Taken slots of the connected workers; ``slots`` counts all of them.
     busy_slots: int = 0
     slots: int = 0
+    #: Some of the tasks that take slots, the longest running first.
     running: tuple[RunningCall, ...] = ()
+    #: Number of ready tasks that wait for a slot of the pool.
     waiting: int = 0
+    #: Number of slots that tasks need which still wait in clients.
     in_clients: int = 0
 
 
 @dataclass(frozen=True)
 class NeededCall:
-    """A call whose result another call needs.
-
-    Attributes
-    ----------
-    key, name
-        Key and task name of the call.
-    state
-        ``running``, ``assigned`` (it waits on a worker), ``ready`` (no worker has taken it),
-        ``waiting`` (for other calls), ``failed`` or ``lost`` (its result is computed again).
-    worker
-        Name of its worker, or "".
-    """
+    """A task whose result another task needs."""
 
     key: str
     name: str
+    #: ``running``, ``assigned`` (it waits on a worker), ``ready`` (no worker has taken it),
+    #: ``waiting`` (for other tasks), ``failed`` or ``lost`` (its result is computed again).
     state: str
+    #: Name of its worker, or "".
     worker: str = ""
 
 
 @dataclass(frozen=True)
 class Ask:
-    """Needs of a call that no worker meets.
+    """Needs of a task that no worker meets."""
 
-    Attributes
-    ----------
-    slots
-        Number of slots that the call takes.
-    not_offered
-        Resources that no worker offers and that are no pools.
-    apart
-        Tags of several pools of which the call needs slots on one worker, which no worker offers.
-    restricted_to, gone
-        Addresses of the workers to which the call is restricted, and those that have left.
-    unable
-        Resources that the call asks for, if the workers to which it is restricted lack them;
-        otherwise empty.
-    """
-
+    #: Number of slots that the task takes.
     slots: int = 1
+    #: Resources that no worker offers and that are not pools.
     not_offered: tuple[str, ...] = ()
+    #: Tags of several pools of which the task needs slots on one worker, which none offers.
     apart: tuple[str, ...] = ()
+    #: Addresses of the workers to which it is restricted; ``gone`` are those that have left.
     restricted_to: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
+    #: Resources that it requests and that the workers to which it is restricted lack.
     unable: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """The failure of a call.
+    """The failure of a task."""
 
-    Attributes
-    ----------
-    error, message
-        Name of the exception's class, and its message.
-    frame
-        Innermost line of the user's own code in the traceback, or "".
-    worker
-        Name or address of the worker, or "".
-    lost
-        Number of workers that were lost while they ran the call.
-    blamed
-        Key of the call that failed first, if this call only needed its result; otherwise "".
-    """
-
+    #: Name of the exception's class.
     error: str
     message: str
+    #: Innermost line of the user's own code in the traceback, or "".
     frame: str = ""
+    #: Name or address of the worker, or "".
     worker: str = ""
+    #: Number of workers that were lost while they ran the task.
     lost: int = 0
+    #: Key of the task that failed first, if this one only needed its result; otherwise "".
     blamed: str = ""
 
 
 @dataclass(frozen=True)
 class NextTry:
-    """The next try of a call that has failed.
-
-    Attributes
-    ----------
-    left_s
-        Seconds until then.
-    number, of
-        Number of the next try, and largest number of tries.
-    error
-        Error of the last try.
-    """
+    """The next attempt of a task that has failed."""
 
     left_s: float
+    #: Number of the next attempt; ``of`` is the maximum number of attempts.
     number: int
     of: int
+    #: Error of the last attempt.
     error: str
 
 
 @dataclass(frozen=True)
 class CallFacts:
-    """Facts about one call, or about several calls that wait for the same reason.
+    """Facts about one task, or about several tasks that wait for the same reason."""
 
-    Attributes
-    ----------
-    key, name, tag
-        Key (of the oldest call), task name and tag; the tag is "" for a call without one.
-    state
-        ``needs`` (other calls), ``no-worker``, ``queued``, ``assigned`` (it waits on a worker),
-        ``fetching`` (its arguments come to the worker), ``backoff`` (it has failed, and is
-        tried again later), ``running``, ``done``, ``failed``,
-        ``cancelled``, ``unknown``, ``backlog`` (it waits in its client), ``held`` (in its client,
-        for an argument).
-    count
-        Number of calls.
-    bundle
-        Number of calls in the bundle that the task is; 0 for a task of one call.
-    since_s
-        Seconds for which the call has waited or run, or since it ended; None if unknown.
-    left_s
-        Expected seconds until it ends, or None.
-    worker
-        Name of its worker, or "".
-    needs, needed
-        Calls whose results it needs: some of them, and the number of all.
-    ask
-        Needs that no worker meets.
-    next_try
-        Next try of a call that has failed and waits for it, or None.
-    before, first
-        Number of calls that go first on its worker or in the queue, and names of some.
-    children, child
-        Number of calls that this call has made and that have not ended, and the key of one.
-    lends
-        Whether its slots are lent to other calls while it waits for its children.
-    parent
-        Key of the call that has made this call, if that call runs; otherwise "".
-    failure
-        Failure of the call, or None.
-    gone
-        Whether the scheduler has forgotten the call, and only its failure is known.
-    close
-        Known tags and task names that are close to the name of an unknown call.
-    cluster_name
-        Name of the cluster for commands in the advice; "" for advice in Python.
-    pool
-        Facts about the pool of its tag, or None where they do not matter.
-    """
-
+    #: Key of the oldest task.
     key: str
     name: str
+    #: "" for a task without a tag.
     tag: str
+    #: ``needs`` (other tasks), ``no-worker``, ``queued``, ``assigned`` (it waits on a worker),
+    #: ``fetching`` (its arguments), ``backoff`` (it is retried later), ``running``, ``done``,
+    #: ``failed``, ``cancelled``, ``unknown``, ``backlog`` (it waits in its client), ``held`` (there
+    #: too, for an argument).
     state: str
+    #: Number of tasks.
     count: int = 1
+    #: Number of tasks in the bundle; 0 for a single task.
     bundle: int = 0
+    #: Seconds for which it has waited or run, or since it finished; None if unknown.
     since_s: float | None = None
+    #: Expected seconds until it finishes, or None.
     left_s: float | None = None
+    #: Name of its worker, or "".
     worker: str = ""
+    #: Some of the tasks whose results it needs; ``needed`` is the number of all.
     needs: tuple[NeededCall, ...] = ()
     needed: int = 0
     ask: Ask = field(default_factory=Ask)
     next_try: NextTry | None = None
+    #: Number of tasks ahead on its worker or in the queue; ``first`` names some.
     before: int = 0
     first: tuple[str, ...] = ()
+    #: Unfinished tasks that it has made; ``child`` is the key of one.
     children: int = 0
     child: str = ""
+    #: True if its slots are lent to other tasks while it waits for its children.
     lends: bool = False
+    #: Key of the task that has made it, if that one runs; otherwise "".
     parent: str = ""
     failure: Failure | None = None
+    #: True if the scheduler has forgotten the task, and only its failure is known.
     gone: bool = False
+    #: Tags and task names that are similar to the name of an unknown task.
     close: tuple[str, ...] = ()
+    #: Name of the cluster for commands in hints; "" for hints in Python.
     cluster_name: str = ""
+    #: Facts about the pool of its tag, or None where they do not matter.
     pool: PoolFacts | None = None
 
     def of_cluster(self, name: str) -> Self:
-        """Return the facts with a name of the cluster for commands, also in those of the pool."""
+        """Return the facts, including those of the pool, with the cluster's name for commands."""
         pool = self.pool and replace(self.pool, cluster_name=name)
         return replace(self, cluster_name=name, pool=pool)

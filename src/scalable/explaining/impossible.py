@@ -1,4 +1,4 @@
-"""Sentences about calls that no worker can run; such calls fail after some seconds."""
+"""Sentences about tasks that no worker can run. Such tasks fail after some seconds."""
 
 from __future__ import annotations
 
@@ -8,31 +8,23 @@ from scalable.protocol.pools import known_tags, shown
 
 
 def no_pool(tag: str, tags: Iterable[str], *, managed: bool) -> str:
-    """Return that no pool has a tag.
-
-    Parameters
-    ----------
-    tag, tags
-        The tag, and the tags of all pools.
-    managed
-        Whether a manager is attached to the cluster.
-    """
+    """State that no pool has a tag, and that no manager is attached unless ``managed``."""
     nobody = "" if managed else "; no manager is attached to start workers"
     return f"no pool {tag!r}; known tags: {known_tags(dict.fromkeys(tags))}{nobody}"
 
 
 def too_many_slots(tag: str, slots: int) -> str:
-    """Return that a call needs more slots than the ``slots`` of one worker of a pool."""
+    """State that a task needs more slots than the ``slots`` of one worker of a pool."""
     return f"it needs more slots than a worker of pool {tag!r} has: {slots}"
 
 
 def apart(tags: Iterable[str]) -> str:
-    """Return that a call needs slots of several pools on one worker."""
+    """State that a task needs slots of several pools on one worker."""
     return f"it needs slots of {' and '.join(map(shown, tags))}, which no worker offers together"
 
 
 def unable(workers: Iterable[str], asked: Mapping[str, float]) -> str:
-    """Return that the workers to which a call is restricted lack what it asks for."""
+    """State that the workers to which a task is restricted lack its resources."""
     return (
         f"it is restricted to {', '.join(sorted(workers))}, without enough of what it needs: "
         f"{dict(asked)}"
@@ -40,15 +32,15 @@ def unable(workers: Iterable[str], asked: Mapping[str, float]) -> str:
 
 
 def worker_gone(worker: str) -> str:
-    """Return that calls are restricted to a worker which has left."""
+    """State that tasks are restricted to a worker which has left."""
     return f"worker {worker}, which has left"
 
 
 def not_offered(resource: str) -> str:
-    """Return that calls ask for a resource which no worker offers."""
+    """State that tasks request a resource which no worker offers."""
     return f"resource {resource!r}, which no worker offers"
 
 
 def degraded(tag: str, reason: str) -> str:
-    """Return that the managers have given up starting workers for a pool."""
+    """State that the managers no longer start workers for a pool."""
     return f"{shown(tag)} is degraded: {reason}"

@@ -11,5 +11,5 @@ NOT_YET = "its managers are not attached yet"
 
 
 def words_of_lost(managers: Iterable[str]) -> str:
-    """Return that managers send no heartbeats any more."""
+    """State that managers no longer send heartbeats."""
     return f"manager {', '.join(map(repr, managers))} no longer reports"

@@ -1,4 +1,4 @@
-"""Reasons why a pool has no worker for a call, and the explanation of a pool."""
+"""Reasons why a pool has no worker for a task, and the explanation of a pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scalable.units import counted, format_duration
 
 
 class Cause(NamedTuple):
-    """The reason why a pool has no free worker, in words about the pool ("it ..."), and advice."""
+    """Why a pool has no free worker, in words about the pool ("it ..."), and a hint."""
 
     reason: Reason
     words: str
@@ -25,7 +25,7 @@ class Cause(NamedTuple):
 
 
 def without_workers(pool: PoolFacts) -> Cause | None:  # noqa: PLR0911 - a list of cases
-    """Return why a pool has no worker that takes calls; None if it has one."""
+    """Return why a pool has no worker that takes tasks, or None if it has one."""
     status = pool.status
     if status is None and pool.awaits_managers:
         return Cause(Reason.MANAGER_STARTS, managers.NOT_YET)
@@ -130,7 +130,7 @@ def _resume(pool: PoolFacts) -> str:
 
 
 def _scale(pool: PoolFacts, count: int) -> str:
-    """Return the command, or the call of a method, that sets the worker count of a pool."""
+    """Return the command, or the method call, that sets the worker count of a pool."""
     if pool.cluster_name and pool.tag != UNTAGGED:
         return f"`scalable scale {pool.cluster_name} {pool.tag}={count}`"
     return f"scale({pool.tag!r}, {count})" if pool.tag != UNTAGGED else f"scale({count})"
@@ -141,7 +141,7 @@ def _start(pool: PoolFacts) -> str:
 
 
 def _at_most(pool: PoolFacts) -> str:
-    """Return the way out if ``max_workers`` allows no further worker; otherwise nothing."""
+    """Return the hint if ``max_workers`` allows no other worker, otherwise ""."""
     if pool.max_workers is None or pool.wanted_in_all < pool.max_workers:
         return ""
     own = 0 if pool.status is None else pool.status.wanted
@@ -155,7 +155,7 @@ def _again(pool: PoolFacts, status: PoolStatus) -> str:
 
 
 def full(pool: PoolFacts) -> str:
-    """Return by which calls the slots of a pool are taken, in words about the pool."""
+    """Return which tasks take the slots of a pool, in words about the pool."""
     words = f"all of its {pool.slots} slots are taken" if pool.slots > 1 else "its slot is taken"
     return words + _by(pool.running) + _free_in(pool.running)
 
@@ -176,7 +176,7 @@ def _free_in(running: tuple[RunningCall, ...]) -> str:
 
 
 def explain_pool(pool: PoolFacts) -> Explanation:
-    """Return the explanation of a pool: the reason why calls wait for it, or how it works."""
+    """Return the explanation of a pool: the reason why tasks wait for it, or its load."""
     cause = without_workers(pool)
     name, details = shown(pool.tag), details_of(pool)
     if cause is not None:
@@ -214,7 +214,7 @@ def _grow(pool: PoolFacts) -> str:
 
 
 def more_workers(pool: PoolFacts) -> str:
-    """Return the advice for a call that waits for a slot of a full pool."""
+    """Return the hint for a task that waits for a slot of a full pool."""
     return _grow(pool)
 
 

@@ -1,22 +1,6 @@
 """Clusters in JupyterLab: an extension of Jupyter's server that feeds Dask's sidebar.
 
-The sidebar shows all clusters of the user. :func:`lab_cluster` starts clusters for its "+NEW"
-button, and for dask-ctl. In Dask's configuration::
-
-    labextension:
-      factory:
-        module: scalable.lab
-        class: lab_cluster
-        kwargs: {manifest: /path/to/scalable.yaml, target: local}
-
-In the file that ``dask cluster create -f FILE`` reads::
-
-    version: 1
-    module: scalable.lab
-    class: lab_cluster
-    kwargs: {manifest: /path/to/scalable.yaml, target: local}
-
-Nothing here makes overviews or statuses: they are the scheduler's.
+:func:`lab_cluster` starts clusters for its "+NEW" button, and for dask-ctl (docs/jupyter.md).
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Hooks that Jupyter's server calls. They may be called where the extra is not installed."""
+"""Hooks that Jupyter's server calls, even if the extra is not installed."""
 
 from __future__ import annotations
 
@@ -18,15 +18,12 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 
 def missing() -> list[str]:
-    """Return the names of the packages that the sidebar needs and that are not installed."""
+    """Return the names of needed packages of the extra that are not installed."""
     return [name for name in NEEDED if find_spec(name) is None]
 
 
 def _link_jupyter_server_extension(app: Any) -> None:  # noqa: ARG001 - Jupyter's signature
-    """Put our handlers where Dask's extension takes its own from.
-
-    Jupyter links all extensions before it loads the first one.
-    """
+    """Install our handlers, before Jupyter loads Dask's extension."""
     if not missing():
         from scalable.lab.handlers import install
 
@@ -34,7 +31,7 @@ def _link_jupyter_server_extension(app: Any) -> None:  # noqa: ARG001 - Jupyter'
 
 
 def _load_jupyter_server_extension(app: Any) -> None:
-    """Start to watch the clusters; say what is missing."""
+    """Start watching the clusters, or log what is missing."""
     absent = missing()
     if absent:
         app.log.info("scalable: no clusters in the sidebar without %s: %s", absent[0], EXTRA)
@@ -48,7 +45,7 @@ def _load_jupyter_server_extension(app: Any) -> None:
 
 
 def fault_of_loader() -> str | None:
-    """Return why the code that the sidebar gives to notebooks would not connect, or None."""
+    """Return why the sidebar's code for notebooks would not connect, or None."""
     import dask
 
     from scalable.lifecycle.connecting import LOADER, LOADER_SETTING, LOADER_VARIABLE

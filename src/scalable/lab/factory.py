@@ -29,28 +29,12 @@ def lab_cluster(
     dashboard_address: str | None = None,
     asynchronous: bool = True,
 ) -> Any:
-    """Start a detached cluster, and connect to it.
+    """Start a detached cluster, and return a ``DiscoveredCluster``, or an awaitable of one.
 
-    Tools end a cluster by closing it. For that reason ``close()`` of the returned cluster
-    ends the cluster for all clients.
-
-    Parameters
-    ----------
-    manifest, target
-        As for :meth:`ScalableSession.from_yaml`.
-    name
-        Name of the cluster; by default made of project and target, with a number if taken.
-    dashboard_address
-        Address of the live page, as of ``scalable up --dashboard``; by default that of the target,
-        or any free port of this machine.
-    asynchronous
-        Whether the result is to be awaited, and used with ``await``.
-
-    Returns
-    -------
-    DiscoveredCluster, or an awaitable of one
-        It has ``id``, ``scheduler_info``, ``scheduler_address``, ``dashboard_link``, ``scale``,
-        ``adapt`` and ``close``.
+    ``close()`` stops the cluster for all clients, because tools stop a cluster by closing it. The
+    default name is made of project and target, with a number if it is taken. ``dashboard_address``
+    is as for ``scalable up --dashboard``, by default that of the target or any free port of this
+    machine.
     """
     if asynchronous:
         return _started(manifest, target, name, dashboard_address)
@@ -72,7 +56,6 @@ def _ready(
     name: str | None,
     dashboard_address: str | None,
 ) -> AccessFile:
-    """Start a cluster, and wait until it is ready."""
     from scalable.records import AccessFile, all_directories
 
     session = ScalableSession.from_yaml(manifest, target)

@@ -1,7 +1,7 @@
-"""Handlers of Jupyter's server: those of Dask's extension, which know our clusters too.
+"""Handlers of Jupyter's server: Dask's extension, extended by our clusters.
 
-Dask's handlers serve everything that is not about our clusters. What is relied on of Dask's
-extension and of jupyter-server-proxy is tested in ``tests/unit/test_lab_seams.py``.
+``tests/unit/test_lab_seams.py`` tests the parts of Dask's extension and jupyter-server-proxy in
+use.
 """
 
 from __future__ import annotations
@@ -34,28 +34,28 @@ logger = logging.getLogger("scalable.lab")
 SETTING = "scalable_sidebar"
 #: Seconds for a connection to a scheduler's pages, and for a page.
 CONNECT_S, PAGE_S = 10.0, 60.0
-#: Headers of a browser that the schedulers' pages may see. Cookies and tokens of Jupyter are not
-#: among them.
+#: Headers of a browser that are sent to the schedulers' pages. Cookies and tokens of Jupyter are
+#: not among them.
 PASSED = ("Accept", "Accept-Encoding", "Accept-Language", "If-None-Match", "Origin", "User-Agent")
-#: Longest message of a WebSocket, in bytes.
+#: Maximum bytes of a message of a WebSocket.
 LONGEST_MESSAGE = 64 * 2**20
 
 
 def install() -> None:
-    """Let Dask's extension serve its addresses with the handlers of this module."""
+    """Make Dask's extension serve its addresses with the handlers of this module."""
     dask_labextension.DaskClusterHandler = ClusterHandler
     dask_labextension.DaskDashboardHandler = PageHandler
 
 
 def start(settings: dict[str, Any]) -> None:
-    """Begin to watch the clusters, for a web application with these settings."""
+    """Start watching the clusters, for a web application with these settings."""
     watch = Watch()
     watch.begin()
     settings[SETTING] = Sidebar(settings["base_url"], watch)
 
 
 class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]
-    """The list of clusters, and what the sidebar's buttons do."""
+    """The list of clusters, and the actions of the sidebar's buttons."""
 
     @property
     def _sidebar(self) -> Sidebar:
@@ -84,7 +84,7 @@ class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]
 
     @web.authenticated
     async def delete(self, cluster_id: str) -> None:
-        """End a cluster that was started here, or disconnect from another one."""
+        """Stop a cluster that was started here, or disconnect from another one."""
         seen = await self._ours(cluster_id)
         if seen is None:
             await super().delete(cluster_id)
@@ -99,7 +99,7 @@ class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]
 
     @web.authenticated
     async def patch(self, cluster_id: str) -> None:
-        """Scale a cluster, or let it follow its load."""
+        """Scale a cluster, or make it adaptive."""
         seen = await self._ours(cluster_id)
         if seen is None:
             await super().patch(cluster_id)
@@ -131,7 +131,7 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
     _page: Page | None = None
 
     async def _is_ours(self, cluster_id: str) -> bool:
-        """Find the pages of a cluster; return whether it is one of ours."""
+        """Find the pages of a cluster, and return whether it is one of ours."""
         sidebar: Sidebar = self.settings[SETTING]
         seen = await sidebar.find(cluster_id)
         if seen is None:
@@ -153,35 +153,29 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
         if method not in ("http_get", "head"):
             raise web.HTTPError(405, "the pages of a cluster are only read")
         assert self._page is not None
-        # The method of the same name in between takes the id of a cluster of Dask's list.
+        # DaskDashboardHandler.proxy takes the id of a cluster in Dask's list instead.
         await ProxyHandler.proxy(self, self._page.host, self._page.port, proxied_path)
 
     async def http_get(self, cluster_id: str, proxied_path: str) -> None:
-        """Send a page."""
         await self._pass_on("http_get", cluster_id, proxied_path)
 
     async def head(self, cluster_id: str, proxied_path: str) -> None:
-        """Send the headers of a page."""
         await self._pass_on("head", cluster_id, proxied_path)
 
     async def post(self, cluster_id: str, proxied_path: str) -> None:
-        """Refuse for clusters of ours, as all methods that change something."""
+        """Refuse for our clusters, like all methods that change something."""
         await self._pass_on("post", cluster_id, proxied_path)
 
     async def put(self, cluster_id: str, proxied_path: str) -> None:
-        """Refuse for clusters of ours."""
         await self._pass_on("put", cluster_id, proxied_path)
 
     async def delete(self, cluster_id: str, proxied_path: str) -> None:
-        """Refuse for clusters of ours."""
         await self._pass_on("delete", cluster_id, proxied_path)
 
     async def patch(self, cluster_id: str, proxied_path: str) -> None:
-        """Refuse for clusters of ours."""
         await self._pass_on("patch", cluster_id, proxied_path)
 
     async def options(self, cluster_id: str, proxied_path: str) -> None:
-        """Refuse for clusters of ours."""
         await self._pass_on("options", cluster_id, proxied_path)
 
     async def open(self, cluster_id: str, proxied_path: str) -> None:
@@ -210,15 +204,14 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
             self._record_activity()
             self.write_message(message, binary=isinstance(message, bytes))
 
-    # What is sent to the scheduler ----------------------------------------------------------------
+    # Requests to the scheduler --------------------------------------------------------------------
 
     def _query(self) -> str:
-        """Return the query without tokens: one that stands there would be Jupyter's."""
+        """Return the query without tokens: one there would be Jupyter's."""
         pairs = parse_qsl(self.request.query, keep_blank_values=True)
         return urlencode([pair for pair in pairs if pair[0] != PARAMETER])
 
     def get_client_uri(self, protocol: str, host: str, port: int, proxied_path: str) -> str:
-        """Return the URL of a page on the scheduler's server."""
         whole = str(super().get_client_uri(protocol, host, port, proxied_path))
         if self._page is None:
             return whole
@@ -226,7 +219,7 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
         return self._page.url(f"/{path.partition('/')[2]}", self._query())
 
     def proxy_request_headers(self) -> dict[str, str]:
-        """Return the headers for the scheduler's server: few of the browser's, and the token."""
+        """Return few of the browser's headers, and the scheduler's token."""
         if self._page is None:
             headers: dict[str, str] = super().proxy_request_headers()
             return headers
@@ -236,7 +229,6 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
         }
 
     def proxy_request_options(self) -> dict[str, Any]:
-        """Return options of the request: time limits, and the authority to trust."""
         options: dict[str, Any] = super().proxy_request_options()
         if self._page is None:
             return options
@@ -245,5 +237,5 @@ class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
 
 
 def _without_cookies(response: Any) -> None:
-    """Remove cookies from an answer: they would be sent to all servers of Jupyter's host."""
+    """Remove cookies from a response: they would be sent to all servers of Jupyter's host."""
     response.headers.pop("Set-Cookie", None)

@@ -1,4 +1,4 @@
-"""The way from Jupyter's server to the pages of a cluster's scheduler."""
+"""Connection from Jupyter's server to the pages of a cluster's scheduler."""
 
 from __future__ import annotations
 
@@ -15,33 +15,17 @@ from scalable.protocol.guarded_http import PARAMETER, cookie_name
 
 @dataclass(frozen=True)
 class Page:
-    """The HTTP server of one scheduler.
-
-    Attributes
-    ----------
-    host, port
-        Address of the server.
-    token
-        Token that it wants in a cookie.
-    tls
-        How the server proves who it is; None for a server without TLS.
-    """
+    """The HTTP server of one scheduler."""
 
     host: str
     port: int
+    #: Token that the server requires in a cookie.
     token: str = field(repr=False)
+    #: Context that verifies the server; None for a server without TLS.
     tls: ssl.SSLContext | None = None
 
     def url(self, path: str, query: str, *, socket: bool = False) -> str:
-        """Return the URL of a page, without the token.
-
-        Parameters
-        ----------
-        path, query
-            Path with its first slash, and query.
-        socket
-            Whether a WebSocket is to be opened.
-        """
+        """Return the URL of a page (``path`` starts with a slash), without the token."""
         scheme = ("ws" if socket else "http") + ("" if self.tls is None else "s")
         address = f"{scheme}://{link_host(self.host)}:{self.port}{path}"
         return f"{address}?{query}" if query else address
@@ -55,14 +39,9 @@ class Page:
 def page_of(seen: Seen) -> Page:
     """Return the HTTP server of a cluster's scheduler.
 
-    The token is sent to no other process: not to a port of this machine whose scheduler is gone,
-    which anybody may have taken since.
-
-    Raises
-    ------
-    ClusterError
-        When the cluster has no live page, its scheduler has ended, or it listens on the loopback of
-        another machine.
+    The token is sent to no other process: not to a port of this machine that another user may have
+    taken since the scheduler exited. Raises ClusterError if the cluster has no dashboard, its
+    scheduler has exited, or it listens on the loopback of another machine.
     """
     name, link = seen.status.name, seen.status.dashboard
     if not link:
@@ -87,10 +66,7 @@ def page_of(seen: Seen) -> Page:
 
 
 def _trusting(seen: Seen) -> ssl.SSLContext:
-    """Return a context that accepts only certificates of the cluster's own authority.
-
-    They name no host: the authority is that of one cluster, and so are its certificates.
-    """
+    """Return a context for the cluster's own authority, whose certificates contain no host."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.load_verify_locations(cadata=seen.directory.pem()["tls_ca_file"])

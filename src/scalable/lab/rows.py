@@ -10,28 +10,20 @@ from scalable.errors import ClusterError
 from scalable.spec import ClusterStatus, PoolStatus
 from scalable.units import format_bytes
 
-#: States of clusters that are shown. The others have no scheduler any more, or none yet.
+#: States of clusters that are shown. In other states a cluster has no scheduler.
 SHOWN = ("starting", "running", "degraded", "unmanaged", "unreachable")
-#: Path of a cluster's pages below the address of Jupyter's server: it is Dask's.
+#: Path of a cluster's pages below the address of Jupyter's server, as in Dask's extension.
 PAGES = "dask/dashboard"
 
-#: Tag -> cpus and bytes of memory of one worker.
+#: Cpus and bytes of memory of one worker, by tag.
 Sizes = Mapping[str, tuple[float, int]]
 
 
 def row(status: ClusterStatus, sizes: Sizes, base_url: str, name: str = "") -> dict[str, Any]:
     """Return the row of a cluster.
 
-    Parameters
-    ----------
-    status
-        The cluster.
-    sizes
-        Size of the workers of each pool; cores and memory of other pools are not counted.
-    base_url
-        Path of Jupyter's server, with a slash at both ends.
-    name
-        Name in the row, by default that of the cluster.
+    Cores and memory of pools without ``sizes`` are not counted. ``base_url`` is the path of
+    Jupyter's server, with a slash at both ends. ``name`` is by default that of the cluster.
     """
     live = {tag: pool.running for tag, pool in status.pools.items()}
     known = [(count, *sizes[tag]) for tag, count in live.items() if tag in sizes]
@@ -52,7 +44,7 @@ def row(status: ClusterStatus, sizes: Sizes, base_url: str, name: str = "") -> d
 
 
 def names(statuses: Iterable[ClusterStatus]) -> dict[str, str]:
-    """Return id -> name that no other row has; sessions of one project may share a name."""
+    """Map ids to names that no other row has: sessions of one project may share a name."""
     listed = list(statuses)
     often = Counter(status.name for status in listed)
     return {
@@ -62,24 +54,11 @@ def names(statuses: Iterable[ClusterStatus]) -> dict[str, str]:
 
 
 def shares(name: str, total: Any, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-    """Return tag -> count, from the one number of workers that the sidebar asks for.
+    """Return worker counts by tag, from the one total that the sidebar requests.
 
-    The proportions of several pools stay as they are, and no pool loses its last worker while there
-    are enough for all.
-
-    Parameters
-    ----------
-    name
-        Name of the cluster, for messages.
-    total
-        Wanted number of workers of the cluster.
-    pools
-        Tag -> present status.
-
-    Raises
-    ------
-    ClusterError
-        When the number is none, the cluster has no pool, or several pools without workers.
+    The proportions of several pools are kept, and no pool loses its last worker while there are
+    enough for all. Raises ClusterError for an invalid number, a cluster without pools, or several
+    pools without workers.
     """
     if isinstance(total, bool) or not isinstance(total, int) or total < 0:
         raise ClusterError(f"cluster {name!r} cannot have {total!r} workers: give 0 or more")
@@ -108,13 +87,7 @@ def shares(name: str, total: Any, pools: Mapping[str, PoolStatus]) -> dict[str, 
 
 
 def bounds(name: str, adapt: Any, pools: Mapping[str, PoolStatus]) -> tuple[str, int, int | None]:
-    """Return tag, minimum and maximum of the pool that is to follow its load.
-
-    Raises
-    ------
-    ClusterError
-        When the cluster has not exactly one pool, or the bounds are no range.
-    """
+    """Return the only pool's tag and bounds. Raises ClusterError for several pools or no range."""
     if len(pools) != 1:
         raise ClusterError(
             f"cluster {name!r} has {len(pools)} pools, and the sidebar has bounds for one",

@@ -1,4 +1,4 @@
-"""The clusters of the sidebar, and what its buttons do to them."""
+"""The clusters of the sidebar, and the actions of its buttons."""
 
 from __future__ import annotations
 
@@ -22,31 +22,17 @@ logger = logging.getLogger("scalable.lab")
 
 
 class Sidebar:
-    """Our clusters in the sidebar.
-
-    Parameters
-    ----------
-    base_url
-        Path of Jupyter's server, with a slash at both ends.
-    watch
-        The clusters.
-    """
+    """Our clusters in the sidebar of the Jupyter server at ``base_url``, such as ``/user/ann/``."""
 
     def __init__(self, base_url: str, watch: Watch) -> None:
         self.base_url = base_url
         self._watch = watch
-        #: Id -> time at which the cluster was disconnected.
+        #: Time at which a cluster was disconnected, by its id.
         self._hidden: dict[str, float] = {}
         self._addresses: set[str] = set()
 
     async def clusters(self, *, now: bool = False) -> dict[str, Seen]:
-        """Return id -> cluster, without the disconnected ones.
-
-        Parameters
-        ----------
-        now
-            Whether near clusters are read again in any case.
-        """
+        """Return the clusters by id without disconnected ones, read again if ``now``."""
         seen = await self._watch.clusters(0.0 if now else None)
         self._addresses |= {str(each.status.address) for each in seen.values()}
         return {key: each for key, each in seen.items() if not self._is_hidden(each)}
@@ -65,7 +51,7 @@ class Sidebar:
         ]
 
     async def find(self, cluster_id: str) -> Seen | None:
-        """Return a cluster, also a disconnected one; None if it is none of ours or does not run."""
+        """Return a running cluster, even a disconnected one, or None if it is not one of ours."""
         seen = (await self._watch.clusters()).get(cluster_id)
         return seen or (await self._watch.clusters(0.0)).get(cluster_id)
 
@@ -76,13 +62,7 @@ class Sidebar:
     # Buttons --------------------------------------------------------------------------------------
 
     async def scale(self, seen: Seen, total: Any) -> None:
-        """Set the number of workers of a cluster; see :func:`scalable.lab.rows.shares`.
-
-        Raises
-        ------
-        ClusterError
-            When the number is none, exceeds ``max_workers``, or the scheduler does not answer.
-        """
+        """Set a cluster's total of workers. Raises ClusterError above ``max_workers``."""
         name, pools = seen.status.name, seen.status.pools
         counts = rows.shares(name, total, pools)
         beyond = await asyncio.to_thread(control.beyond_most, seen.status.id, counts)
@@ -95,13 +75,7 @@ class Sidebar:
         await asyncio.to_thread(control.scale, seen.status.id, counts)
 
     async def adapt(self, seen: Seen, adapt: Any) -> None:
-        """Let the only pool of a cluster follow its load.
-
-        Raises
-        ------
-        ClusterError
-            When there are several pools, the bounds are no range, or the scheduler does not answer.
-        """
+        """Make a cluster's only pool adaptive. See :func:`scalable.lab.rows.bounds`."""
         tag, minimum, maximum = rows.bounds(seen.status.name, adapt, seen.status.pools)
 
         def order(scheduler: SchedulerCalls) -> Any:
@@ -110,13 +84,7 @@ class Sidebar:
         await asyncio.to_thread(control.ask, seen.directory, order)
 
     async def leave(self, seen: Seen) -> bool:
-        """End a cluster that this process has started; disconnect from any other.
-
-        Returns
-        -------
-        bool
-            Whether the cluster was ended.
-        """
+        """Stop a cluster that this process started and return True, or hide any other."""
         if self.started_here(seen):
             logger.debug("cluster %s is ended by the sidebar", seen.status.name)
             await asyncio.to_thread(end, seen.status.id)

@@ -1,8 +1,7 @@
-"""The present state of all clusters, read in threads: Jupyter's event loop never waits for a file.
+"""The present state of all clusters, read in threads so that Jupyter's event loop never blocks.
 
-Near clusters write their status to disk, and reading twenty of them takes milliseconds. Clusters in
-remote places are asked, each in a thread of its own, so that one which does not answer delays
-nobody.
+Local clusters write their status to disk. Each remote cluster is queried in a thread of its own, so
+that one without an answer delays no other.
 """
 
 from __future__ import annotations
@@ -27,49 +26,33 @@ logger = logging.getLogger("scalable.lab")
 
 _T = TypeVar("_T")
 
-#: Longest wait of the sidebar for answers that are on their way, in seconds; the last ones are
-#: shown then.
+#: Maximum seconds that the sidebar waits for pending answers. Then the last ones are shown.
 PATIENCE_S = 1.0
-#: Seconds for which answers are taken for the present ones: of near clusters, of remote ones, and
-#: of places about their clusters.
+#: Seconds for which answers count as current: of local clusters, of remote ones, and of backends
+#: about their clusters.
 NEAR_S, REMOTE_S, PLACES_S = 0.5, 4.0, 300.0
 #: Seconds without an answer after which a remote cluster counts as unreachable.
 SILENT_S = 30.0
-#: Errors of reading a cluster: it has just ended, its files are damaged, or others have put odd
-#: objects into its place.
+#: Errors of reading a cluster: it has just stopped, its files are damaged, or its backend has
+#: unexpected objects.
 UNREADABLE = (ScalableError, OSError, ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A cluster as it was seen last.
-
-    Attributes
-    ----------
-    status
-        Its status.
-    directory
-        Its directory.
-    sizes
-        Size of the workers of each pool, as far as it is known.
-    """
+    """The last known state of a cluster."""
 
     status: ClusterStatus
     directory: ClusterDirectory
+    #: Size of the workers of each pool, as far as it is known.
     sizes: Sizes = field(default_factory=dict)
 
 
 class Reading(Generic[_T]):
     """A function that is called in a thread, one call at a time, and its last result.
 
-    Parameters
-    ----------
-    read
-        The function. Errors of :data:`UNREADABLE` leave the last result in place.
-    first
-        Result before the first call has ended.
-    name
-        Name of the thread.
+    Errors of :data:`UNREADABLE` keep the last result. ``first`` is the result before the first call
+    has finished, and ``name`` that of the thread.
     """
 
     def __init__(self, read: Callable[[], _T], first: _T, name: str) -> None:
@@ -79,7 +62,7 @@ class Reading(Generic[_T]):
         self._running: Future[None] | None = None
 
     def begin(self, fresh_s: float) -> Future[None] | None:
-        """Call the function, unless its result is fresh; return the call that is on its way."""
+        """Call the function, unless its result is fresh, and return the pending call, if any."""
         if self._running is not None and not self._running.done():
             return self._running
         if time.monotonic() - self.read_at < fresh_s:
@@ -100,14 +83,14 @@ class Reading(Generic[_T]):
             done.set_result(None)
 
 
-#: Id -> near cluster; id -> directory of each remote one.
+#: Local clusters by id, and directories of remote ones by id.
 _Near: TypeAlias = tuple[dict[str, Seen], dict[str, ClusterDirectory]]
 #: Ids that are new here, and errors.
 _Answers: TypeAlias = tuple[list[str], list[str]]
 
 
 class Watch:
-    """All clusters of this user, as they were seen last."""
+    """The last known state of all clusters of this user."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, Sizes] = {}
@@ -116,16 +99,13 @@ class Watch:
         self._remote: dict[str, Reading[Seen | None]] = {}
 
     def begin(self) -> None:
-        """Begin to read, so that the first answer is there when somebody looks."""
+        """Start reading, so that the first answer is ready when the sidebar needs it."""
         self._near.begin(NEAR_S)
 
     async def clusters(self, fresh_s: float | None = None) -> dict[str, Seen]:
-        """Return id -> cluster, for those that run; wait a moment for answers.
+        """Return the running clusters by id. Waits up to ``PATIENCE_S`` for each kind of answer.
 
-        Parameters
-        ----------
-        fresh_s
-            Seconds for which near clusters are not read again; None for a moment.
+        Local clusters are not read again within ``fresh_s``, by default ``NEAR_S``.
         """
         self._places.begin(PLACES_S)
         await _wait(self._near.begin(NEAR_S if fresh_s is None else fresh_s))
@@ -171,15 +151,7 @@ class Watch:
 
 
 class _Reader:
-    """Function that reads one cluster; the sizes of its workers are read once.
-
-    Parameters
-    ----------
-    sizes
-        Id -> sizes that are known.
-    directory
-        The cluster.
-    """
+    """Function that reads one cluster. The sizes of its workers are read once."""
 
     def __init__(self, sizes: dict[str, Sizes], directory: ClusterDirectory) -> None:
         self._sizes, self._directory = sizes, directory
@@ -202,7 +174,7 @@ def _sizes_of(directory: ClusterDirectory) -> Sizes:
 
 
 async def _wait(*calls: Future[None] | None) -> None:
-    """Wait until calls have ended, or the patience is over; the calls go on."""
+    """Wait until calls have finished, or ``PATIENCE_S`` is over. The calls continue."""
     begun = [asyncio.wrap_future(call) for call in calls if call is not None]
     if begun:
         await asyncio.wait(begun, timeout=PATIENCE_S)

@@ -1,7 +1,5 @@
-"""The life of clusters: creating, recording, finding, scaling and ending them.
-
-The manifest, the plan and the client of a session are in ``session``; ``providers`` start workers
-in a place.
+"""The life of clusters: creating, recording, finding, scaling and deleting them.
+``session`` has the manifest, the plan and the client. ``providers`` start workers on a backend.
 """
 
 from typing import TYPE_CHECKING

@@ -22,21 +22,9 @@ logger = logging.getLogger("scalable.lifecycle")
 
 
 class AttachedDeployment:
-    """A session's access to a detached cluster; closing it only disconnects.
-
-    A detached cluster outlives the process that made it.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-
-    Attributes
-    ----------
-    cluster
-        An :class:`~scalable.client.attached.AttachedCluster`.
-    counts
-        Tag -> wanted workers, as read at the start or last requested by this session.
+    """A session's access to a detached cluster. Closing it only disconnects.
+    ``counts`` are the desired workers by tag, as read at the start or last requested by this
+    session.
     """
 
     def __init__(self, directory: ClusterDirectory) -> None:
@@ -53,7 +41,7 @@ class AttachedDeployment:
 
     @property
     def run_path(self) -> Path | None:
-        """Directory of the cluster's run record; None without one."""
+        """Directory of the cluster's run record, or None."""
         run = (self.directory.scheduler() or {}).get("run")
         return Path(run) if run else None
 
@@ -65,7 +53,7 @@ class AttachedDeployment:
         kind: str,
         metadata: Mapping[str, Any],
     ) -> None:
-        """Record an artifact in the cluster's run; warn if its record is not on this machine."""
+        """Record an artifact in the cluster's run. Warn if its record is not on this machine."""
         if self._run_path is None or not self._run_path.is_dir():
             where = self._run_path or "the record of its run"
             logger.warning("artifact %s is not recorded: %s is not on this machine", path, where)
@@ -76,11 +64,7 @@ class AttachedDeployment:
 
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
-        """Changes of wanted counts, oldest first.
-
-        These are all changes if the run record is on this machine; otherwise only the changes that
-        this session requested.
-        """
+        """Changes of desired counts, oldest first: all if the run is here, else this session's."""
         self.directory.fetch_run()
         if self._run_path is None or not self._run_path.is_dir():
             return list(self._asked)
@@ -88,7 +72,6 @@ class AttachedDeployment:
 
     @property
     def wanted(self) -> dict[str, int]:
-        """Tag -> number of workers wanted now."""
         return {tag: pool.wanted for tag, pool in self.cluster.pools.items()}
 
     def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
@@ -111,14 +94,14 @@ class AttachedDeployment:
         self.cluster.set_budget(amount)
 
     def close(self) -> None:
-        """Disconnect; the cluster keeps running."""
+        """Disconnect. The cluster keeps running."""
         cluster, self.cluster = self.cluster, None
         if cluster is not None:
             self.directory.fetch_run()
             cluster.close()
 
     def delete(self) -> None:
-        """End the cluster and everything that belongs to it."""
+        """Stop the cluster and delete everything that belongs to it."""
         self.close()
         if not end(self.directory.id):
             raise ClusterError(f"cluster {self.directory.id} has ended already")

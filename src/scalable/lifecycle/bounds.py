@@ -13,17 +13,8 @@ def within_bounds(
     spec: DeploymentSpec, wanted: Mapping[str, int], counts: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the requested worker counts, limited to the manifest's bounds.
-
-    A pool whose wanted count is outside its bounds may keep that count, but move no further away.
-
-    Parameters
-    ----------
-    spec
-        The request, with the bounds.
-    wanted
-        Tag -> workers wanted now, for all pools.
-    counts
-        Tag -> requested workers.
+    ``wanted`` has the current desired counts of all pools. A pool that is outside its bounds may
+    keep its count, but move no further away.
     """
     held: dict[str, int] = {}
     for tag, count in counts.items():

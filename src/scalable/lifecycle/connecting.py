@@ -31,7 +31,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
     Parameters
     ----------
     name
-        Name of the cluster, ``provider/name``, its id or the beginning of its id, or the path of an
+        Name of the cluster, ``provider/name``, its id or a prefix of its id, or the path of an
         access file.
     asynchronous
         Whether the client is used with ``await``.
@@ -44,7 +44,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
     Raises
     ------
     ClusterError
-        When no cluster or several clusters match, the cluster does not answer, or others could have
+        When no cluster or several clusters match, the cluster does not answer, or other users could
         read its credentials.
     """
     from scalable.client.client import ScalableClient
@@ -73,7 +73,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
 
 
 def _listens_elsewhere(access: AccessFile) -> str | None:
-    """Return advice if the scheduler listens only for processes of another machine."""
+    """Return a hint if the scheduler listens only for processes of another machine."""
     directory = ClusterDirectory(ClusterDirectory.parent() / access.id)
     known = directory.scheduler() or {}
     if not is_loopback(access.address) or is_alive(known):
@@ -83,25 +83,17 @@ def _listens_elsewhere(access: AccessFile) -> str | None:
 
 
 def load_security(info: dict[str, Any]) -> Security | None:
-    """Return the credentials for an address of one of this user's clusters, or None.
-
-    Dask calls this function as its security loader.
-
-    Parameters
-    ----------
-    info
-        Mapping with the key ``address``: the scheduler's address.
-    """
+    """Dask's security loader: return the credentials for ``info["address"]``, or None."""
     from scalable.protocol.credentials import security_of
 
     for directory in all_directories()[0]:
         try:
-            # The end of a tunnel has credentials already, and asking for it would open one.
+            # A tunnel's client has credentials already, and scheduler() would open a tunnel.
             scheduler = None if directory.record().remote else directory.scheduler()
         except FileNotFoundError:
             continue  # removed at this moment
         except ClusterError as error:
-            logger.warning("%s", error)  # of another cluster, or none would be found
+            logger.warning("%s", error)  # do not fail because of another cluster
             continue
         if scheduler is not None and scheduler.get("address") == info.get("address"):
             try:
@@ -113,10 +105,7 @@ def load_security(info: dict[str, Any]) -> Security | None:
 
 
 def install_loader() -> None:
-    """Let plain Dask clients in this process find the credentials of this user's clusters.
-
-    A loader that the user has configured stays in place.
-    """
+    """Make plain Dask clients here find this user's credentials. The user's own loader is kept."""
     import dask
 
     if not dask.config.get(LOADER_SETTING, None):
@@ -124,11 +113,11 @@ def install_loader() -> None:
 
 
 def snippet(directory: ClusterDirectory) -> str:
-    """Return example code that uses a cluster; it contains no secret."""
+    """Return example code that uses a cluster, without secrets."""
     name = directory.record().name
     scheduler = directory.scheduler() or {}
     address = scheduler.get("address", "?")
-    # The link contains the token of the live page, and this code may end up in a shared file.
+    # The link contains the dashboard's token, and this code may end up in a shared file.
     browser = (
         f"\n# In a browser: open the link of the live page that `scalable status {name}` shows\n"
         if scheduler.get("dashboard")

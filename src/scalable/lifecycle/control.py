@@ -19,8 +19,8 @@ logger = logging.getLogger("scalable.lifecycle")
 _Answer = TypeVar("_Answer")
 
 ANSWER_TIMEOUT_S = 10.0
-#: Seconds for a connection to a scheduler that listens only on another machine; that may share the
-#: network of this one, as containers do.
+#: Seconds for a connection to a scheduler that listens only on another machine. That may share the
+#: network of this machine, as containers do.
 ELSEWHERE_TIMEOUT_S = 2.0
 
 
@@ -30,21 +30,9 @@ def ask(
     *,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> _Answer:
-    """Send a request to a cluster's scheduler, and return the answer.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-    question
-        Coroutine function that calls one of the scheduler's handlers and returns its answer.
-    timeout_s
-        Longest wait for the answer, in seconds.
-
-    Raises
-    ------
-    ClusterError
-        When the scheduler does not answer in time, or the cluster has ended.
+    """Send a request to a cluster's scheduler, and return the answer. Blocks ``timeout_s`` at most.
+    ``question`` calls one of the scheduler's handlers. Raise ClusterError if the scheduler does
+    not answer in time, or the cluster has stopped.
     """
     from scalable.protocol.credentials import certificate_fault
 
@@ -52,9 +40,9 @@ def ask(
     if directory.record().embedded:
         return _ask_session(directory, question, timeout_s)
     known, pem = reached(directory)
-    # Less than the whole time, so that the reason why there is no connection is known.
+    # Less than the whole time, so that the reason of a failed connection can be reported.
     connect_s, hint = 0.8 * timeout_s, f"`scalable status {name}` shows its state"
-    # A remote scheduler is reached at the end of a tunnel, and no process is known of it.
+    # A remote scheduler is reached through a tunnel, and its process is unknown.
     tunnelled = directory.record().remote
     if not tunnelled and is_alive(known) is None and is_loopback(known["address"]):
         connect_s = min(connect_s, ELSEWHERE_TIMEOUT_S)
@@ -63,7 +51,7 @@ def ask(
 
     try:
         return ask_at(known["address"], pem, question, timeout_s, connect_s)
-    # Errors of OpenSSL are OSErrors too; tornado raises ValueError when the other side ends during
+    # Errors of OpenSSL are OSErrors. Tornado raises ValueError if the other side closes during
     # the handshake.
     except (OSError, TimeoutError, ValueError) as error:
         raise ClusterError(
@@ -74,12 +62,9 @@ def ask(
 
 
 def reached(directory: ClusterDirectory) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return where the scheduler of a cluster is, with its ``address``, and the credentials for it.
-
-    Raises
-    ------
-    ClusterError
-        When the cluster has ended, its scheduler does not listen yet, or lives in another process.
+    """Return a scheduler's record with its ``address``, and the credentials for it.
+    Raise ClusterError if the cluster has stopped, or its scheduler does not listen yet or is in
+    another process.
     """
     name = directory.record().name
     refuse_gone(directory)
@@ -102,7 +87,7 @@ def _ask_session(
     question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
     timeout_s: float,
 ) -> _Answer:
-    """Send a request to the scheduler in the process of a session; errors are those of ask()."""
+    """Send a request to the scheduler in a session's process. Errors are those of :func:`ask`."""
     import asyncio
 
     from scalable.protocol.private_socket import SocketComm
@@ -138,16 +123,8 @@ def ask_at(
     timeout_s: float,
     connect_s: float | None = None,
 ) -> _Answer:
-    """Send a request to the scheduler at an address; errors are OSError and ValueError.
-
-    Parameters
-    ----------
-    address, pem
-        Address of the scheduler, and credentials: keyword of ``distributed.Security`` -> PEM text.
-    question, timeout_s
-        As for :func:`ask`.
-    connect_s
-        Longest wait for the connection, in seconds; None for most of ``timeout_s``.
+    """Send a request to the scheduler at an address. Errors are OSError and ValueError.
+    ``connect_s`` limits the connection, by default to 0.8 of ``timeout_s``.
     """
     import asyncio
 
@@ -166,7 +143,7 @@ def ask_at(
 
 
 def _run(function: Callable[[], _Answer]) -> _Answer:
-    """Call a function that runs an event loop; in a thread if this thread runs one already."""
+    """Call a function that runs an event loop, in a thread if this thread already runs one."""
     import asyncio
     from concurrent.futures import ThreadPoolExecutor
 
@@ -179,7 +156,7 @@ def _run(function: Callable[[], _Answer]) -> _Answer:
 
 
 def refuse_gone(directory: ClusterDirectory) -> None:
-    """Raise ClusterError if a cluster has certainly ended, so that no scheduler would answer."""
+    """Raise ClusterError if a cluster has certainly stopped, so that no scheduler would answer."""
     status = status_of(directory, time.time())
     if status.state in ("failed", "stale"):
         raise ClusterError(
@@ -190,14 +167,8 @@ def refuse_gone(directory: ClusterDirectory) -> None:
 
 def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
     """Return (total workers, ``max_workers``) if new counts would exceed the target's limit.
-
-    Otherwise return None. Also return None if no count grows, or if several managers provide
-    workers, because each manager's target has its own limit.
-
-    Raises
-    ------
-    ClusterError
-        When the cluster has no such pool.
+    None if no count grows, or with several managers, because each manager's target has its own
+    limit. Raise ClusterError for an unknown pool.
     """
     directory = find(name)
     record, status = directory.record(), directory.status() or {}
@@ -217,27 +188,19 @@ def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
 
 
 def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Set wanted worker counts of a running cluster; return (counts before, counts after)."""
+    """Set desired worker counts of a running cluster. Return the counts before and after."""
     answer = ask(find(name), lambda scheduler: scheduler.scale(counts))
     return answer["before"], answer["after"]
 
 
 def set_budget(name: str, amount: float) -> dict[str, Any]:
-    """Set the budget of a running cluster; return its costs, empty if nothing has a price."""
+    """Set the budget of a running cluster. Return its costs, empty if nothing has a price."""
     return ask(find(name), lambda scheduler: scheduler.set_budget(amount))
 
 
 def drain(name: str, workers: Iterable[str]) -> None:
-    """Empty workers of a running cluster and end them; their manager starts others in their place.
-
-    Running calls end first, and results move to other workers. Unknown names are ignored.
-
-    Parameters
-    ----------
-    name
-        Name or id of the cluster.
-    workers
-        Names of the workers.
+    """Empty and stop workers of a running cluster. Their manager starts replacements.
+    Running tasks finish first, and results move to other workers. Unknown names are ignored.
     """
     directory = find(name)
     reasons = dict.fromkeys(workers, f"asked for by {directory.record().owner}")

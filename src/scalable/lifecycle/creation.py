@@ -1,7 +1,4 @@
-"""Creation of detached clusters, which outlive this process.
-
-This module does not import Dask.
-"""
+"""Creation of detached clusters, which outlive this process. This module does not import Dask."""
 
 from __future__ import annotations
 
@@ -27,90 +24,56 @@ from scalable.spec import ClusterRecord, DeploymentSpec, Plan, names
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: Seconds without work after which a detached cluster ends, unless the manifest or user sets it.
+#: Seconds without work after which a detached cluster stops, unless the manifest or user sets it.
 IDLE_TIMEOUT_S = 1800.0
 MANAGER_GRACE_S = 1800.0
 
 
 @dataclass(frozen=True)
 class DetachOptions:
-    """Options of a detached cluster that are not in its manifest.
+    """Options of a detached cluster that are not in its manifest. None means the target's value."""
 
-    Attributes
-    ----------
-    name
-        Name of the cluster; None for ``project-target``.
-    idle_timeout_s, time_to_live_s
-        Idle timeout and time to live in seconds; None for the target's values.
-    workers
-        Whether managers (programs that start and end workers) are started, not only the scheduler.
-    processes
-        Whether workers are processes even if the target asks for threads.
-    dashboard_address
-        Address of the live page; None for the target's address.
-    budget
-        Amount of money that the cluster may spend; None for the target's budget.
-    """
-
+    #: None for ``project-target``.
     name: str | None = None
     idle_timeout_s: float | None = None
     time_to_live_s: float | None = None
+    #: Whether managers are started, not only the scheduler.
     workers: bool = True
+    #: Whether workers are processes even if the target has threads.
     processes: bool = False
+    #: Address at which the dashboard listens.
     dashboard_address: str | None = None
+    #: Amount of money that the cluster may spend.
     budget: float | None = None
 
 
 @dataclass(frozen=True)
 class ManagerRequest:
-    """The request for a manager, the program that starts and ends workers on one target.
-
-    Attributes
-    ----------
-    spec
-        Deployment spec of the manager's target.
-    manifest_yaml
-        The manifest resolved for the manager's target.
-    priority
-        Managers with lower numbers get workers first.
-    limits
-        Tag -> upper limit of the manager's workers.
-    scheduler_address
-        URL of the scheduler for the manager's workers; None for the one that the manager uses.
-    """
+    """The request for a manager, the program that starts and stops workers on one target."""
 
     spec: DeploymentSpec
     manifest_yaml: str
+    #: Managers with lower numbers get workers first.
     priority: int = 0
+    #: Upper limits of the manager's workers, by tag.
     limits: Mapping[str, int] = field(default_factory=dict)
+    #: URL of the scheduler for the workers. None for the one that the manager uses.
     scheduler_address: str | None = None
 
 
 @dataclass(frozen=True)
 class Creation:
-    """The request for a detached cluster.
+    """The request for a detached cluster."""
 
-    Attributes
-    ----------
-    spec
-        Deployment spec of the target where the scheduler runs.
-    managers
-        Manager id -> request for the manager.
-    plan
-        The plan, with the worker counts at the start.
-    manifest_yaml
-        The resolved manifest, for people.
-    options
-        Options that are not in the manifest.
-    sys_path
-        Entries of ``sys.path`` for workers.
-    """
-
+    #: Deployment spec of the scheduler's target.
     spec: DeploymentSpec
     managers: Mapping[str, ManagerRequest]
+    #: The plan, with the initial worker counts.
     plan: Plan
+    #: The resolved manifest, for people.
     manifest_yaml: str
     options: DetachOptions = field(default_factory=DetachOptions)
+    #: Entries of ``sys.path`` for workers.
     sys_path: tuple[str, ...] = ()
 
 
@@ -122,15 +85,9 @@ def lifetimes(spec: DeploymentSpec, options: DetachOptions) -> tuple[float, floa
 
 def create(creation: Creation) -> ClusterDirectory:
     """Record a cluster, start its scheduler and its managers, and return at once.
-
-    Raises
-    ------
-    ClusterError
-        When a cluster with the same name exists already, or its files cannot be written.
-    ProviderError
-        When the provider cannot start a program. A cluster without a scheduler is removed, and so
-        is a remote one whose managers are refused; another one whose managers could not be started
-        stays, and ``scalable up`` starts them.
+    Raise ClusterError if the name is taken, or files cannot be written. Raise ProviderError if a
+    program cannot start: then a cluster without a scheduler, or a remote one without managers, is
+    removed. In any other one ``scalable up`` starts the managers.
     """
     record = _record(creation)
     names.CLUSTER.require(record.name)
@@ -147,10 +104,10 @@ def create(creation: Creation) -> ClusterDirectory:
         directory = opened(directory.path)
         _start(directory, creation)
     except NameTakenError:
-        fetch_copies()  # it was made on another machine: from now on it is known here
+        fetch_copies()  # it was created on another machine: from now on it is recorded here
         raise
     except OSError as error:
-        _clear_away(directory)  # nobody could do anything with it while nothing can be written
+        _clear_away(directory)  # it is unusable while nothing can be written
         raise unwritable(directory.path, error) from error
     return directory
 
@@ -159,11 +116,11 @@ def _start(directory: ClusterDirectory, creation: Creation) -> None:
     try:
         services.start_scheduler(directory, creation.spec)
     except ScalableError as error:
-        # If its place does not answer, the scheduler may have been started.
+        # If its backend does not answer, the scheduler may have been started.
         if not getattr(error, "transient", False):
             begun = any((directory.path / name).exists() for name in (BEGUN, PLACE))
             if directory.record().remote and not begun:
-                directory.remove()  # nothing was made there
+                directory.remove()  # nothing was created there
             else:
                 _clear_away(directory)
         raise
@@ -171,8 +128,8 @@ def _start(directory: ClusterDirectory, creation: Creation) -> None:
         if creation.options.workers:
             _start_managers(directory, creation.managers)
     except ScalableError as error:
-        # Elsewhere a scheduler without a manager costs money, and who was refused a right once is
-        # refused it again.
+        # A remote scheduler without a manager costs money, and a missing permission would be
+        # missing again.
         if directory.record().remote and not getattr(error, "transient", False):
             _clear_away(directory)
         raise
@@ -181,7 +138,7 @@ def _start(directory: ClusterDirectory, creation: Creation) -> None:
 
 
 def _clear_away(directory: ClusterDirectory) -> None:
-    """Remove a cluster that could not be started; a place that does not answer keeps its record."""
+    """Remove a cluster that failed to start. If its backend does not answer, keep its record."""
     from scalable.lifecycle.ending import clear_away
 
     try:
@@ -191,7 +148,7 @@ def _clear_away(directory: ClusterDirectory) -> None:
 
 
 def _refuse_bad_address(address: str | None) -> None:
-    """Raise ClusterError if the live page cannot listen at an address."""
+    """Raise ClusterError if the dashboard cannot listen at an address."""
     if address is None:
         return
     try:
@@ -204,7 +161,7 @@ def _refuse_bad_address(address: str | None) -> None:
 
 
 def _described(managers: Mapping[str, ManagerRequest]) -> dict[str, dict[str, Any]]:
-    """Return managers in the form in which the cluster's record stores them."""
+    """Return managers in the form of the cluster's record."""
     return {
         manager: {
             "target": request.spec.target_name,

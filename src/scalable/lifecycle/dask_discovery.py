@@ -1,7 +1,6 @@
 """The user's clusters for tools that use Dask's cluster discovery.
-
-The contract: an entry point in the group ``dask_cluster_discovery``, an asynchronous generator that
-yields names and classes with ``from_name(name, loop=None, asynchronous=False)``.
+The contract is an entry point in the group ``dask_cluster_discovery``: an asynchronous generator of
+names and classes with ``from_name(name, loop=None, asynchronous=False)``.
 """
 
 from __future__ import annotations
@@ -20,6 +19,6 @@ async def discover() -> AsyncIterator[tuple[str, type[Any]]]:
         try:
             record, scheduler = directory.record(), directory.scheduler()
         except (FileNotFoundError, ClusterError):
-            continue  # it has just ended, or a file is damaged, which keeps no other cluster
+            continue  # it has just stopped, or a file is damaged: list the others
         if not record.embedded and scheduler is not None:
             yield record.name, DiscoveredCluster

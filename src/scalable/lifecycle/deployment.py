@@ -30,29 +30,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("scalable.lifecycle")
 
 READY_POLL_S = 0.02
-#: Streams of a run that are written beside a scheduler in another place.
+#: Streams of a run that a remote scheduler writes.
 COPIED = ("tasks", "workers", "resources", "failures", "scaling")
 
 
 class Deployment:
-    """A cluster in this process, from its start to its end.
-
-    Parameters
-    ----------
-    provider
-        Provider that builds, scales and closes the cluster.
-    spec
-        The request.
-    run
-        Directory of the run record, or None.
-
-    Attributes
-    ----------
-    cluster
-        The provider's cluster handle.
-    counts
-        Tag -> workers last requested through this object.
-    """
+    """A cluster in this process, from start to stop. ``counts`` are the last requested ones."""
 
     def __init__(self, provider: Any, spec: DeploymentSpec, run: RunDirectory | None) -> None:
         self.cluster: Any = None
@@ -71,13 +54,8 @@ class Deployment:
 
     def start(self, plan: Plan) -> None:
         """Build the cluster and set its pools to the plan's counts.
-
-        If the provider has a ``ready_timeout_s``, wait at most that many seconds for the workers.
-
-        Raises
-        ------
-        ClusterError
-            When a pool could not start any of its workers; nothing is left running.
+        Wait for the workers for at most ``ready_timeout_s``, if the provider has it. Raises
+        ClusterError if a pool could not start any worker. Then nothing is left running.
         """
         spec = self._spec
         if self._run is not None:
@@ -91,7 +69,7 @@ class Deployment:
         try:
             self.cluster = self._provider.build_cluster(spec)
             if isinstance(self.cluster, ShownCluster) and hasattr(self.cluster, "scheduler"):
-                self.cluster.name = record.name  # by which other processes know it
+                self.cluster.name = record.name  # the name that other processes use
             self._record()
             self._count_costs()
             self._show()
@@ -131,7 +109,7 @@ class Deployment:
             here = provider_traits(self._spec.provider_name).on_this_machine
             says = Remembering.of(self._spec, keeping, images_here=here)
             scheduler.remembering = says.to_message()
-            if hasattr(scheduler, "retrying"):  # another cluster's scheduler has none
+            if hasattr(scheduler, "retrying"):  # missing in other providers' schedulers
                 scheduler.retrying.deployment = self._spec
             self._wiring.order_calls(scheduler, self._spec)
         if run is None:
@@ -156,7 +134,7 @@ class Deployment:
             cluster.on_event(recorder.event)
 
     def _count_costs(self) -> None:
-        """Let the cluster count its costs, if its scheduler and its manager are in this process."""
+        """Count the cluster's costs, if its scheduler and its manager are in this process."""
         cluster = self.cluster
         controller = getattr(cluster, "controller", None)
         if controller is None or not hasattr(cluster, "manager"):
@@ -169,7 +147,7 @@ class Deployment:
         cluster.sync(begin)
 
     def _show(self) -> None:
-        """Let other processes of the user list this cluster while it runs."""
+        """Make this cluster visible to other processes of the user while it runs."""
         controller = getattr(self.cluster, "controller", None)
         if self._directory is None or controller is None:
             return
@@ -182,7 +160,7 @@ class Deployment:
         self._wiring.show_status(controller)
 
     def _listen(self) -> Path | None:
-        """Let other processes of the user ask the scheduler; return the path of the socket."""
+        """Open a Unix socket through which the user's other processes can query the scheduler."""
         self._socket = PrivateSocket(self.cluster.scheduler.handlers)
         try:
             path: Path = self.cluster.sync(self._socket.start)
@@ -192,14 +170,14 @@ class Deployment:
         return path
 
     def _scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
-        # A provider does not know who asked for the change.
+        # A provider does not report the source of the change.
         if source == "manual" and self._source is not None:
             source, reason = self._source
         self._history.append(self._wiring.scaled(tag, before, after, reason, source))
 
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
-        """Rows of ``scaling.jsonl``: all changes of wanted counts, oldest first."""
+        """Rows of ``scaling.jsonl``: all changes of desired counts, oldest first."""
         if self._copy is not None and self._run is not None:
             if self._copier is not None:
                 self._copier.pull()
@@ -210,12 +188,11 @@ class Deployment:
 
     @property
     def wanted(self) -> dict[str, int]:
-        """Tag -> number of workers wanted now."""
         pools = getattr(self.cluster, "pools", {})
         return self.counts | {tag: pool.wanted for tag, pool in pools.items()}
 
     def scale(self, plan: ScalePlan, *, source: str, reason: str = "scale") -> None:
-        """Let the provider set pools to the plan's counts, and record source and reason."""
+        """Set pools to the plan's counts through the provider, and record source and reason."""
         self._source = source, reason
         usual = getattr(self.cluster, "origin", None)
         if usual is not None:
@@ -234,13 +211,7 @@ class Deployment:
         self.counts |= plan.workers_by_tag
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the cluster, its pools, its managers and its costs.
-
-        Raises
-        ------
-        ClusterError
-            When the provider's clusters have no such status.
-        """
+        """Return state, pools, managers and costs, or raise ClusterError without a controller."""
         if hasattr(self.cluster, "status_now"):  # its scheduler is elsewhere
             return dict(self.cluster.status_now())
 
@@ -280,7 +251,7 @@ class Deployment:
         self._wiring.follow_load(controller)
 
     def close(self) -> None:
-        """End the cluster; ending it twice is harmless."""
+        """Stop the cluster. Idempotent."""
         cluster, self.cluster = self.cluster, None
         if cluster is None:
             self._forget()

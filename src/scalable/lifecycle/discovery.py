@@ -1,4 +1,4 @@
-"""Discovery of clusters: recorded clusters, and clusters whose jobs or processes providers find."""
+"""Discovery of clusters: recorded ones, and those whose jobs or processes providers find."""
 
 from __future__ import annotations
 
@@ -20,31 +20,25 @@ from scalable.spec import ClusterStatus
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: Time limit of every plug-in, in seconds.
+#: Time limit for all plug-ins together, in seconds.
 PLUGIN_TIMEOUT_S = 20.0
-#: Seconds in which a scheduler answers for its status.
+#: Seconds for a scheduler's answer to a status request.
 STATUS_TIMEOUT_S = 3.0
-#: States of a cluster in which its scheduler is asked for the present status.
+#: States in which a cluster's scheduler is queried for its current status.
 ANSWERING = ("starting", "running", "degraded", "unmanaged")
 DASK_GROUP = "dask_cluster_discovery"
 OWN = "scalable"
-#: Beginning of the names of the threads that ask plug-ins.
+#: Prefix of the names of the threads that query plug-ins.
 THREAD = "discovery by "
 
 
 @dataclass(frozen=True)
 class ClusterListing(Sequence[ClusterStatus]):
-    """Clusters, and the errors of plug-ins that could not list theirs.
+    """Clusters, and the errors of plug-ins that could not list theirs."""
 
-    Attributes
-    ----------
-    clusters
-        The clusters in order of creation; clusters without a record come last.
-    errors
-        One message for each plug-in or file that failed.
-    """
-
+    #: In order of creation. Clusters without a record come last.
     clusters: tuple[ClusterStatus, ...]
+    #: One message for each plug-in or file that failed.
     errors: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -65,7 +59,7 @@ def list_clusters(*, with_remains: bool = False) -> ClusterListing:
     """Return all clusters of this user that can be found from this machine.
 
     If a plug-in raises or does not answer within 20 s, only its own clusters are missing. The
-    record of a session that was killed is removed, once nothing of its cluster is left.
+    record of a killed session is removed once nothing of its cluster is left.
 
     Parameters
     ----------
@@ -81,7 +75,7 @@ def list_clusters(*, with_remains: bool = False) -> ClusterListing:
         silent = tuple(failure.partition(":")[0] for failure in failures)
         recorded = [s for s in recorded if s.id in left or not _is_over(s, silent)]
     known = {status.id for status in recorded}
-    # A cluster that was made while plug-ins were asked is not an orphan, and neither is one whose
+    # A cluster that was created during the queries is not an orphan, and neither is one whose
     # directory cannot be read.
     known |= {path.name for path in ClusterDirectory.parent().glob("*")}
     orphans: dict[tuple[str, str], ClusterStatus] = {}
@@ -92,7 +86,7 @@ def list_clusters(*, with_remains: bool = False) -> ClusterListing:
 
 
 def _is_over(status: ClusterStatus, silent: Iterable[str]) -> bool:
-    """Return whether a session was killed and left nothing but its record; remove the record."""
+    """If a session was killed and left nothing but its record, remove that and return True."""
     over = status.embedded and status.state in ("failed", "stale")
     if not over or f"provider {status.provider!r}" in silent:
         return False
@@ -116,14 +110,8 @@ def _recorded() -> tuple[list[ClusterStatus], list[str]]:
 
 
 def status(name: str) -> ClusterStatus:
-    """Return the present status of one cluster, which its scheduler reports.
-
-    If the scheduler cannot be asked or does not answer, return the status that it wrote to disk.
-
-    Raises
-    ------
-    ClusterError
-        When no cluster or several clusters match.
+    """Return the current status of one cluster, from its scheduler if possible, else from disk.
+    Raise ClusterError if no cluster or several clusters match.
     """
     directory = find(name)
     on_disk = status_of(directory, time.time())
@@ -141,7 +129,7 @@ def status(name: str) -> ClusterStatus:
 
 
 def asking() -> bool:
-    """Return whether a discovery plug-in that was asked has not answered yet."""
+    """Return whether a discovery plug-in has not answered yet."""
     return any(thread.name.startswith(THREAD) for thread in threading.enumerate())
 
 
@@ -152,7 +140,7 @@ _Question: TypeAlias = Callable[[], Iterable[ClusterStatus]]
 
 
 def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
-    """Ask all plug-ins at once; return their rows, and an error for each that failed."""
+    """Query all plug-ins at once. Return their rows, and an error for each that failed."""
     loads = {f"provider {name!r}": partial(_question, name) for name in provider_names()}
     foreign = [point for point in entry_points(group=DASK_GROUP) if point.name != OWN]
     for point in foreign:
@@ -173,15 +161,10 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
 
 
 class _Asked:
-    """Plug-ins that are imported one after the other, and asked side by side.
-
-    Imports of one package in several threads find each other's half-initialized modules. Only an
-    import that takes half of the time limit does not hold up the next one.
-
-    Parameters
-    ----------
-    loads
-        Name of each plug-in -> function that imports it and returns the function that asks it.
+    """Plug-ins that are imported one after the other, and queried in parallel.
+    Parallel imports of one package find each other's half-initialized modules. Only an import that
+    takes half of the time limit does not delay the next one. ``loads`` maps the name of a plug-in
+    to a function that imports it and returns its query.
     """
 
     def __init__(self, loads: Mapping[str, Callable[[], _Question]]) -> None:
@@ -189,7 +172,7 @@ class _Asked:
         self._answers: dict[str, list[ClusterStatus] | str] = {}
 
     def ask(self, deadline: float) -> None:
-        """Import and ask all; return when all have answered, or at a time in monotonic seconds."""
+        """Import and query all. Return when all have answered, or at a monotonic time."""
         threads = []
         for who, load in self._loads.items():
             imported = threading.Event()
@@ -237,7 +220,7 @@ def _orphan(provider: str, row: Mapping[str, Any]) -> ClusterStatus:
 
 
 def _foreign(point: EntryPoint) -> _Question:
-    """Import another package's discovery plug-in; return a function that lists its clusters."""
+    """Import another package's discovery plug-in. Return a function that lists its clusters."""
     import asyncio
 
     discover = point.load()

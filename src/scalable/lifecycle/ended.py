@@ -1,7 +1,6 @@
-"""Clusters whose scheduler has ended, also where that was on another machine.
-
-A process of another machine cannot be looked up. Its job can, if it has one; otherwise it counts as
-ended once it has been silent for long, does not answer, and writes no status while it is watched.
+"""Clusters whose scheduler has stopped, including schedulers on other machines.
+A process of another machine counts as stopped if its job has. Without a job, it must have been
+silent for long, not answer, and write no status while it is watched.
 """
 
 from __future__ import annotations
@@ -23,25 +22,18 @@ from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: Seconds in which a scheduler answers.
+#: Seconds for a scheduler's answer.
 ANSWER_TIMEOUT_S = 3.0
-#: Seconds in which a living scheduler writes a new status: more than two of its intervals. Clocks
-#: of two machines may differ, so that the age of the last status proves nothing.
+#: Seconds within which a running scheduler writes a new status: more than two intervals. Clocks
+#: of two machines may differ, so the age of the last status proves nothing.
 WATCH_S = 5.0
 _POLL_S = 0.1
 
 
 def why_ended(directory: ClusterDirectory) -> str | None:
-    """Return why the scheduler of a cluster counts as ended; None if it runs, or may run.
-
-    Raises
-    ------
-    FileNotFoundError
-        When the cluster was removed at this moment.
-    ClusterError
-        When a file of the cluster cannot be read.
-    ProviderError
-        When the place of the scheduler's job does not answer.
+    """Return why a cluster's scheduler counts as stopped, or None if it runs or may run.
+    Raise FileNotFoundError if the cluster is just being removed, ClusterError for an unreadable
+    file, and ProviderError if the backend of the scheduler's job does not answer.
     """
     record = directory.record()
     if not record.embedded and record.services != services.PROCESS:
@@ -56,14 +48,14 @@ def why_ended(directory: ClusterDirectory) -> str | None:
 
 
 def identity(directory: ClusterDirectory, record: ClusterRecord) -> Mapping[str, Any] | None:
-    """Return the process of a cluster's scheduler; None if it was not started, or is a job."""
+    """Return the process of a cluster's scheduler, or None if it was not started or is a job."""
     if record.embedded:
         return record.creator
     return services.identities(directory).get(services.SCHEDULER)
 
 
 def silent_s(directory: ClusterDirectory, record: ClusterRecord) -> float:
-    """Return the seconds since the last status of a cluster, or since it was made."""
+    """Return the seconds since the last status of a cluster, or since it was created."""
     written_at = (directory.status() or {}).get("written_at")
     return _age_s(record) if written_at is None else float(time.time() - written_at)
 
@@ -78,16 +70,16 @@ def _why_job_ended(directory: ClusterDirectory, record: ClusterRecord) -> str | 
 
 
 def _why_never_started(record: ClusterRecord) -> str | None:
-    """Return a reason if the process that was to start the scheduler has ended."""
+    """Return a reason if the process that was to start the scheduler has exited."""
     alive = is_alive(record.creator)
-    # A process of another machine had long enough: it starts a scheduler within half a minute.
+    # A process of another machine had enough time: it starts a scheduler within half a minute.
     if alive is False or (alive is None and _age_s(record) > SILENCE_S):
         return "its scheduler was never started"
     return None
 
 
 def _age_s(record: ClusterRecord) -> float:
-    """Return the seconds since a cluster was made; 0 if that is unknown."""
+    """Return the seconds since a cluster was created, or 0 if that is unknown."""
     try:
         return time.time() - datetime.fromisoformat(record.created_at).timestamp()
     except ValueError:
@@ -99,7 +91,7 @@ def _why_silent(
 ) -> str | None:
     silence = silent_s(directory, record)
     if 0 <= silence < SILENCE_S:
-        return None  # if it is negative, the clock of the other machine is ahead: it says nothing
+        return None  # if it is negative, the other machine's clock is ahead: this proves nothing
     if not record.embedded:
         try:
             control.ask(directory, SchedulerCalls.status, timeout_s=ANSWER_TIMEOUT_S)

@@ -1,6 +1,5 @@
-"""Ending clusters.
-
-An interrupted end can be repeated. Until the last step the cluster is listed as ``deleting``.
+"""Deletion of clusters. It can be repeated after an interruption.
+Until the last step the cluster is listed as ``deleting``.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: Seconds that the scheduler has to end its managers and itself, before they are ended from here.
+#: Seconds for the scheduler to stop its managers and itself, before they are stopped from here.
 ORDERLY_TIMEOUT_S = 45.0
 TERM_S = 5.0
 KILL_S = 5.0
@@ -27,25 +26,10 @@ POLL_S = 0.1
 
 
 def end(name: str) -> bool:
-    """End a cluster: its workers, managers and scheduler, and then its record.
-
-    Parameters
-    ----------
-    name
-        Name of the cluster, ``provider/name``, its id, or the beginning of its id.
-
-    Returns
-    -------
-    bool
-        False if no cluster has that name, for example because it has ended already.
-
-    Raises
-    ------
-    ClusterError
-        When its processes are on another machine and may run, or it is embedded in a running
-        process.
-    ProviderError
-        When a process or job does not end; the record is kept, and the end can be repeated.
+    """Delete a cluster: its workers, managers and scheduler, then its record. False if unknown.
+    Raise ClusterError if its processes are on another machine and may run, or it is embedded in a
+    running process. Raise ProviderError if a process or job does not stop: the record is kept, and
+    the deletion can be repeated.
     """
     try:
         directory = find(name)
@@ -89,7 +73,7 @@ def _has_scheduler_to_ask(directory: ClusterDirectory) -> bool:
 
 
 def _mark(directory: ClusterDirectory, stage: str = "deleting") -> None:
-    """Mark a cluster as being deleted; a full disk must not keep it running."""
+    """Mark a cluster as being deleted. A full disk must not keep it running."""
     try:
         directory.set_stage(stage)
     except (OSError, ClusterError) as error:
@@ -117,7 +101,7 @@ def _report_gone(directory: ClusterDirectory, manager: str, nonce: str) -> None:
 
 
 def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: ClusterError) -> None:
-    """Explain why a cluster is ended whose scheduler does not answer, or refuse that."""
+    """Log why a cluster is deleted without its scheduler's answer, or raise ClusterError."""
     known = directory.scheduler() or {}
     if is_alive(known) is not None or record.services != services.PROCESS:
         logger.warning(
@@ -138,7 +122,7 @@ def _go_on_without(directory: ClusterDirectory, record: ClusterRecord, error: Cl
 
 
 def _ask_to_end(directory: ClusterDirectory) -> None:
-    """Ask the scheduler to end workers, managers and itself, and wait for its end."""
+    """Request the scheduler to stop workers, managers and itself, and wait for its exit."""
     known = directory.scheduler()
     if known is None:
         return
@@ -147,7 +131,7 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
         if is_alive(its) is False:  # the scheduler would wait for it in vain
             _report_gone(directory, manager, its.get("nonce", ""))
     deadline = time.monotonic() + ORDERLY_TIMEOUT_S
-    # Wait for the process itself: its directory is removed a moment before the process ends.
+    # Wait for the process itself: its directory is removed a moment before it exits.
     while is_alive(known) is not False and time.monotonic() < deadline:
         if is_alive(known) is None and directory.is_over():
             return
@@ -155,22 +139,9 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
 
 
 def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()) -> None:
-    """End every process and job of a cluster, and remove its files, in that order.
-
-    Processes, jobs and files that are gone already are skipped.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-    leave_alone
-        Programs that are not ended, such as ``scheduler`` if the scheduler itself is the caller.
-
-    Raises
-    ------
-    ProviderError
-        When a provider cannot end its processes or jobs; those of other providers are ended, and
-        the files are kept.
+    """Stop every process and job of a cluster, then remove its files. Idempotent.
+    ``leave_alone`` names programs to keep, such as ``scheduler`` if that is the caller. Raises
+    ProviderError, and keeps the files, if a provider cannot stop its processes or jobs.
     """
     if not directory.path.exists():
         return
@@ -180,8 +151,8 @@ def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()
     for service, identity in known.items():
         if service not in (*leave_alone, services.SCHEDULER):
             end_process(identity, TERM_S, KILL_S)
-    # A record that cannot be read names no provider: all are asked, and what they do not end is
-    # found without a record, too.
+    # An unreadable record names no provider. All providers are used, and what they cannot stop is
+    # found without a record.
     names = _named_providers(directory)
     asked = provider_names() if names is None else names
     failures = [error for name in asked if (error := _delete(name, directory.id))]
@@ -195,12 +166,12 @@ def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()
 
 
 def _delete(provider: str, cluster_id: str) -> ProviderError | None:
-    """Let a provider end its processes and jobs of a cluster; return the error if it fails."""
+    """Delete a provider's processes and jobs of a cluster. Return the error if it fails."""
     try:
         delete = getattr(get_provider(provider), "delete", None)
         ended_here = None if delete is None else delete(cluster_id)
     except UnknownProviderError:
-        # Registered at run time by a process that has ended, or removed from this machine.
+        # Registered at run time by a process that has exited, or removed from this machine.
         logger.warning(
             "provider %r of cluster %s is not known here: what it started is not looked for",
             provider,
@@ -214,7 +185,7 @@ def _delete(provider: str, cluster_id: str) -> ProviderError | None:
 
 
 def _named_providers(directory: ClusterDirectory) -> Collection[str] | None:
-    """Return the providers of a cluster; None if its record cannot be read."""
+    """Return the providers of a cluster, or None if its record cannot be read."""
     try:
         record = directory.record()
     except FileNotFoundError:

@@ -9,19 +9,9 @@ from scalable.records import find
 
 
 def explain(name: str, about: str | None = None) -> Explanations:
-    """Return why pools and calls of a cluster wait, or why a call has failed.
-
-    Parameters
-    ----------
-    name
-        Name or id of the cluster, or name of its run.
-    about
-        Tag, key of a call or its beginning, or name of a task; None for all that waits.
-
-    Raises
-    ------
-    ClusterError
-        When no cluster matches, or its scheduler does not answer.
+    """Return why pools and tasks of a cluster wait, or why a task has failed.
+    ``name`` may also be the cluster's id or run. ``about`` is a tag, a task's key or its prefix, or
+    a task name. None: everything that waits. Raise ClusterError if there is no match or no answer.
     """
     directory = find(name)
     cluster = directory.record().name
@@ -30,14 +20,9 @@ def explain(name: str, about: str | None = None) -> Explanations:
 
 
 def only_cluster() -> str:
-    """Return the name of the only cluster that runs.
-
-    Raises
-    ------
-    UnknownClusterError
-        When no cluster runs.
-    ClusterError
-        When several run; the hint lists them.
+    """Return the name of the only running cluster.
+    Raise UnknownClusterError if there is none, and ClusterError, with a hint that lists them, if
+    there are several.
     """
     from scalable.lifecycle.discovery import ANSWERING, list_clusters
 

@@ -1,4 +1,4 @@
-"""Finding and removing the remains of clusters that have ended."""
+"""Finding and removing the remains of stopped clusters."""
 
 from __future__ import annotations
 
@@ -24,47 +24,32 @@ from scalable.spec import ClusterStatus
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: Age in seconds below which a directory is kept, because a cluster may be in the making.
+#: Age in seconds below which a directory is kept, because a cluster may be in creation.
 FRESH_S = 60.0
-#: Seconds for which the files of a manager whose cluster is on another machine are kept: a
+#: Seconds for which the files of a manager of a cluster on another machine are kept: a
 #: restarted manager needs their credentials.
 GUEST_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Garbage:
-    """Something that an ended cluster has left behind.
+    """The remains of a stopped cluster."""
 
-    Attributes
-    ----------
-    kind
-        ``stale``, ``failed``, ``interrupted``, ``orphan`` or ``leftover``.
-    name, id
-        Name and id of the cluster; an orphan has no name.
-    action
-        Description of its removal.
-    error
-        Reason why it could not be removed, or None.
-    """
-
+    #: ``stale``, ``failed``, ``interrupted``, ``orphan`` or ``leftover``.
     kind: str
+    #: Name of the cluster. An orphan has none.
     name: str
     id: str
+    #: Description of its removal.
     action: str
+    #: Reason why it could not be removed.
     error: str | None = None
 
 
 def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) -> list[Garbage]:
-    """Find the remains of clusters that have ended, and remove them unless ``dry_run``.
-
-    Remains that cannot be removed do not keep the others: their ``error`` is set.
-
-    Parameters
-    ----------
-    dry_run
-        Whether remains are only listed.
-    warn
-        Function that is called with a message for each place or cluster that cannot be examined.
+    """Find the remains of stopped clusters, and remove them unless ``dry_run``.
+    ``error`` is set on what cannot be removed. ``warn`` gets a message for each backend or cluster
+    that cannot be examined.
     """
     found: list[Garbage] = []
     listing = list_clusters(with_remains=True)
@@ -89,7 +74,7 @@ def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) ->
 
 
 def _removed(garbage: Garbage, remove: Callable[[], None], *, dry_run: bool) -> Garbage:
-    """Remove remains unless ``dry_run``; if that fails, return them with the error."""
+    """Remove remains unless ``dry_run``. If that fails, return them with the error."""
     if dry_run:
         return garbage
     try:
@@ -110,7 +95,7 @@ def _judge(status: ClusterStatus) -> Garbage | None:
     if not lost and status.state not in ("creating", "starting", "deleting"):
         return None
     directory = ClusterDirectory(ClusterDirectory.parent() / status.id)
-    # Without a record it is a cluster of another package; a fresh one is being made or deleted.
+    # Without a record it is another package's cluster. A fresh one is being created or deleted.
     if directory.path.exists() and (lost or _age_s(directory.path / RECORD) > FRESH_S):
         reason = why_ended(directory)
         if reason is not None:
@@ -146,7 +131,7 @@ def _directories(parent: Path) -> list[Path]:
 
 
 def _age_s(path: Path) -> float:
-    """Return the seconds since a file or directory changed; 0 if it has just been removed."""
+    """Return the seconds since a file or directory changed, or 0 if it was just removed."""
     try:
         return time.time() - path.stat().st_mtime
     except FileNotFoundError:
@@ -154,7 +139,7 @@ def _age_s(path: Path) -> float:
 
 
 def _owner_is_gone(file: Path) -> bool:
-    """Return whether the process named in a file is certainly gone, or the file is missing."""
+    """Return whether the process named in a file has certainly exited, or the file is missing."""
     try:
         return is_alive(json.loads(read_private(file))) is False
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""The run whose results are kept for resuming it, as clients need to know it."""
+"""The run whose results are kept for resuming it, as clients need it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,9 @@ logger = logging.getLogger("scalable.lifecycle")
 
 
 def keeping_of(spec: DeploymentSpec, run: Path | None) -> Keeping | None:
-    """Return the run whose results are kept; None if they are not.
-
-    They are kept where the manifest says so, and where another run is resumed, so that the answers
-    of that run outlive it.
-
-    Parameters
-    ----------
-    spec
-        What the manifest says.
-    run
-        Directory of the run's record, or None.
-
-    Raises
-    ------
-    ClusterError
-        When the run would resume itself.
+    """Return the run whose results are kept, or None if they are not.
+    They are kept if the manifest says so, or if another run is resumed, whose results are then
+    needed longer. Raise ClusterError if the run would resume itself.
     """
     resumed = os.environ.get(settings.RESUMED)
     if spec.keep_results is None and not resumed:
@@ -50,15 +37,7 @@ def keeping_of(spec: DeploymentSpec, run: Path | None) -> Keeping | None:
 
 
 def remove_old_results(spec: DeploymentSpec, run: Path) -> None:
-    """Remove what earlier runs have kept for longer than the manifest says.
-
-    Parameters
-    ----------
-    spec
-        What the manifest says.
-    run
-        Directory of a run that begins.
-    """
+    """Remove results of earlier runs that are older than the manifest's limit."""
     if spec.keep_results is None:
         return
     resumed = os.environ.get(settings.RESUMED)

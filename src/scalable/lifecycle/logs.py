@@ -1,4 +1,4 @@
-"""Output of a cluster's scheduler, managers and workers, including ended ones."""
+"""Output of a cluster's scheduler, managers and workers, including stopped ones."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scalable.telemetry.streams import StoredRows, stream_path
 
 #: Number of bytes that are read from the end of a log, and longest line in bytes.
 LONGEST_BYTES = 1_000_000
-#: Seconds between two looks at a followed log, and between two searches for new logs.
+#: Seconds between two reads of a followed log, and between two searches for new logs.
 POLL_S = 0.2
 LIST_S = 1.0
 _SUFFIX = ".log"
@@ -24,19 +24,11 @@ _SUFFIX = ".log"
 
 @dataclass(frozen=True)
 class LogFile:
-    """The output of one program.
+    """The output of one program."""
 
-    Attributes
-    ----------
-    worker
-        Name of the worker, ``scheduler``, or ``manager-ID``.
-    tag
-        Pool of the worker; None for the scheduler and managers.
-    path
-        The file.
-    """
-
+    #: Name of the worker, ``scheduler``, or ``manager-ID``.
     worker: str
+    #: Pool of the worker. None for the scheduler and managers.
     tag: str | None
     path: Path
 
@@ -44,29 +36,9 @@ class LogFile:
 def log_files(
     directory: ClusterDirectory, *, pool: str | None = None, worker: str | None = None
 ) -> list[LogFile]:
-    """Return the logs of a cluster.
-
-    Parameters
-    ----------
-    directory
-        The cluster.
-    pool
-        Only workers of this tag.
-    worker
-        Only the log of this worker. The logs ``scheduler`` and ``manager-ID`` are returned only if
-        they are named here.
-
-    Returns
-    -------
-    list
-        The logs; the one that was written to last comes last.
-
-    Raises
-    ------
-    ClusterError
-        When no pool or worker has that name.
-    FileNotFoundError
-        When the cluster's directory was removed.
+    """Return the logs of a cluster, the one that was written last at the end.
+    ``scheduler`` and ``manager-ID`` are returned only if ``worker`` names them. Raise ClusterError
+    for an unknown pool or worker, and FileNotFoundError if the cluster was removed.
     """
     record = directory.record()
     directory.fetch_logs()
@@ -97,7 +69,7 @@ def _workers(directory: ClusterDirectory, tags: tuple[str, ...]) -> list[LogFile
         return []
     recorded = _recorded(said)
     paths = sorted(parent.glob(f"*{_SUFFIX}"), key=_changed)
-    # A job's log has the worker's name as a link.
+    # A link with the worker's name leads to a job's log.
     behind_links = {path.resolve() for path in paths if path.is_symlink()}
     found = []
     for path in paths:
@@ -111,7 +83,7 @@ def _workers(directory: ClusterDirectory, tags: tuple[str, ...]) -> list[LogFile
 
 
 def _recorded(said: Mapping[str, object]) -> dict[str, tuple[str, str]]:
-    """Return log name -> worker and tag, for all workers in the run record of a cluster."""
+    """Map log names to worker and tag, for all workers in the run record of a cluster."""
     if not said.get("run"):
         return {}
     found = {}
@@ -128,7 +100,7 @@ def _pool_tags(directory: ClusterDirectory) -> tuple[str, ...]:
 
 
 def _tag_of(worker: str, tags: tuple[str, ...]) -> str | None:
-    """Return the longest tag that a worker's name begins with, or None."""
+    """Return the longest tag that is a prefix of a worker's name, or None."""
     own = [tag for tag in tags if worker.startswith(f"{tag}-")]
     return max(own, key=len, default=None)
 
@@ -141,7 +113,7 @@ def _changed(path: Path) -> float:
 
 
 def read_log(path: Path) -> str:
-    """Return the last lines of a log, at most a million bytes; empty if the file is gone."""
+    """Return the last lines of a log, at most a million bytes. Empty if the file is gone."""
     try:
         with path.open("rb") as file:
             _seek_last(file.fileno())
@@ -151,7 +123,7 @@ def read_log(path: Path) -> str:
 
 
 def _seek_last(descriptor: int) -> int:
-    """Seek to the first whole line in the last megabyte of a log; return its position."""
+    """Seek to the first whole line in the last megabyte of a log. Return its position."""
     start = max(0, os.fstat(descriptor).st_size - LONGEST_BYTES)
     os.lseek(descriptor, start, os.SEEK_SET)
     if start:
@@ -164,8 +136,7 @@ def follow_lines(
     directory: ClusterDirectory, *, pool: str | None = None, worker: str | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yield (worker, line) for existing and new output, until the cluster is gone.
-
-    Parameters and errors are those of :func:`log_files`; workers that start later are followed too.
+    Arguments and errors are those of :func:`log_files`. Workers that start later are included.
     """
     files = log_files(directory, pool=pool, worker=worker)
     tails: dict[Path, _Tail] = {}
@@ -175,7 +146,7 @@ def follow_lines(
         gone = not directory.path.exists()
         if not gone and time.monotonic() - looked_at > LIST_S:
             looked_at = time.monotonic()
-            with suppress(FileNotFoundError, ClusterError):  # the cluster may be ending
+            with suppress(FileNotFoundError, ClusterError):  # the cluster may be stopping
                 files = log_files(directory, pool=pool, worker=worker)
         for file in files:
             tail = tails.setdefault(file.path, _Tail(file.path))
@@ -186,13 +157,7 @@ def follow_lines(
 
 
 class _Tail:
-    """Follows a log like ``tail -f``, from the last megabyte on.
-
-    Parameters
-    ----------
-    path
-        The file; it may appear later and disappear.
-    """
+    """Follows a log like ``tail -f``, from the last megabyte on. The file may be missing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -200,7 +165,7 @@ class _Tail:
         self._torn = b""
 
     def lines(self, *, last: bool) -> list[str]:
-        """Return the lines written since the last call; an unfinished line only if ``last``."""
+        """Return the lines since the last call. Include an unfinished line only if ``last``."""
         *whole, self._torn = (self._torn + self._read()).split(b"\n")
         if self._torn and (last or len(self._torn) >= LONGEST_BYTES):
             whole.append(self._torn)

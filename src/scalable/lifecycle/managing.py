@@ -1,7 +1,5 @@
 """Managers of detached clusters: attaching, providing workers, leaving.
-
-A manager starts and ends workers of a cluster on one target, until it is asked to leave or the
-cluster ends. It is a separate program (``scalable.programs.manager``), or runs in the foreground.
+A manager is a separate program (``scalable.programs.manager``), or runs in the foreground.
 """
 
 from __future__ import annotations
@@ -43,62 +41,42 @@ from scalable.spec import DeploymentSpec, names
 logger = logging.getLogger("scalable.lifecycle")
 
 ADDRESS_TIMEOUT_S = 120.0
-#: Short, so that the end of a scheduler is noticed soon.
+#: Short, so that a scheduler's exit is noticed soon.
 CONNECT_TIMEOUT_S = 10.0
 ADDRESS_POLL_S = 0.02
 ATTACH_TIMEOUT_S = 60.0
-#: Seconds without an answer after which the scheduler counts as ended: it would not come back.
+#: Seconds without an answer after which the scheduler counts as gone for good.
 SCHEDULER_LOST_S = 20.0
 LEAVE_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
 class ManagerConfig:
-    """The configuration of a manager.
-
-    Attributes
-    ----------
-    manager
-        Id of the manager.
-    spec
-        Deployment spec of the manager's target.
-    cluster_id, cluster_name, address
-        Id and name of the cluster, and address of its scheduler.
-    pem
-        Credentials: keyword of ``distributed.Security`` -> PEM text.
-    directory
-        Private directory of the manager.
-    log_dir
-        Directory for the output of the manager's workers, or None.
-    sys_path
-        Entries of ``sys.path`` for its workers.
-    priority
-        Managers with lower numbers get workers first.
-    limits
-        Tag -> upper limit of the manager's workers.
-    worker_address
-        Address of the scheduler for the manager's workers; None if it is ``address``.
-    """
+    """The configuration of a manager."""
 
     manager: str
     spec: DeploymentSpec
     cluster_id: str
     cluster_name: str
+    #: Address of the scheduler.
     address: str
+    #: PEM strings by keyword of ``distributed.Security``.
     pem: Mapping[str, str]
+    #: Private directory of the manager.
     directory: Path
+    #: Directory for the output of the manager's workers.
     log_dir: Path | None
     sys_path: tuple[str, ...]
+    #: Managers with lower numbers get workers first.
     priority: int = 0
+    #: Upper limits of the manager's workers, by tag.
     limits: Mapping[str, int] = field(default_factory=dict)
+    #: Address of the scheduler for the workers. None for ``address``.
     worker_address: str | None = None
 
 
 def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
-    """Return the configuration of a manager that a cluster's record names.
-
-    Wait for the address of the scheduler, which starts at the same time as the manager.
-    """
+    """Return the configuration of a recorded manager. Block until the scheduler has an address."""
     record = directory.record()
     described = record.managers.get(manager)
     if described is None:
@@ -126,9 +104,8 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
 
 
 def _outer_address(directory: ClusterDirectory, manager: str) -> str | None:
-    """Return the address of a remote scheduler for workers elsewhere, if its place knows one.
-
-    The manager itself may reach the scheduler through a tunnel, which its workers do not have.
+    """Return the address of a remote scheduler for workers elsewhere, if its site has one.
+    The manager may reach the scheduler through a tunnel, but its workers cannot.
     """
     record = directory.record()
     if not record.remote or record.managers[manager]["provider"] == record.provider:
@@ -157,13 +134,7 @@ def wait_for_scheduler(directory: ClusterDirectory) -> Mapping[str, Any]:
 
 
 class ManagerProcess:
-    """The manager program, from attaching to the cluster until leaving it.
-
-    Parameters
-    ----------
-    config
-        Configuration of the manager.
-    """
+    """The manager program, from attaching to the cluster until leaving it."""
 
     def __init__(self, config: ManagerConfig) -> None:
         self.config = config
@@ -173,13 +144,7 @@ class ManagerProcess:
         self._leaving = 0
 
     async def run(self) -> int:
-        """Attach, provision and leave; return the exit code of the program.
-
-        Raises
-        ------
-        ClusterError
-            When the scheduler refuses the manager, or has not answered for 20 s.
-        """
+        """Return the exit code. Raise ClusterError if refused, or after 20 s without an answer."""
         config = self.config
         arguments = self._security.get_connection_args("client")
         async with rpc(
@@ -190,7 +155,7 @@ class ManagerProcess:
             try:
                 await self._begin(comm)
             except BaseException:
-                # Otherwise the scheduler would count on this manager until its lease ends.
+                # Otherwise the scheduler would rely on this manager until its lease expires.
                 await _quietly(calls, config.manager, self.nonce, gone=True)
                 raise
             return await self._stay(calls)
@@ -309,7 +274,7 @@ class ManagerProcess:
             if done or reconciler.end_wanted or self._leaving > 1:
                 await reconciler.close()
                 await _quietly(calls, self.config.manager, self.nonce, gone=True)
-                # They hold credentials and are not needed any more.
+                # They contain credentials and are not needed any more.
                 shutil.rmtree(self.config.directory / COMPONENTS, ignore_errors=True)
                 for file in self.config.directory.glob("*.json"):
                     file.unlink(missing_ok=True)
@@ -317,7 +282,7 @@ class ManagerProcess:
 
 
 async def _quietly(calls: SchedulerCalls, manager: str, nonce: str, *, gone: bool) -> None:
-    """Tell the scheduler that a manager leaves; do nothing if the scheduler does not answer."""
+    """Report that a manager leaves. Ignore a scheduler that does not answer."""
     try:
         await asyncio.wait_for(calls.leave(manager, nonce, gone=gone), ATTACH_TIMEOUT_S)
     except (OSError, TimeoutError) as error:
@@ -339,7 +304,7 @@ def _way_out(holder: Mapping[str, Any] | None) -> str | None:
 
 
 def run_manager(config: ManagerConfig) -> int:
-    """Run a manager in this process until it leaves; return the exit code."""
+    """Run a manager in this process until it leaves. Return the exit code."""
     return asyncio.run(ManagerProcess(config).run())
 
 
@@ -353,18 +318,8 @@ def attach_manager(
     sys_path: tuple[str, ...],
     worker_address: str | None = None,
 ) -> int:
-    """Run a manager for a running cluster in the foreground; return the exit code.
-
-    Parameters
-    ----------
-    cluster
-        Name of the cluster, or the path of an access file of a cluster on another machine.
-    manager
-        Id of the manager.
-    spec
-        Deployment spec of the manager's target.
-    limits, priority, sys_path, worker_address
-        As in :class:`ManagerConfig`.
+    """Run a manager for a running cluster in the foreground. Return the exit code.
+    ``cluster`` is a name, or the path of an access file of a cluster on another machine.
     """
     names.MANAGER.require(manager)
     access = find_access(cluster)

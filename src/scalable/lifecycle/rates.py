@@ -1,4 +1,4 @@
-"""Prices of workers and of a cluster's programs, as the parts of a cluster are told them."""
+"""Prices of workers and of a cluster's programs, for the scheduler and the managers."""
 
 from __future__ import annotations
 
@@ -13,43 +13,19 @@ from scalable.spec.costs import HourlyPrice
 
 
 def worker_prices(spec: DeploymentSpec) -> dict[str, dict[str, float]]:
-    """Return tag -> price of one worker, as a manager tells it to the scheduler.
-
-    Parameters
-    ----------
-    spec
-        Deployment spec of the manager's target.
-    """
+    """Map tags to the price of one worker, as a manager reports it to the scheduler."""
     quoted = quoted_prices(get_provider(spec.provider_name), spec)
     return unit_prices(spec, provider_traits(spec.provider_name).starting, quoted)
 
 
 def with_prices(spec: DeploymentSpec) -> DeploymentSpec:
-    """Return the spec with its provider's prices, for a manager that cannot ask for them.
-
-    Prices of the manifest come first.
-
-    Parameters
-    ----------
-    spec
-        Deployment spec of the target.
-    """
+    """Return the spec with its provider's prices. Those of the manifest take precedence."""
     quoted = quoted_prices(get_provider(spec.provider_name), spec)
     return spec if quoted is None else replace(spec, prices={**quoted.hourly_by_tag, **spec.prices})
 
 
 def program_price(spec: DeploymentSpec, *, detached: bool) -> HourlyPrice | None:
-    """Return the price of the machines of the scheduler and, if detached, of its managers.
-
-    Return None if they cost nothing extra.
-
-    Parameters
-    ----------
-    spec
-        Deployment spec of the target of the scheduler.
-    detached
-        Whether the cluster outlives its creator.
-    """
+    """Return the price of the scheduler's and, if detached, its managers' machines, or None."""
     quoted = quoted_prices(get_provider(spec.provider_name), spec, detached=detached)
     always = always_of(quoted, None)
     if not always.rate:

@@ -19,26 +19,14 @@ _INTERRUPTED = 130
 
 
 class SessionRecord:
-    """The run directory into which a session writes its record.
-
-    Parameters
-    ----------
-    run
-        Directory of the run.
-    """
+    """The run directory into which a session writes its record."""
 
     def __init__(self, run: RunDirectory) -> None:
         self.run = run
 
     @classmethod
     def open(cls, spec: DeploymentSpec, plan: Plan, *, manifest_yaml: str) -> Self:
-        """Make a run directory, and tell its path to the ``scalable run`` around this process.
-
-        Raises
-        ------
-        RunError
-            When the directory cannot be made.
-        """
+        """Create a run directory, or raise RunError. Report it to an enclosing ``scalable run``."""
         run = RunDirectory.create(
             spec.project_name,
             spec.target_name,
@@ -76,7 +64,7 @@ class SessionRecord:
         self.run.append("artifacts", row)
 
     def close(self, error: BaseException | None) -> None:
-        """End the run as completed, cancelled or failed, depending on the error."""
+        """Close the run as completed, cancelled or failed, depending on the error."""
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
             self.run.close("completed")
         elif isinstance(error, KeyboardInterrupt):
@@ -92,10 +80,10 @@ class SessionRecord:
 
 
 def announce_run(path: Path | None) -> None:
-    """Tell the path of a run to the ``scalable run`` that started this process, if any."""
+    """Report the path of a run to the ``scalable run`` that started this process, if any."""
     listing = os.environ.get(settings.RUN_LIST)
     if listing and path is not None:
-        # That process may have ended by now; then nobody reads the list.
+        # That process may have exited by now. Then the list is gone.
         with suppress(FileNotFoundError), Path(listing).open("a", encoding="utf-8") as file:
             file.write(f"{path}\n")
 

@@ -21,7 +21,7 @@ logger = logging.getLogger("scalable.lifecycle")
 def default_name(spec: DeploymentSpec) -> str:
     """Return the default name of a cluster: ``project-target``."""
     project, target = (_slug(name) for name in (spec.project_name, spec.target_name))
-    # The project is cut, and not the target: names differ between the targets of a project.
+    # The project is cut, not the target: names differ between the targets of a project.
     project = project[: names.CLUSTER.longest - len(target) - 1]
     return _slug(f"{project}-{target}") or "cluster"
 
@@ -31,7 +31,7 @@ def _slug(name: str) -> str:
 
 
 def _user() -> str:
-    """Return the name of the user whose process this is; the number of one without a name."""
+    """Return the name of the process's user, or the uid of a user without a name."""
     uid = os.geteuid()  # not USER, which sudo and su may leave as another user's
     try:
         return pwd.getpwuid(uid).pw_name
@@ -70,10 +70,7 @@ def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
 
 
 def put_on_record(record: ClusterRecord) -> ClusterDirectory | None:
-    """Write the record of this process's cluster, so that it is listed; None if that fails.
-
-    A cluster that cannot be listed can still run.
-    """
+    """Record this process's cluster, so that it is listed. Return None if that fails."""
     try:
         return ClusterDirectory.create(record)
     except (OSError, ClusterError) as error:

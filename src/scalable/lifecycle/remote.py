@@ -1,8 +1,6 @@
-"""Clusters in remote places, which share no files with this machine.
-
-The objects of the place are the truth. The directory of such a cluster here is a copy, which any
-process with access to the place can make: of the record, which says where the cluster is, and of
-the credentials. Status is asked of the scheduler.
+"""Clusters on remote sites, which share no files with this machine.
+The site's objects are authoritative. The directory here is a copy of the record and the
+credentials, which any process with access to the site can create. The scheduler reports its status.
 """
 
 from __future__ import annotations
@@ -36,24 +34,24 @@ from scalable.telemetry.reading import read_run
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: Seconds in which all places together answer.
+#: Seconds for the answers of all sites together.
 PLACES_TIMEOUT_S = 20.0
-#: Seconds in which a scheduler answers.
+#: Seconds for a scheduler's answer.
 STATUS_TIMEOUT_S = 5.0
-#: Seconds for which a place that did not answer is not asked again.
+#: Seconds for which a site that did not answer is not queried again.
 FAULT_S = 5.0
-#: Seconds in which the record of a run is copied.
+#: Seconds for copying the record of a run.
 RUN_TIMEOUT_S = 60.0
-#: Seconds for which the answers of a scheduler, and of a place, are taken for the present ones.
+#: Seconds for which the answers of a scheduler, and of a site, are cached.
 FRESH_S, PROGRAMS_FRESH_S = 0.3, 1.0
 
-#: Errors that objects of others in a place may cause.
+#: Errors that other users' objects on a site may cause.
 _ODD = (OSError, ValueError, KeyError, TypeError, AttributeError)
 _Found: TypeAlias = Mapping[str, Mapping[str, str]]
 
 
 class RemoteCluster(ClusterDirectory):
-    """A cluster in a remote place, and the private copy of its files here."""
+    """A cluster on a remote site, and the private copy of its files here."""
 
     _said: Mapping[str, Any] | None = None
     _said_at = _answered_at = -1e9
@@ -62,19 +60,12 @@ class RemoteCluster(ClusterDirectory):
     _fault: ProviderError | None = None
 
     def place(self) -> RemotePlace:
-        """Return the place of the cluster."""
         record = self.record()
         found: RemotePlace = get_provider(record.provider).remote(record.place)
         return found
 
     def programs(self) -> Mapping[str, ProgramState]:
-        """Return program -> state, as the place tells it; an answer counts for a moment.
-
-        Raises
-        ------
-        ProviderError
-            When the place does not answer.
-        """
+        """Return the programs' states. Cached for a moment, including a ProviderError."""
         if self._fault is not None and time.monotonic() - self._fault_at < FAULT_S:
             raise self._fault
         if self._programs is None or time.monotonic() - self._programs_at > PROGRAMS_FRESH_S:
@@ -87,9 +78,8 @@ class RemoteCluster(ClusterDirectory):
         return self._programs
 
     def scheduler(self) -> dict[str, Any] | None:
-        """Return the address of the scheduler; the first time, open a tunnel to it.
-
-        None while the scheduler's program does not run, or the place does not answer.
+        """Return the scheduler's address. The first call opens a tunnel.
+        None while the scheduler's program does not run, or the site does not answer.
         """
         try:
             scheduler = self.programs().get(names.SCHEDULER)
@@ -112,10 +102,9 @@ class RemoteCluster(ClusterDirectory):
         return address
 
     def status(self) -> dict[str, Any] | None:
-        """Return the status that the scheduler gives now; the last one if it does not answer.
-
-        The scheduler of a copy that nobody has named here is not asked: others may have written to
-        the place, and an answer of Dask's can run code.
+        """Return the scheduler's current status, or the last one if it does not answer.
+        The scheduler of a copy that no local user has named is not queried. Others may have written
+        to the site, and an answer of Dask's can execute code.
         """
         if not self._is_named():
             return None
@@ -145,7 +134,6 @@ class RemoteCluster(ClusterDirectory):
         status: Mapping[str, Any] | None,
         now: float,  # noqa: ARG002 - the scheduler has just been asked
     ) -> tuple[str, str | None]:
-        """Return the state of the cluster, and the reason; see :class:`ClusterDirectory`."""
         try:
             scheduler = self.programs().get(names.SCHEDULER)
         except ProviderError as error:
@@ -168,7 +156,7 @@ class RemoteCluster(ClusterDirectory):
         return str(status.get("state")), status.get("reason")
 
     def is_over(self) -> bool:
-        """Return whether the place says that the cluster has ended as it should, or is gone."""
+        """Return whether the cluster has finished normally or is gone, according to its site."""
         if not self.path.exists():
             return True
         try:
@@ -181,19 +169,19 @@ class RemoteCluster(ClusterDirectory):
         return scheduler.state == "completed"
 
     def set_stage(self, stage: str) -> None:
-        """Set the stage in the record; once all objects are there, they live as long as asked."""
+        """Set the stage. Once all objects exist, set the time to live on the site."""
         super().set_stage(stage)
         if stage == "made" and self.path.exists():
             self.place().keep(self.id, self.record().time_to_live_s)
 
     def services(self) -> dict[str, dict[str, Any]]:
-        """Return program -> its process or job; who has not started it knows that it is a job."""
+        """Map programs to processes or jobs. A program that was not started here is a job."""
         record = self.record()
         jobs = {name: {"service": record.services} for name in (names.SCHEDULER, *record.managers)}
         return jobs | super().services()
 
     def fetch_run(self) -> None:
-        """Bring the copy of the cluster's run up to date; it is one of the runs here."""
+        """Update the copy of the cluster's run, which is one of the runs of this machine."""
         from scalable.lifecycle.control import ask
         from scalable.lifecycle.run_copy import copy_run
 
@@ -209,7 +197,7 @@ class RemoteCluster(ClusterDirectory):
             write_private(self.path / "run", str(path))
 
     def remove(self) -> None:
-        """Remove the copy; the copy of its run has ended with the cluster."""
+        """Remove the copy, and mark a running copy of its run as completed."""
         run = self.path / "run"
         if run.exists():
             path = Path(run.read_text())
@@ -225,7 +213,7 @@ class RemoteCluster(ClusterDirectory):
         return self.path / "worker-logs"
 
     def fetch_logs(self) -> None:
-        """Append what programs and workers have written since the last call to the copies here."""
+        """Append new output of programs and workers to the copies here."""
         with self.locked():
             self._fetch_logs()
 
@@ -249,14 +237,8 @@ class RemoteCluster(ClusterDirectory):
 
 
 def fetch_copies() -> list[str]:
-    """Copy the files of all clusters in all places that this user reaches.
-
-    Copies of clusters that a place does not have any more are removed.
-
-    Returns
-    -------
-    list of str
-        Ids of the clusters that were not known here.
+    """Copy the files of all clusters on all reachable sites. Return the ids of the new ones.
+    Copies of clusters that a site does not have any more are removed.
     """
     new, errors = ask_places()
     for error in errors:
@@ -265,7 +247,7 @@ def fetch_copies() -> list[str]:
 
 
 def ask_places() -> tuple[list[str], list[str]]:
-    """Do as :func:`fetch_copies`; return also an error for each place that did not answer."""
+    """Do as :func:`fetch_copies`. Also return an error for each site that did not answer."""
     asked = list(_places())
     new: list[str] = []
     errors: list[str] = []
@@ -288,7 +270,7 @@ def ask_places() -> tuple[list[str], list[str]]:
 
 
 def _ask_beside(question: Callable[[], _Found]) -> Future[_Found]:
-    """Ask in a thread that does not keep the process from ending."""
+    """Query in a thread that does not prevent the process from exiting."""
     answer: Future[_Found] = Future()
 
     def ask() -> None:
@@ -302,7 +284,7 @@ def _ask_beside(question: Callable[[], _Found]) -> Future[_Found]:
 
 
 def _places() -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield provider and place: those of clusters that are known here, and those without any."""
+    """Yield provider and site: those of recorded clusters, and those of the providers."""
     told = [(record.provider, dict(record.place)) for record in _remote_records().values()]
     for name in provider_names():
         try:
@@ -326,7 +308,7 @@ def _shown(provider: str, place: Mapping[str, str]) -> str:
 def _taken(
     record: ClusterRecord, cluster_id: str, provider: str, place: Mapping[str, str]
 ) -> ClusterRecord:
-    """Return the record of a copy; what decides about this machine is not taken from elsewhere."""
+    """Return the record of a copy, without the fields that could affect this machine."""
     if record.id != cluster_id or str(uuid.UUID(cluster_id)) != cluster_id:
         raise ClusterError(f"its record is of another cluster: {record.id!r:.80}")
     names.CLUSTER.require(record.name)

@@ -16,13 +16,7 @@ from scalable.spec import DeploymentSpec, ManagerSpec
 
 
 def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> ResolvedManifest:
-    """Return the manifest with the command's options ``--processes`` and ``--budget`` applied.
-
-    Raises
-    ------
-    PlanError
-        When the target does not have the option.
-    """
+    """Apply ``--processes`` and ``--budget``. Raise PlanError if the target lacks the option."""
     resolved = resolved.with_budget(options.budget)
     if not options.processes:
         return resolved
@@ -35,21 +29,9 @@ def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> Res
 
 
 def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str, ManagerRequest]:
-    """Return manager id -> request, for the managers of a cluster.
-
-    Without managers in the manifest there is one, on the target of the scheduler.
-
-    Parameters
-    ----------
-    manifest
-        The manifest with all targets.
-    resolved
-        The manifest resolved for the target where the scheduler runs.
-
-    Raises
-    ------
-    ManifestError
-        When a target cannot be detached, or the address of a scheduler is none.
+    """Map the managers of a cluster to their requests.
+    Without managers in the manifest there is one, on the scheduler's target. Raise ManifestError
+    if a target cannot be detached, or the scheduler's address is invalid.
     """
     home = resolved.spec.target_name
     requests: dict[str, ManagerRequest] = {}
@@ -68,13 +50,7 @@ def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str
 
 
 def checked_address(written: str | None) -> str | None:
-    """Return the URL of the scheduler for a manager's workers; None if none was written.
-
-    Raises
-    ------
-    ManifestError
-        When it is not an address.
-    """
+    """Return the scheduler URL for workers, or None if unset. Raise ManifestError if invalid."""
     if written is None:
         return None
     try:
@@ -96,7 +72,7 @@ def require_pools(spec: DeploymentSpec) -> None:
 
 
 def refuse_threads(spec: DeploymentSpec) -> None:
-    """Raise ManifestError if workers are threads, which would end with this process."""
+    """Raise ManifestError if workers are threads, which would stop with this process."""
     if spec.options.get("processes") is False:
         raise ManifestError(
             f"target {spec.target_name!r} runs workers as threads, which cannot be detached",
@@ -105,9 +81,8 @@ def refuse_threads(spec: DeploymentSpec) -> None:
 
 
 def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
-    """Return ``sys.path`` for workers: the present one, and the manifest's directory.
-
-    ``scalable up`` runs no script: without the manifest's directory, workers would not find the
+    """Return ``sys.path`` for workers: the current one, and the manifest's directory.
+    ``scalable up`` runs no script. Without the manifest's directory, workers would not find the
     modules of the workflow.
     """
     entries = list(modules.search_path())

@@ -16,20 +16,15 @@ from scalable.records.directory import UNNAMED
 
 logger = logging.getLogger("scalable.lifecycle")
 
-#: States of a cluster whose scheduler has lately reported.
+#: States of a cluster whose scheduler has reported recently.
 ANSWERS = ("running", "degraded", "unmanaged")
 REPORT_POLL_S = 0.3
 
 
 def running_cluster(name: str) -> ClusterDirectory | None:
-    """Return the usable cluster of a name, or None; remove the remains of an ended one.
-
-    Raises
-    ------
-    ClusterError
-        When the cluster does not answer, is being deleted, or is embedded in another process.
-    ProviderError
-        When the place of its scheduler's job does not answer.
+    """Return the usable cluster of a name, or None. Remove the remains of a stopped one.
+    Raise ClusterError if it does not answer, is being deleted, or is embedded in another process.
+    Raise ProviderError if the backend of its scheduler's job does not answer.
     """
     from scalable.lifecycle.ended import why_ended
     from scalable.lifecycle.ending import clear_away
@@ -56,19 +51,14 @@ def running_cluster(name: str) -> ClusterDirectory | None:
             hint=f"choose another name, or end it: scalable down {name}",
         )
     if status.state == "creating" and is_alive(directory.record().creator) is False:
-        directory.set_stage("made")  # its creator has ended, and its scheduler runs
+        directory.set_stage("made")  # its creator has exited, and its scheduler runs
     return directory
 
 
 def find_exactly(name: str) -> ClusterDirectory | None:
     """Return the cluster of exactly this name, or None.
-
-    A record that cannot be read keeps no name but its own: it is named in a warning.
-
-    Raises
-    ------
-    ClusterError
-        When a record that contains the name cannot be read.
+    Raise ClusterError if an unreadable record contains the name. Other unreadable records only
+    cause a warning.
     """
     directories, _ = all_directories()
     for directory in directories:
@@ -85,18 +75,9 @@ def find_exactly(name: str) -> ClusterDirectory | None:
 
 
 def resume(name: str) -> list[str]:
-    """Restart the managers of a cluster that have ended; they take over running workers.
-
-    Returns
-    -------
-    list of str
-        Ids of the managers that were started; empty where all are running.
-
-    Raises
-    ------
-    ClusterError
-        When no cluster has that name, its scheduler has ended or does not answer, or a manager ran
-        on another machine, which alone can take over its workers.
+    """Restart the exited managers of a cluster, which adopt running workers. Return their ids.
+    Raise ClusterError if no cluster has that name, its scheduler has stopped or does not answer,
+    or only another machine can adopt a manager's workers.
     """
     directory = find(name)
     status = status_of(directory, time.time())
@@ -118,13 +99,9 @@ def resume(name: str) -> list[str]:
 
 
 def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
-    """Return whether a manager runs; of one on another machine, the scheduler knows it.
-
-    Raises
-    ------
-    ClusterError
-        When the manager has ended, and its workers are processes of another machine; or when the
-        scheduler cannot be asked from here.
+    """Return whether a manager runs. For one on another machine, query the scheduler.
+    Raise ClusterError if the manager has exited and its workers are processes of another machine,
+    or if the scheduler does not answer.
     """
     known = services.presence(directory, manager)
     if known is not None:
@@ -151,7 +128,7 @@ def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
 
 
 def _reports(directory: ClusterDirectory, manager: str) -> bool:
-    """Wait for a manager's next report; return False once the scheduler has lost the manager."""
+    """Wait for a manager's next report. Return False once the scheduler has lost the manager."""
     from scalable.lifecycle.control import ask
     from scalable.protocol.handlers import SchedulerCalls
 
@@ -168,7 +145,7 @@ def _reports(directory: ClusterDirectory, manager: str) -> bool:
 
 
 def lost_elsewhere(directory: ClusterDirectory) -> list[str]:
-    """Return ids of lost managers that a user attached by hand and has to attach again."""
+    """Return ids of lost managers that were attached by hand and have to be attached again."""
     own = directory.record().managers
     said = (directory.status() or {}).get("managers", ())
     return [m["id"] for m in said if m["state"] == "lost" and m["id"] not in own]

@@ -1,4 +1,4 @@
-"""The copy of a run whose files are in a remote place."""
+"""The copy of a run whose files are on a remote site."""
 
 from __future__ import annotations
 
@@ -21,26 +21,18 @@ _STREAM = ".jsonl"
 PULL_S = 10.0
 PULL_TIMEOUT_S = 60.0
 
-#: Coroutine function that returns the run's name and what is added to its files.
+#: Coroutine function that returns the run's name and the additions to its files.
 Read = Callable[[Mapping[str, int]], Awaitable[Mapping[str, Any]]]
 
 
 async def copy_run(read: Read, parent: Path) -> Path:
-    """Bring the copy of a run up to date; return its directory.
-
-    Parameters
-    ----------
-    read
-        Coroutine function that asks the scheduler; see ``scheduler.run_files``.
-    parent
-        Directory of runs.
-    """
+    """Update the copy of a run below ``parent``, and return its directory."""
     path: Path | None = None
     while True:
         answer = await read({} if path is None else _sizes(path))
         first, path = path is None, parent / names.FILE_NAME.require(str(answer["run"]))
         if first and path.is_dir():
-            continue  # what is there already need not be sent
+            continue  # existing data need not be sent
         private_directory(path)
         for name, data in answer["files"].items():
             names.FILE_NAME.require(name)
@@ -51,22 +43,14 @@ async def copy_run(read: Read, parent: Path) -> Path:
 
 
 class StreamCopy:
-    """Copies some streams of a remote run behind the rows of a run here.
-
-    Parameters
-    ----------
-    directory
-        Directory of the run here.
-    streams
-        Names of the streams.
-    """
+    """Appends some streams of a remote run to the rows of a run here."""
 
     def __init__(self, directory: Path, streams: Iterable[str]) -> None:
         self._directory = directory
         self._sizes = {f"{stream}{_STREAM}": 0 for stream in streams}
 
     async def pull(self, read: Read) -> None:
-        """Append what has been added since the last call."""
+        """Append the rows since the last call."""
         while True:
             files = (await read(self._sizes))["files"]
             added = {name: data for name, data in files.items() if name in self._sizes and data}
@@ -79,15 +63,7 @@ class StreamCopy:
 
 
 class RepeatedPull:
-    """Brings a copy up to date every few seconds, until the cluster is closed.
-
-    Parameters
-    ----------
-    cluster
-        Cluster with ``run_files``, a coroutine function, and ``sync``.
-    copy
-        The copy.
-    """
+    """Updates a copy every few seconds in a thread, until it is closed."""
 
     def __init__(self, cluster: Any, copy: StreamCopy) -> None:
         self._cluster, self._copy = cluster, copy
@@ -101,7 +77,7 @@ class RepeatedPull:
             self.pull()
 
     def pull(self) -> None:
-        """Copy what has been added since the last time; a failure is logged."""
+        """Copy the additions since the last time. A failure is only logged."""
         with self._lock:
             try:
                 self._cluster.sync(self._pull, callback_timeout=PULL_TIMEOUT_S)
@@ -119,12 +95,12 @@ class RepeatedPull:
 
 
 def flush_run(directory: ClusterDirectory) -> None:
-    """Have a cluster's scheduler write the rows of its run that it has not written yet."""
+    """Request the scheduler to write the buffered rows of its run."""
     directory.fetch_run()
     run = (directory.scheduler() or {}).get("run")
     try:
         known = {} if run is None else _sizes(Path(run))
-        if known:  # there is a record, and it lies here
+        if known:  # there is a record on this machine
             ask(directory, lambda calls: calls.run_files(known))
     except (ClusterError, OSError) as error:
         logger.debug("the last rows of %s are not written: %s", directory.id, error)

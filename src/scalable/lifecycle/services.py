@@ -1,5 +1,4 @@
 """Start and state of a detached cluster's programs: its scheduler and its managers.
-
 A program is a process that outlives this one, or a job of the provider. ``services.json`` lists the
 programs that were started.
 """
@@ -29,7 +28,7 @@ SCHEDULER = names.SCHEDULER
 #: Kind of programs that are processes of the machine where they were started.
 PROCESS = "process"
 START_TIMEOUT_S = 30.0
-#: Shell text that starts "$@" in the background and prints its process id.
+#: Shell script that starts "$@" in the background and prints its process id.
 _APART = 'log=$1; shift; "$@" </dev/null >>"$log" 2>&1 & echo $!'
 
 
@@ -40,7 +39,7 @@ def start_scheduler(directory: ClusterDirectory, spec: DeploymentSpec) -> None:
 
 
 def start_manager(directory: ClusterDirectory, manager: str, spec: DeploymentSpec) -> None:
-    """Start one of a cluster's managers, the programs that start and end workers."""
+    """Start one of a cluster's managers, the programs that start and stop workers."""
     program = [*_python(directory), "scalable.programs.manager"]
     _start(directory, manager, [*program, str(directory.path), manager], spec)
 
@@ -81,7 +80,7 @@ def _start(
 
 
 def _is_process(directory: ClusterDirectory, service: str, spec: DeploymentSpec) -> bool:
-    """Return whether a program is a process of this machine, and not a job of the provider."""
+    """Return whether a program is a process of this machine, not a job of the provider."""
     record = directory.record()
     if record.remote and service != SCHEDULER:
         if spec.options.get("manager") == "here" and not record.creator:
@@ -124,7 +123,7 @@ def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]
 def _readable(
     read: Callable[[ClusterDirectory], Mapping[str, Any] | None], directory: ClusterDirectory
 ) -> dict[str, Any]:
-    """Return what ``read`` reads from a file; if it fails, log a warning and return {}."""
+    """Return what ``read`` returns. If it fails, log a warning and return an empty dictionary."""
     try:
         return dict(read(directory) or {})
     except (ClusterError, OSError) as error:
@@ -133,9 +132,8 @@ def _readable(
 
 
 def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
-    """Return program -> its process, for programs that were started as processes.
-
-    An unusable file is skipped with a warning, so that the cluster can still be ended.
+    """Map the programs that were started as processes to these.
+    An unusable file is skipped with a warning, so that the cluster can still be deleted.
     """
     notes = _readable(lambda cluster: cluster.services(), directory)
     found: dict[str, Mapping[str, Any]] = {s: note for s, note in notes.items() if "pid" in note}
@@ -144,20 +142,14 @@ def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
         just_started = manager in found and is_alive(found[manager]) is not False
         if "pid" in its and not just_started:
             found[manager] = its
-    # The file alone: that of a remote cluster would need a tunnel, and names no process.
+    # Read only the file: a remote cluster's method opens a tunnel, and returns no process.
     scheduler = _readable(ClusterDirectory.scheduler, directory)
     return found | ({SCHEDULER: scheduler} if "pid" in scheduler else {})
 
 
 def presence(directory: ClusterDirectory, service: str) -> bool | None:
-    """Return whether a program runs; None if it is a process of another machine.
-
-    A submitted job that has not begun counts as running.
-
-    Raises
-    ------
-    ProviderError
-        When the place of the job does not answer.
+    """Return whether a program runs, or None if it is a process of another machine.
+    A queued job counts as running. Raise ProviderError if the job's backend does not answer.
     """
     known = identities(directory).get(service)
     note = _readable(lambda cluster: cluster.services(), directory).get(service, {})
@@ -170,24 +162,18 @@ def presence(directory: ClusterDirectory, service: str) -> bool | None:
 
 
 def is_running(directory: ClusterDirectory, service: str) -> bool:
-    """Return whether a program runs, or may run on another machine; see :func:`presence`."""
+    """Return whether a program runs, or may run on another machine. See :func:`presence`."""
     return presence(directory, service) is not False
 
 
 def ended_early(directory: ClusterDirectory) -> list[tuple[str, str]]:
-    """Return the processes that have ended, each with the last line of its output."""
+    """Return the processes that have exited, each with the last line of its output."""
     found = identities(directory).items()
     return [(s, last_line(directory, s)) for s, identity in found if is_alive(identity) is False]
 
 
 def ended_jobs(directory: ClusterDirectory) -> list[str]:
-    """Return the programs that were submitted as jobs and have left the queue.
-
-    Raises
-    ------
-    ProviderError
-        When the place of the jobs does not answer.
-    """
+    """Return the programs whose jobs have left the queue. Raise ProviderError without an answer."""
     places: dict[str, Mapping[str, str]] = {}
     ended = []
     for service, note in directory.services().items():

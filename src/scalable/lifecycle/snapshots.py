@@ -1,4 +1,4 @@
-"""Snapshots of a cluster's status on disk, which other processes read to list clusters."""
+"""Snapshots of a cluster's status on disk, from which other processes list clusters."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ logger = logging.getLogger("scalable.lifecycle")
 
 #: Seconds after which an unchanged status is written again.
 INTERVAL_S = 2.0
-#: Seconds between two copies of the costs so far, from which another scheduler would go on.
+#: Seconds between two copies of the costs, with which another scheduler would continue.
 SPENDING_INTERVAL_S = 5.0
-#: Shortest time between two snapshots, in seconds: changes in between make one snapshot. Where a
-#: status takes long, the time is longer: snapshots take a share of the event loop's time at most.
+#: Shortest time between two snapshots, in seconds. Changes in between make one snapshot. If a
+#: status takes long, the time is longer: snapshots take at most a share of the event loop's time.
 PAUSE_S = 0.1
 SHARE = 0.05
 CLOSE_TIMEOUT_S = 5.0
@@ -26,17 +26,8 @@ CLOSE_TIMEOUT_S = 5.0
 
 class Snapshots:
     """Writer of ``status.json``: builds the status in the event loop, writes it in a thread.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-    controller
-        Controller of the scheduler, which reports the status.
-    on_removed
-        Function that is called with a reason if the directory was removed; None for none.
-    spending
-        Function that returns the costs so far, for another scheduler of the cluster; None for none.
+    ``on_removed`` is called with a reason if the directory was removed. ``spending`` returns the
+    costs so far, for another scheduler of the cluster.
     """
 
     def __init__(
@@ -60,14 +51,14 @@ class Snapshots:
         self._writer: threading.Thread | None = None
 
     def changed(self) -> None:
-        """Schedule a snapshot, due soon; may be called from any thread."""
+        """Schedule a snapshot, due soon. Thread-safe."""
         self._changed = True
         if not self._running and not self._closed:
             self._running = True
             self._loop.add_callback(self._snapshot)
 
     def close(self) -> None:
-        """Stop writing; return when the last snapshot is on disk, or after 5 s."""
+        """Stop writing. Return when the last snapshot is on disk, or after 5 s."""
         self._closed = True
         writer = self._writer
         if writer is not None:
@@ -108,7 +99,7 @@ class Snapshots:
         except OSError as error:
             logger.warning("the status of the cluster cannot be written: %s", error)
             path = self._directory.path
-            # Without its parent the file system is gone, and may come back.
+            # If the parent is missing, the file system is unmounted, and may come back.
             if self._on_removed is not None and path.parent.is_dir() and not path.exists():
                 self._closed = True
                 self._loop.add_callback(self._on_removed, "its record was removed")

@@ -15,9 +15,8 @@ logger = logging.getLogger("scalable.lifecycle")
 
 def encoded(spec: DeploymentSpec) -> str | None:
     """Return the JSON form of a spec, or None if its options have no JSON form.
-
-    Options of a provider without an option model may be any objects. In that case
-    :func:`stored_spec` reads the manifest instead.
+    Options of a provider without an option model may be any objects. Then :func:`stored_spec` reads
+    the manifest instead.
     """
     try:
         return encode_spec(spec)
@@ -27,19 +26,8 @@ def encoded(spec: DeploymentSpec) -> str | None:
 
 
 def stored_spec(directory: ClusterDirectory, manager: str | None = None) -> DeploymentSpec:
-    """Return the spec of a cluster's scheduler, or of one of its managers.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-    manager
-        Id of the manager; None for the scheduler.
-
-    Raises
-    ------
-    ClusterError
-        When the file is damaged, or was written by a release with another file format.
+    """Return the spec of a cluster's scheduler (``manager`` None) or of one of its managers.
+    Raise ClusterError if the file is damaged, or has another release's format.
     """
     text = directory.spec_text(manager)
     if text is None:

@@ -1,4 +1,4 @@
-"""The tunnels of this process to schedulers in remote places."""
+"""The tunnels of this process to schedulers on remote sites."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ _TIMEOUT_S = 10.0
 
 
 class Tunnels:
-    """One tunnel for each cluster, until the process ends."""
+    """One tunnel for each cluster, until the process exits."""
 
     def __init__(self) -> None:
         self._ports: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def port(self, cluster_id: str, place: RemotePlace) -> int:
-        """Return the port on loopback that leads to the scheduler of a cluster."""
+        """Return the loopback port of the tunnel to a cluster's scheduler, opened on first use."""
         with self._lock:
             if cluster_id not in self._ports:
                 self._ports[cluster_id] = in_background(_opened(place, cluster_id), _TIMEOUT_S)

@@ -1,7 +1,4 @@
-"""Waiting for a detached cluster that was just started.
-
-This module does not import Dask.
-"""
+"""Waiting for a detached cluster that was just started. This module does not import Dask."""
 
 from __future__ import annotations
 
@@ -18,9 +15,9 @@ from scalable.spec import ClusterStatus
 logger = logging.getLogger("scalable.lifecycle")
 
 READY_POLL_S = 0.05
-#: Seconds between two questions about the jobs of scheduler and managers.
+#: Seconds between two queries of the jobs of scheduler and managers.
 JOBS_INTERVAL_S = 5.0
-#: Longest wait for a manager in seconds; its job may wait in a queue.
+#: Longest wait for a manager in seconds. Its job may be queued.
 MANAGER_TIMEOUT_S = 3600.0
 
 
@@ -31,24 +28,9 @@ def wait_until_ready(
     *,
     workers: bool = True,
 ) -> ClusterStatus:
-    """Wait until the first worker of each wanted pool runs.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-    on_status
-        Function that is called with the status each time that it is read.
-    timeout_s
-        Longest wait in seconds.
-    workers
-        Whether to wait for workers, and not only for the scheduler.
-
-    Raises
-    ------
-    ClusterError
-        When a program of the cluster ended, a pool cannot start, or the time is over. The cluster
-        keeps running.
+    """Wait until the first worker of each pool runs, or without ``workers``, the scheduler.
+    ``on_status`` gets each status. Raise ClusterError if a program exited, a pool cannot start, or
+    ``timeout_s`` is over. The cluster keeps running.
     """
     deadline = time.monotonic() + timeout_s
     ends = _Ends(directory, managers=workers)
@@ -81,15 +63,7 @@ def _has_first_workers(status: ClusterStatus) -> bool:
 
 
 class _Ends:
-    """The programs of a cluster that end while it is waited for.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-    managers
-        Whether managers are needed, and not only the scheduler.
-    """
+    """The programs of a cluster that exit during a wait. ``managers``: they are needed as well."""
 
     def __init__(self, directory: ClusterDirectory, *, managers: bool) -> None:
         self._directory = directory
@@ -97,7 +71,7 @@ class _Ends:
         self._asked_at = time.monotonic()
 
     def refuse(self, status: ClusterStatus) -> None:
-        """Raise ClusterError if a needed program has ended, or a pool was given up."""
+        """Raise ClusterError if a needed program has exited, or a pool was given up."""
         name = status.name
         for service, line in (*services.ended_early(self._directory), *self._ended_jobs()):
             if self._managers or service == services.SCHEDULER:
@@ -133,11 +107,7 @@ class _Ends:
 
 def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None:
     """Wait until managers have attached to the scheduler.
-
-    Raises
-    ------
-    ClusterError
-        When a manager has ended instead, or the time is over.
+    Raise ClusterError if a manager has exited instead, or the time is over.
     """
     deadline = time.monotonic() + MANAGER_TIMEOUT_S
     ends = _Ends(directory, managers=True)

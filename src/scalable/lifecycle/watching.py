@@ -1,4 +1,4 @@
-"""Looks at running clusters: overviews, workers, and a list of all that lives."""
+"""Views of running clusters: overviews, workers, and a list of all of them."""
 
 from __future__ import annotations
 
@@ -17,28 +17,21 @@ from scalable.spec.worker_overview import WorkerOverview
 
 #: Kinds of events that a terminal shows.
 SHOWN_KINDS = ("decisions", "failures", "samples")
-#: Largest number of workers that are asked for.
+#: Maximum number of workers to query.
 MOST_WORKERS = 1_000
-#: States of clusters that live.
+#: States of running clusters.
 LIVING = ("creating", *ANSWERING)
 
 
 @dataclass(frozen=True)
 class Living:
-    """Clusters and sessions that live now.
+    """The running clusters and sessions."""
 
-    Attributes
-    ----------
-    clusters
-        Status of each, in order of creation.
-    runs
-        Id of a cluster -> name of its run.
-    errors
-        One message for each plug-in or record that could not be read.
-    """
-
+    #: In order of creation.
     clusters: tuple[ClusterStatus, ...]
+    #: Names of the runs, by cluster id.
     runs: dict[str, str]
+    #: One message for each plug-in or record that could not be read.
     errors: tuple[str, ...] = ()
 
 
@@ -46,20 +39,9 @@ def look(
     name: str, since: int | None = 0, kinds: Iterable[str] = SHOWN_KINDS
 ) -> tuple[Overview, Events]:
     """Return the overview of a running cluster, and its events.
-
-    Parameters
-    ----------
-    name
-        Name or id of the cluster, or name of its run.
-    since
-        Number of the last event that the caller has, 0 for all; None for no events.
-    kinds
-        Kinds of events, as in :meth:`.SchedulerCalls.overview`.
-
-    Raises
-    ------
-    ClusterError
-        When no cluster matches, or its scheduler does not answer.
+    ``name`` may also be an id or a run. ``since`` is the number of the caller's last event: 0 for
+    all events, None for none. ``kinds`` as in :meth:`.SchedulerCalls.overview`. Raise ClusterError
+    if no cluster matches, or its scheduler does not answer.
     """
     wanted = tuple(kinds)
     answer = ask(find(name), lambda scheduler: scheduler.overview(since, wanted))
@@ -72,13 +54,7 @@ def look(
 
 def workers_of(name: str, tag: str | None = None) -> list[WorkerOverview]:
     """Return the workers of a running cluster, at most 1,000.
-
-    Parameters
-    ----------
-    name
-        As for :func:`look`.
-    tag
-        Tag of a pool, "" for workers without a tag; None for all.
+    ``tag`` is "" for workers without a tag, and None for all.
     """
     directory = find(name)
 
@@ -95,7 +71,7 @@ def workers_of(name: str, tag: str | None = None) -> list[WorkerOverview]:
 
 
 def all_that_live() -> Living:
-    """Return the clusters and sessions of this user that live, as far as can be seen from here."""
+    """Return the running clusters and sessions of this user that can be found from here."""
     listing = list_clusters()
     clusters = [s for s in listing if s.state in LIVING and not s.orphan and ":" not in s.id]
     runs = {}

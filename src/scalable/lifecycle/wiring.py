@@ -1,5 +1,4 @@
-"""The parts that run beside a scheduler: run recorder, status on disk, scaling with load.
-
+"""The parts that run next to a scheduler: run recorder, status on disk, scaling with load.
 Schedulers of detached and of embedded clusters have the same parts.
 """
 
@@ -26,17 +25,7 @@ if TYPE_CHECKING:
 
 
 class Wiring:
-    """Starts and stops the parts that run beside a scheduler.
-
-    Parameters
-    ----------
-    record
-        Record of the cluster.
-    directory
-        Directory of the cluster; None if the cluster has no record.
-    run
-        Run directory to record in, or None.
-    """
+    """Starts and stops the parts that run next to a scheduler. No directory: no record."""
 
     def __init__(
         self, record: ClusterRecord, directory: ClusterDirectory | None, run: RunDirectory | None
@@ -47,12 +36,12 @@ class Wiring:
         self._recorder: Recorder | None = None
         self._reruns: Counter[str] = Counter()
         self._snapshots: Snapshots | None = None
-        # Here, because the thread that records the run does not work in the caller's context.
+        # Here, because the thread that records the run does not run in the caller's context.
         self._submitted_in = present_context()
         self._trace: RunTrace | None = None
 
     def start_recorder(self, scheduler: Any) -> Recorder | None:
-        """Start recording calls in the run; to be called in the scheduler's event loop."""
+        """Start recording tasks in the run. Call it in the scheduler's event loop."""
         if self._run is None:
             return None
         from scalable.scheduler.ledger import Ledger
@@ -68,7 +57,7 @@ class Wiring:
         return self._recorder
 
     def _begin_trace(self, ledger: Ledger, run: str) -> None:
-        """Begin a trace of the run, if a provider of OpenTelemetry is set in this process."""
+        """Start a trace of the run, if this process has a provider of OpenTelemetry."""
         record = self._record
         texts = {name: str(getattr(record, name)) for name in ("project", "target", "provider")}
         attributes = {"run": run, "cluster": record.name, **texts}
@@ -80,21 +69,21 @@ class Wiring:
             ledger.listen(TracedCalls(self._trace))
 
     def describe(self, scheduler: Any) -> None:
-        """Tell a scheduler name, tasks and limit of its cluster, for messages and clients."""
+        """Set name, tasks and limit of the cluster on its scheduler, for messages and clients."""
         scheduler.tags_of_tasks = self._record.tasks
         scheduler.max_workers = self._record.max_workers
         if not self._record.embedded:
             scheduler.cluster_name = self._record.name
 
     def order_calls(self, scheduler: Any, spec: DeploymentSpec) -> None:
-        """Tell a scheduler in which order calls are to run, and their expected lengths."""
-        order = getattr(scheduler, "order", None)  # another cluster's scheduler has none
+        """Set the order of tasks and their expected durations on a scheduler."""
+        order = getattr(scheduler, "order", None)  # missing in other providers' schedulers
         if order is not None:
             order.rule = spec.order
             order.lengths.expect(self._record.expectations)
 
     def show_overviews(self, controller: Controller) -> None:
-        """Tell the overviews of a cluster what its record says."""
+        """Add the facts of the cluster's record to its overviews."""
         record, overviews = self._record, controller.overviews
         shown = ("id", "name", "project", "target", "provider", "embedded")
         overviews.facts |= {name: getattr(record, name) for name in shown}
@@ -107,7 +96,7 @@ class Wiring:
         }
 
     def stop_recorder(self) -> None:
-        """Stop recording and write buffered rows; to be called in the scheduler's event loop."""
+        """Stop recording and write buffered rows. Call it in the scheduler's event loop."""
         recorder, self._recorder = self._recorder, None
         if recorder is not None:
             recorder.stop()
@@ -115,7 +104,7 @@ class Wiring:
             self._trace.end()
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
-        """Record a change of a wanted worker count, and return the recorded row."""
+        """Record a change of a desired worker count, and return the recorded row."""
         row = scaling_row(tag, before, after, reason, source)
         if self._run is not None:
             self._run.append("scaling", row)
@@ -134,15 +123,8 @@ class Wiring:
         socket: Path | None = None,
     ) -> None:
         """Write the scheduler's address and process to the cluster's directory.
-
-        Parameters
-        ----------
-        address, dashboard
-            Address of the scheduler, and link to its live page with the token, or None.
-        log_dir
-            Directory for the output of workers; None for that of the run.
-        socket
-            Socket of a scheduler in the user's process; None for others.
+        ``dashboard`` is a link with the token. ``log_dir`` None means that of the run. ``socket``
+        is for a scheduler in the user's process.
         """
         if self._directory is None:
             return
@@ -165,7 +147,7 @@ class Wiring:
             return
         from scalable.lifecycle.snapshots import Snapshots
 
-        # Another machine removes the record of a detached cluster that it takes for ended.
+        # Another machine removes the record of a detached cluster that it considers stopped.
         on_removed = None if self._record.embedded else controller.end
         spending = controller.spending
         self._snapshots = Snapshots(self._directory, controller, on_removed, lambda: spending.state)
@@ -173,7 +155,6 @@ class Wiring:
         self._snapshots.changed()
 
     def stop_status(self) -> None:
-        """Stop writing the status."""
         if self._snapshots is not None:
             self._snapshots.close()
 
@@ -200,7 +181,6 @@ class Wiring:
         )
 
     def follow_load(self, controller: Controller) -> None:
-        """Start scaling the cluster's adaptive pools with their load."""
         record = self._record
         controller.adaptation.follow(
             {tag: own for tag, own in record.adaptive.items() if tag in record.wanted},

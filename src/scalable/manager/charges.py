@@ -1,4 +1,4 @@
-"""The units for which their places charge, as a manager reports them. No I/O."""
+"""The units for which their backends charge, as a manager reports them. No I/O."""
 
 from __future__ import annotations
 
@@ -10,17 +10,10 @@ from scalable.scaling.metering import Charge
 
 
 class Charges:
-    """Remembers the units of a manager for which their places charge, until they are gone.
-
-    A unit is charged from the time when its place reports that it runs or charges for it, or when
-    its workers have connected, until a request to stop it has ended, or its place reports its end.
-
-    Attributes
-    ----------
-    observed
-        Last known states of units.
-    counted
-        Whether the scheduler counts costs.
+    """The units of a manager that are charged, until they are gone.
+    A unit is charged from the first of: its backend reports that it runs, its backend charges for
+    it, its workers connect. The charge stops when a stop request has finished, or its backend
+    reports that it ended.
     """
 
     def __init__(self) -> None:
@@ -31,16 +24,9 @@ class Charges:
     def of(
         self, units: Iterable[Unit], ending: Iterable[UnitName], now: float
     ) -> dict[str, Charge] | None:
-        """Return name -> charge of each unit that is charged now; None if costs are not counted.
-
-        Parameters
-        ----------
-        units
-            Existing units.
-        ending
-            Names of units that are being stopped, or may still be there after they were lost.
-        now
-            Present time in monotonic seconds.
+        """Map the charged units to their charges, or return None if costs are not counted.
+        ``ending`` names the units that are being stopped, or that may still exist after they were
+        lost. ``now`` is monotonic.
         """
         known, self._since = self._since, {}
         for unit in units:

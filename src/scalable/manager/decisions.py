@@ -1,7 +1,5 @@
-"""Decisions on the next steps from the existing units to the wanted units. No I/O.
-
-A unit is one process, job or object that brings one worker or a group.
-:mod:`scalable.manager.reconciler` carries the decisions out.
+"""Decisions on the next steps from the existing units to the desired units. No I/O.
+:mod:`scalable.manager.reconciler` executes them.
 """
 
 from __future__ import annotations
@@ -12,85 +10,64 @@ from dataclasses import dataclass, field
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.units import Phase, Unit, WorkerView
 
-#: A pool is in a crash loop, and no longer started, after this number of starts within this number
-#: of seconds.
+#: A pool is in a crash loop, and no longer started, after so many starts within so many
+#: seconds.
 CRASH_LOOP_STARTS = 5
 CRASH_LOOP_WINDOW_S = 60.0
-#: Seconds for which a worker may be disconnected while its unit still runs. A Nanny restarts its
+#: Seconds for which a worker may be disconnected while its unit runs. A Nanny restarts its
 #: worker within this time.
 LOST_WORKER_GRACE_S = 5.0
-#: Seconds that a place (the local machine, a Slurm system, ...) may take to find out how a unit
+#: Seconds that a backend (the local machine, a Slurm system, ...) may take to find out how a unit
 #: ended.
 OUTDATED_LIMIT_S = 60.0
 MAX_BACKOFF_S = 15.0
-#: Reason for which a unit leaves whose walltime leaves no room for another call.
+#: Reason of a unit that leaves because its walltime is too short for another task.
 WALLTIME = "its walltime is nearly over"
 
 
 @dataclass(frozen=True)
 class Margin:
-    """Times at which a unit with a walltime is renewed, in seconds before the walltime ends.
+    """Times at which a unit with a walltime is renewed, in seconds before the walltime is over."""
 
-    Attributes
-    ----------
-    stop_s
-        When the unit stops taking calls, because a later call might not end in time.
-    renew_s
-        When the unit's successor is requested, so that it is connected when the unit stops.
-    """
-
+    #: The unit stops accepting tasks, because a later task might not finish in time.
     stop_s: float
+    #: The successor is requested, so that it is connected when the unit stops.
     renew_s: float
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A wanted unit that ended or must be given up, with the reason.
-
-    ``from_outside`` is True if the place, a person or the scheduler ended the unit, or if the
-    worker announced its end; then the loss is neither a crash nor the fault of a call. ``ended`` is
-    True if the place reports that the unit has ended, ``out_of_memory`` if the place ended it for
-    lack of memory.
-    """
+    """A desired unit that ended or must be given up, with the reason."""
 
     name: UnitName
     reason: str
+    #: Stopped from outside, or announced by the worker: neither a crash nor a task's error.
     from_outside: bool = False
+    #: The backend reports that the unit has ended.
     ended: bool = False
+    #: The backend stopped the unit for lack of memory.
     out_of_memory: bool = False
 
 
 @dataclass
 class Decision:
-    """The next steps for the existing units.
+    """The next steps for the existing units."""
 
-    Attributes
-    ----------
-    lost
-        Wanted units that ended or must be given up. Each is stopped, and replaced unless its pool
-        is given up.
-    drain, resume
-        Unwanted units to empty before they are stopped, and units that are being emptied but are
-        wanted again.
-    stop
-        Unwanted units without connected workers, which can be stopped once the scheduler has
-        confirmed that none will get work.
-    renew, leave
-        Units that will not last: units whose successor must be requested now, and units that must
-        take no more calls, with the reason.
-    left_s
-        Seconds until the walltime ends of units to empty, where it is known.
-    taken_back
-        Those units of ``leave`` whose machine is taken back by its place.
-    """
-
+    #: Desired units to stop, and to replace unless their pool is given up.
     lost: list[Loss] = field(default_factory=list)
+    #: Undesired units to empty before they are stopped.
     drain: list[UnitName] = field(default_factory=list)
+    #: Draining units that are desired again.
     resume: list[UnitName] = field(default_factory=list)
+    #: Undesired units without connected workers. The scheduler has to confirm the stop.
     stop: list[UnitName] = field(default_factory=list)
+    #: Units whose successor must be requested now.
     renew: list[UnitName] = field(default_factory=list)
+    #: Units that must accept no more tasks, with the reason.
     leave: dict[UnitName, str] = field(default_factory=dict)
+    #: Seconds until the walltime of units to empty is over, if known.
     left_s: dict[UnitName, float] = field(default_factory=dict)
+    #: Units of ``leave`` whose machine is preempted.
     taken_back: list[UnitName] = field(default_factory=list)
 
 
@@ -104,26 +81,10 @@ def decide(
     start_timeout: float,
     margins: Mapping[str, Margin] | None = None,
 ) -> Decision:
-    """Compare the wanted units with the existing units, and return the next steps.
-
-    Units whose launcher has not answered the request yet are left alone.
-
-    Parameters
-    ----------
-    wanted
-        Worker specification, whose keys are the names of the wanted units.
-    units
-        Existing units, updated by :func:`scalable.manager.units.refresh`.
-    observed
-        Name of the unit -> state of the unit in its place.
-    workers
-        Worker name -> worker, as the scheduler sees it.
-    now
-        Present time in monotonic seconds.
-    start_timeout
-        Seconds within which the workers of a running unit have to connect.
-    margins
-        Tag -> margin of the pool's units, for pools with a walltime.
+    """Compare the desired units with the existing units, and return the next steps.
+    Units whose launcher has not answered the request yet are skipped. ``units`` were updated by
+    :func:`scalable.manager.units.refresh`. ``now`` is monotonic. The workers of a running unit have
+    to connect within ``start_timeout`` seconds. ``margins`` has the tags of pools with a walltime.
     """
     decision = Decision()
     for name, unit in units.items():
@@ -152,15 +113,15 @@ def _wanted(
 ) -> None:
     restarting = unit.connected_at is not None and unit.missing_since is not None
     if unit.phase is Phase.DRAINING:
-        decision.resume.append(unit.name)  # the scheduler knows whether it has left
+        decision.resume.append(unit.name)  # the scheduler decides if it can resume
     elif seen.state is UnitState.ENDED:
-        # A unit whose walltime ended before its workers connected has failed to start.
+        # A unit whose walltime was over before its workers connected has failed to start.
         expired = unit.connected_at is None and seen.left_s == 0
         outside = unit.dismissed or (seen.from_outside and not expired)
         reason, memory = seen.reason or "it ended", seen.out_of_memory
         decision.lost.append(Loss(unit.name, reason, outside, ended=True, out_of_memory=memory))
     elif restarting and in_crash_loop(unit.starts, now):
-        # A Nanny restarts its own worker, so the unit itself never ends.
+        # A Nanny restarts its own worker, so the unit itself never exits.
         decision.lost.append(Loss(unit.name, "its worker ended again and again"))
     elif seen.state is UnitState.PENDING or unit.missing_since is None:
         return
@@ -175,7 +136,7 @@ def _wanted(
 
 
 def _outdated(seen: Observation, unit: Unit, now: float) -> bool:
-    """Return whether the place may soon report how a unit ended whose worker is missing."""
+    """Return whether the backend may soon report how a unit with a missing worker ended."""
     assert unit.missing_since is not None
     older = seen.at is not None and seen.at < unit.missing_since
     return older and now - unit.missing_since < OUTDATED_LIMIT_S
@@ -200,11 +161,9 @@ def choose_victims(
     units: Mapping[UnitName, Unit],
     workers: Mapping[str, WorkerView],
 ) -> list[UnitName]:
-    """Choose the units to remove from a pool.
-
-    Units that are not launched come first, then units that are not connected, then idle units, then
-    units with the least work. Among equals, units with the fewest bytes of results come first, so
-    that little data has to move.
+    """Choose ``count`` units to remove from a pool.
+    The order is: not launched, not connected, idle, least work. Among equals, the units with the
+    fewest bytes of results come first, so that little data has to move.
     """
 
     def burden(name: UnitName) -> tuple[int, float, int, int]:
@@ -222,11 +181,11 @@ def choose_victims(
 
 
 def backoff_s(failures: int) -> float:
-    """Return the seconds to wait before the next start, after this many failures in a row."""
+    """Return the seconds to wait before the next start, after ``failures`` in a row."""
     return 0.0 if failures == 0 else min(MAX_BACKOFF_S, 0.5 * 2 ** (failures - 1))
 
 
 def in_crash_loop(starts: Iterable[float], now: float) -> bool:
-    """Return whether these start times (monotonic seconds) amount to a crash loop."""
+    """Return whether these start times (monotonic seconds) form a crash loop."""
     recent = [start for start in starts if now - start < CRASH_LOOP_WINDOW_S]
     return len(recent) >= CRASH_LOOP_STARTS

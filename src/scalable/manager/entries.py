@@ -1,8 +1,6 @@
 """Launcher of units that are Python objects, made from the entries of a worker specification.
-
-An entry is ``{"cls": class, "options": {...}}``, as in Dask's ``SpecCluster``. The class is called
-with the scheduler's address and the options. Its objects can be awaited and closed, as Dask's
-``ProcessInterface`` requires; examples are ``Worker``, ``Nanny`` and the jobs of dask-jobqueue.
+An entry is ``{"cls": class, "options": {...}}``, as in Dask's ``SpecCluster``. The objects follow
+Dask's ``ProcessInterface``, such as ``Worker``, ``Nanny`` and the jobs of dask-jobqueue.
 """
 
 from __future__ import annotations
@@ -26,22 +24,15 @@ from scalable.protocol.private_node import private_class
 logger = logging.getLogger("scalable.manager")
 
 CLOSE_TIMEOUT_S = 10.0
-#: Seconds that a start may take to end before it is cancelled. A cancelled start of a ``Nanny``
-#: leaves the process of its worker; that of a job may leave the job.
+#: Seconds that a start may take before it is cancelled. A cancelled start of a ``Nanny``
+#: leaves the process of its worker, and that of a job may leave the job.
 START_TIMEOUT_S = 30.0
 _ENDED = frozenset({Status.closed, Status.failed, Status.closing})
 
 
 class EntryLauncher:
-    """Launcher that makes Python objects from entries, in the running event loop.
-
-    Attributes
-    ----------
-    scheduler_address
-        Address of the scheduler that the objects connect to.
-    security
-        Credentials for the objects, unless the options of an entry contain ``security``. Classes
-        that are not Dask's get them as files.
+    """Launcher that creates Python objects from entries, in the running event loop.
+    ``security`` is for entries without that option. Classes that are not Dask's get it as files.
     """
 
     def __init__(self) -> None:
@@ -53,16 +44,12 @@ class EntryLauncher:
 
     @property
     def objects(self) -> dict[UnitName, Any]:
-        """Name -> object of each launched unit that has not been stopped."""
+        """Objects of the launched units that have not been stopped, by name."""
         return dict(self._objects)
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Create the objects, and begin to start them without waiting.
-
-        Raises
-        ------
-        ProviderError
-            If an object cannot be created from its entry.
+        """Create the objects, and start them without waiting.
+        Raise ProviderError if an object cannot be created from its entry.
         """
         for name, entry in entries.items():
             if name in self._starts:
@@ -96,14 +83,14 @@ class EntryLauncher:
         if isinstance(cls, type) and issubclass(cls, Worker):
             cls = guarded(cls)
         elif cls is Nanny:
-            # The worker of a Nanny runs in another process, which has to import its class.
+            # The worker of a Nanny runs in another process that has to import its class.
             options.setdefault("worker_class", GuardedWorker)
         if isinstance(cls, type):
             cls = private_class(cls)
         return cls(self.scheduler_address, **options)
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Return an empty mapping, because the objects of an earlier process ended with it."""
+        """Return an empty mapping: the objects exited with the process that created them."""
         return {}
 
     async def started(self) -> None:
@@ -113,7 +100,7 @@ class EntryLauncher:
             await asyncio.wait(pending)
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """Close the objects; log a warning about an object that does not close in time."""
+        """Close the objects, and warn about an object that does not close in time."""
         await asyncio.gather(*(self._stop(name) for name in names))
 
     async def _stop(self, name: UnitName) -> None:
@@ -138,7 +125,6 @@ class EntryLauncher:
             logger.warning("worker %s failed to close: %r", name, error)
 
     def observe(self) -> dict[UnitName, Observation]:
-        """Return name -> state of each object."""
         return {name: self._observe(name, created) for name, created in self._objects.items()}
 
     def _observe(self, name: UnitName, created: Any) -> Observation:
@@ -153,15 +139,15 @@ class EntryLauncher:
         return Observation(UnitState.RUNNING)
 
     async def close(self) -> None:
-        """Remove the files of the credentials; called when all objects have been stopped."""
+        """Remove the credential files, once all objects have been stopped."""
         if self._entry_security is not None:
             self._entry_security.remove()
 
     def look_soon(self) -> None:
-        """Do nothing, because :meth:`observe` always returns the present state."""
+        """Do nothing, because :meth:`observe` always returns the current state."""
 
     async def logs(self, name: UnitName) -> str:  # noqa: ARG002 - see below
-        """Return an empty text, because these objects have no log apart from their process."""
+        """Return an empty string, because these objects have no log of their own."""
         return ""
 
 

@@ -1,7 +1,6 @@
 """Credentials for the classes of worker specifications that are not Dask's own.
-
-Such a class may write what it is given into a command line or a job script. It gets the paths of
-files that only the user can read, never the texts of keys.
+Such a class may write its options into a command line or job script. It gets the paths of files
+that only the user can read, never the keys themselves.
 """
 
 from __future__ import annotations
@@ -28,13 +27,7 @@ _HINT = (
 
 
 class EntrySecurity:
-    """Credentials of a cluster, in files, for objects that start workers elsewhere.
-
-    Parameters
-    ----------
-    security
-        Credentials of the cluster, or None.
-    """
+    """Credentials of a cluster, in files, for objects that start workers elsewhere."""
 
     def __init__(self, security: Any) -> None:
         self._security = security
@@ -42,13 +35,9 @@ class EntrySecurity:
         self._in_files: Any = None
 
     def options_for(self, cls: Any, name: Any, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options for an entry's class, with ``security`` if the class takes it.
-
-        Raises
-        ------
-        ProviderError
-            When the class does not take credentials that exist only in this process, so that its
-            workers could never connect.
+        """Return the options for an entry's class, with ``security`` if the class accepts it.
+        Raise ProviderError if the class accepts no credentials, so that its workers could never
+        connect.
         """
         security = self._security
         if "security" in options or not getattr(security, "require_encryption", False):
@@ -56,7 +45,7 @@ class EntrySecurity:
         if takes_security(cls):
             return {**options, "security": self._as_files()}
         if not _texts(security):
-            return options  # its files may be known to the class in another way
+            return options  # the class may get the files in another way
         shown = getattr(cls, "__name__", cls)
         raise ProviderError(
             f"the workers of {shown} ({name!r}) could never connect: the scheduler accepts only "
@@ -65,7 +54,7 @@ class EntrySecurity:
         )
 
     def _as_files(self) -> Any:
-        """Return the credentials with the paths of files in place of texts."""
+        """Return the credentials with file paths instead of PEM strings."""
         texts = _texts(self._security)
         if not texts:
             return self._security
@@ -73,7 +62,7 @@ class EntrySecurity:
             self._directory = private_directory(
                 settings.state_dir() / "embedded" / f"credentials-{secrets.token_hex(4)}"
             )
-            # `gc` removes the directory when this process is gone.
+            # `gc` removes the directory when this process has exited.
             write_json(self._directory / OWNER, identify_process())
             paths = {name: self._directory / f"{name}.pem" for name in texts}
             for name, path in paths.items():
@@ -84,20 +73,19 @@ class EntrySecurity:
         return self._in_files
 
     def remove(self) -> None:
-        """Remove the files."""
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _texts(security: Any) -> dict[str, str]:
-    """Return the certificates and keys that are texts, not paths."""
+    """Return the certificates and keys that are PEM strings, not paths."""
     roles = ("tls_worker_cert", "tls_worker_key", "tls_client_cert", "tls_client_key")
     found = {name: getattr(security, name, None) for name in ("tls_ca_file", *roles)}
     return {name: value for name, value in found.items() if value and "\n" in value}
 
 
 def takes_security(cls: Any) -> bool:
-    """Return whether a class, or a function that makes objects, can be given ``security=``."""
+    """Return whether a class, or a function that creates objects, accepts ``security=``."""
     if not isinstance(cls, type):
         makers = [cls]
     else:
@@ -110,6 +98,6 @@ def takes_security(cls: Any) -> bool:
         if "security" in parameters:
             return True
         if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
-            # What an earlier constructor takes as **kwargs need not come this far.
+            # The **kwargs of an earlier constructor may not be passed on to this one.
             return maker is not makers[0]
     return True

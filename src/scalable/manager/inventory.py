@@ -1,7 +1,4 @@
-"""The pools of one worker manager, with their wanted units and their existing units.
-
-A unit is one process, job or object that brings one worker or a group.
-"""
+"""The pools of one worker manager, with their desired units and their existing units."""
 
 from __future__ import annotations
 
@@ -24,32 +21,10 @@ logger = logging.getLogger("scalable.manager")
 
 
 class Inventory:
-    """Pools, wanted units and existing units of one manager.
-
-    Methods may be called from any thread.
-
-    Parameters
-    ----------
-    incarnation
-        Short text that makes the unit names of this manager unique on its scheduler.
-    on_change
-        Function that is called after each change of the wanted units. Launchers that notice the end
-        of a unit call it too.
-
-    Attributes
-    ----------
-    pools
-        Tag -> pool.
-    wanted
-        The wanted units.
-    units
-        Name -> existing unit: it was requested and has not ended.
-    workers
-        Name -> worker, as the scheduler last reported it.
-    changing
-        Lock that is held during changes.
-    leaving
-        Whether the manager is ending all units and ignores further orders.
+    """Pools, desired units and existing units of one manager. Thread-safe.
+    ``incarnation`` makes the manager's unit names unique on its scheduler. ``on_change`` is called
+    after each change of the desired units, and by launchers when a unit ended. ``changing`` is held
+    during changes. ``leaving``: all units are being stopped, and orders are ignored.
     """
 
     def __init__(self, incarnation: str, on_change: Callable[[], None]) -> None:
@@ -63,13 +38,7 @@ class Inventory:
         self._obeyed: dict[str, int] = {}
 
     def add_pool(self, pool: Pool) -> None:
-        """Add a pool; it starts empty.
-
-        Raises
-        ------
-        ClusterError
-            When there is a pool of that tag, or the tag cannot be the name of a component.
-        """
+        """Add an empty pool. Raise ClusterError if the tag exists or is invalid."""
         if pool.tag != UNTAGGED:
             names.TAG.require(pool.tag)
         with self.changing:
@@ -80,15 +49,12 @@ class Inventory:
             pool.launcher.on_change = self._on_change
 
     def pool(self, tag: str) -> Pool:
-        """Return the pool of a tag; raise ClusterError if there is none."""
+        """Return the pool of a tag. Raise ClusterError if there is none."""
         check_tag(tag, self.pools)
         return self.pools[tag]
 
     def want(self, tag: str, count: int, reason: str = "scale") -> None:
-        """Set the number of wanted units of a pool.
-
-        A degraded pool is tried again, even if the count stays the same.
-        """
+        """Set the number of desired units of a pool. A degraded pool is always retried."""
         with self.changing:
             pool = self.pool(tag)
             self.check(tag, count)
@@ -106,13 +72,9 @@ class Inventory:
         self._on_change()
 
     def check(self, tag: str, count: int) -> int:
-        """Check a new count for a pool; return the present number of wanted units.
-
-        Raises
-        ------
-        ClusterError
-            If the pool does not exist, the count is negative or not an integer, or more units are
-            wanted and the pool has no template to start them from.
+        """Check a new count for a pool, and return the current number of desired units.
+        Raise ClusterError if the pool does not exist, the count is not an integer of at least 0,
+        or a pool without a template would grow.
         """
         pool = self.pool(tag)
         check_count(tag, count)
@@ -125,13 +87,8 @@ class Inventory:
         return before
 
     def obey(self, orders: Mapping[str, tuple[int, int]]) -> None:
-        """Set the wanted counts according to the scheduler's orders.
-
-        Parameters
-        ----------
-        orders
-            Tag -> (serial number, count). An order is ignored unless its serial number is higher
-            than that of the last order for the tag.
+        """Set the desired counts from the scheduler's orders: (serial number, count) by tag.
+        An order is ignored unless its serial number is higher than that of the tag's last order.
         """
         with self.changing:
             for tag, (serial, count) in orders.items():
@@ -141,27 +98,20 @@ class Inventory:
                     self.want(tag, count, "order")
 
     def leave(self) -> None:
-        """Want no units any more, so that all are drained and stopped; ignore further orders."""
+        """Drain and stop all units, and ignore further orders."""
         with self.changing:
             self.leaving = True
             for tag in self.pools:
                 self.want(tag, 0, "leave")
 
     def discard(self, names: Iterable[UnitName]) -> None:
-        """Remove these units from the wanted units."""
         with self.changing:
             for name in list(names):
                 self.wanted.remove(name)
         self._on_change()
 
     async def adopt(self) -> list[UnitName]:
-        """Take over units that an earlier process of this manager left running.
-
-        Returns
-        -------
-        list
-            Names of the units that were taken over.
-        """
+        """Adopt units that an earlier process of this manager left running. Return their names."""
         adopted: list[UnitName] = []
         now = time.monotonic()
         for launcher in {id(p.launcher): p.launcher for p in self.pools.values()}.values():
@@ -177,13 +127,12 @@ class Inventory:
         return adopted
 
     async def close_launchers(self) -> None:
-        """Close the launchers that have a method for that."""
+        """Close the launchers that have a ``close`` method."""
         for launcher in {id(p.launcher): p.launcher for p in self.pools.values()}.values():
             if hasattr(launcher, "close"):
                 await launcher.close()
 
     def status(self) -> dict[str, PoolStatus]:
-        """Return tag -> counts of every pool."""
         with self.changing:
             units = list(self.units.values())
             return {
@@ -192,12 +141,11 @@ class Inventory:
             }
 
     def existing(self) -> dict[UnitName, Unit]:
-        """Return name -> unit of the existing units."""
         with self.changing:
             return dict(self.units)
 
     def take_all(self) -> list[Unit]:
-        """Remove all wanted and existing units; return the units that existed."""
+        """Remove all desired and existing units. Return the units that existed."""
         with self.changing:
             units = list(self.units.values())
             self.units.clear()

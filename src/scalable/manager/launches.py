@@ -1,4 +1,4 @@
-"""Requests for new units, which run in the background; at most one for each pool at a time."""
+"""Requests for new units, which run in the background, at most one for each pool at a time."""
 
 from __future__ import annotations
 
@@ -20,41 +20,24 @@ logger = logging.getLogger("scalable.manager")
 
 @dataclass(frozen=True)
 class Batch:
-    """Units of one pool that were requested from its launcher together.
-
-    Attributes
-    ----------
-    pool
-        Pool of the units.
-    names
-        Names of the units.
-    task
-        Asyncio task that runs the request.
-    whole
-        Whether these are all units that were due, not only as many as the place has room for.
-    """
+    """Units of one pool that were requested from its launcher together."""
 
     pool: Pool
     names: tuple[UnitName, ...]
     task: asyncio.Task[None]
+    #: Whether these are all units that were due, not only as many as the backend accepts.
     whole: bool = True
 
     @property
     def error(self) -> BaseException | None:
-        """Error of the request; None if the request succeeded or has not ended."""
+        """Error of the request. None if the request succeeded or has not finished."""
         if not self.task.done() or self.task.cancelled():
             return None
         return self.task.exception()
 
 
 class Launches:
-    """The requests for new units that run in the background while the reconciler goes on.
-
-    Parameters
-    ----------
-    on_answered
-        Function that is called when a request has ended.
-    """
+    """The requests for new units, which run in the background. ``on_answered`` follows each."""
 
     def __init__(self, on_answered: Callable[[], None]) -> None:
         self._on_answered = on_answered
@@ -64,16 +47,8 @@ class Launches:
     def take_due(
         self, inventory: Inventory, is_ending: Callable[[UnitName], bool], now: float
     ) -> dict[str, dict[UnitName, Mapping[str, Any]]]:
-        """Return tag -> name -> entry of the units to launch now; add them to the existing units.
-
-        Parameters
-        ----------
-        inventory
-            Wanted and existing units.
-        is_ending
-            Function that returns whether an earlier unit with the same name is still ending.
-        now
-            Present time in monotonic seconds.
+        """Return the entries to launch now, by tag and name, and add them to the existing units.
+        ``is_ending`` returns whether an earlier unit with the same name is still being stopped.
         """
         due: dict[str, dict[UnitName, Mapping[str, Any]]] = {}
         pools, units = inventory.pools, inventory.units
@@ -100,7 +75,7 @@ class Launches:
         return due
 
     def begin(self, pool: Pool, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Request units from a pool's launcher in the background; needs a running event loop."""
+        """Request units from a pool's launcher in the background. Needs a running event loop."""
         logger.debug("pool %r: launching %s", pool.tag, list(entries))
         task = asyncio.get_running_loop().create_task(
             pool.launcher.launch(entries), name=f"launch {pool.tag}"
@@ -114,26 +89,20 @@ class Launches:
         return list(self._batches.values())
 
     async def finish(self) -> list[Batch]:
-        """Wait until all present requests have ended; return their batches."""
+        """Wait until all current requests have finished. Return their batches."""
         batches = self.under_way()
         await _wait(batches)
         return batches
 
     def take_answered(self) -> list[Batch]:
-        """Return the batches whose requests have ended since the last call of this method."""
+        """Return the batches whose requests have finished since the last call."""
         answered = [batch for batch in self._batches.values() if batch.task.done()]
         for batch in answered:
             del self._batches[batch.pool.tag]
         return answered
 
     async def close(self, timeout_s: float) -> None:
-        """Wait until the requests have ended; cancel requests that do not end in time.
-
-        Parameters
-        ----------
-        timeout_s
-            Seconds to wait before cancelling, and again after cancelling.
-        """
+        """Wait ``timeout_s`` for the requests, cancel the others, and wait as long again."""
         await _wait(self.under_way(), timeout_s)
         late = [batch for batch in self.under_way() if not batch.task.done()]
         for batch in late:

@@ -18,14 +18,14 @@ from scalable.units import as_written
 
 logger = logging.getLogger("scalable.manager")
 
-#: Seconds that a place may take to return a unit's output.
+#: Seconds that a backend may take to return a unit's output.
 LOG_TIMEOUT_S = 5.0
-#: Lines of output that the message about a loss shows.
+#: Number of output lines in the message about a loss.
 SHOWN_LINES = 5
 #: Part of the lines that Dask logs about a worker whose memory is nearly used up.
 _DASK_ON_MEMORY = " - distributed.worker.memory - "
 _OUTPUT = "; its last output:"
-#: Last lines that say why a program ended; other lines are what it happened to print.
+#: Last lines that explain an exit. Other lines are ordinary output.
 _REASON = re.compile(
     r"[\w.]*(error|exception|exit|interrupt)\b"
     r"|.*\b(error|fatal|out of memory|killed|denied|not found|no such|cannot|failed)\b",
@@ -35,40 +35,22 @@ _REASON = re.compile(
 
 @dataclass(frozen=True)
 class LostUnit:
-    """A unit that was lost.
-
-    Attributes
-    ----------
-    unit, pool
-        The unit and its pool.
-    gives_up
-        Whether the pool is given up because of this loss.
-    ended
-        Whether the unit has ended. If not, it may connect after all.
-    failed_start
-        Whether the unit has never connected, although nobody ended it.
-    task
-        Asyncio task that returns the reason for the loss, with the unit's last output.
-    """
+    """A unit that was lost."""
 
     unit: Unit
     pool: Pool
+    #: Whether the pool is given up because of this loss.
     gives_up: bool
+    #: Whether the unit has ended. If not, it may still connect.
     ended: bool
+    #: Whether the unit never connected, although it was not stopped from outside.
     failed_start: bool
+    #: Returns the reason for the loss, with the unit's last output.
     task: asyncio.Task[str]
 
 
 class Losses:
-    """Lost units for which the reason is still being found.
-
-    No new unit gets the name of such a unit meanwhile.
-
-    Parameters
-    ----------
-    on_explained
-        Function that is called each time a reason has been found.
-    """
+    """Lost units whose reason is still being read. Until then no new unit gets such a name."""
 
     def __init__(self, on_explained: Callable[[], None]) -> None:
         self._on_explained = on_explained
@@ -76,38 +58,27 @@ class Losses:
 
     @property
     def names(self) -> list[UnitName]:
-        """Names of these units."""
         return list(self._lost)
 
     def __contains__(self, name: UnitName) -> bool:
         return name in self._lost
 
     def begin(self, pool: Pool, unit: Unit, loss: Loss, *, gives_up: bool) -> None:
-        """Find out in the background why a unit was lost; needs a running event loop.
-
-        Parameters
-        ----------
-        pool, unit
-            The unit and its pool.
-        loss
-            The loss, with the reason that is known so far, from the place or the scheduler.
-        gives_up
-            Whether the pool is given up because of this loss.
-        """
+        """Read the reason of a loss in the background. Needs a running event loop."""
         task = asyncio.get_running_loop().create_task(_explain(pool, unit.name, loss.reason))
         failed = unit.connected_at is None and not loss.from_outside
         self._lost[unit.name] = LostUnit(unit, pool, gives_up, loss.ended, failed, task)
         task.add_done_callback(lambda _: self._on_explained())
 
     def take_explained(self) -> list[LostUnit]:
-        """Return the lost units whose reasons were found since the last call of this method."""
+        """Return the lost units whose reasons were found since the last call."""
         explained = [lost for lost in self._lost.values() if lost.task.done()]
         for lost in explained:
             del self._lost[lost.unit.name]
         return explained
 
     def abandon(self) -> list[Unit]:
-        """Stop looking for reasons; return the lost units, which still have to be stopped."""
+        """Stop reading reasons. Return the lost units, which still have to be stopped."""
         units = [lost.unit for lost in self._lost.values()]
         for lost in self._lost.values():
             lost.task.cancel()
@@ -127,19 +98,10 @@ async def _explain(pool: Pool, name: UnitName, reason: str) -> str:
 
 def explained(reason: str, output: str, tag: str, memory: str | int | None) -> str:
     """Return the reason for a loss in our words, followed by the last lines of the output.
-
-    Parameters
-    ----------
-    reason
-        Reason that is known from the place or the scheduler.
-    output
-        End of the unit's output.
-    tag, memory
-        Tag of the pool, and the memory of one worker, as it was written or in bytes; None if it
-        is not known.
+    ``memory`` is the memory of one worker, as it was written or in bytes, or None if unknown.
     """
     lines = [line for line in output.splitlines() if line.strip() and " - INFO - " not in line]
-    # Dask's warnings about memory blame leaks, and lead to pages about Dask's settings.
+    # Dask's warnings about memory suggest leaks, and link to pages about Dask's settings.
     own = [line for line in lines if _DASK_ON_MEMORY not in line]
     if len(own) < len(lines) and "memory" not in reason:
         reason = f"{reason}, when its memory was nearly used up"
@@ -155,12 +117,8 @@ def explained(reason: str, output: str, tag: str, memory: str | int | None) -> s
 
 
 def note_reason(lost: LostUnit, explained_reason: str) -> Event | None:
-    """Show the explained reason for a loss in the status of its pool and in records.
-
-    Returns
-    -------
-    dict or None
-        Event for clients, if the unit has failed to start for a reason that is new.
+    """Store a loss's reason in the status of its pool and in records.
+    Return an event for clients if the unit failed to start for a new reason, else None.
     """
     reason = explained_reason.partition(_OUTPUT)[0]
     pool, name = lost.pool, lost.unit.name
@@ -171,5 +129,5 @@ def note_reason(lost: LostUnit, explained_reason: str) -> Event | None:
         return None
     known, pool.start_failure = pool.start_failure, reason
     if known is not None and SILENT_SCHEDULER in known and SILENT_SCHEDULER in reason:
-        return None  # clients were told while the unit ran
+        return None  # clients were notified while the unit ran
     return failed_start(pool.tag, str(name), reason)

@@ -15,100 +15,70 @@ from scalable.spec.clusters import PoolStatus
 
 @dataclass
 class Pool:
-    """One pool of a manager: the workers of one tag, and what is known about their starts.
+    """One pool of a manager: the workers of one tag, and the state of their starts."""
 
-    Attributes
-    ----------
-    tag
-        Name of the component; :data:`UNTAGGED` for workers without a tag.
-    launcher
-        Launcher that starts and stops the pool's units.
-    template
-        Entry of the worker specification for new units; None if the pool cannot grow.
-    slots
-        Number of calls that one worker runs at once.
-    failures
-        Number of failed starts since a unit last connected.
-    interruptions
-        Number of times, since a unit last connected, that the next start was delayed by
-        :meth:`pause`.
-    retry_at
-        Time before which no unit is started, in monotonic seconds.
-    degraded
-        Reason why the pool was given up, or None. The pool is tried again when it is scaled.
-    giving_up
-        Whether the pool is in a crash loop whose reason is still being read.
-    walltime_s, task_s
-        Seconds for which a unit may live (None for no limit), and expected seconds of the longest
-        call (0 if unknown).
-    wait_s
-        Seconds from request to connection of the unit that connected last.
-    refused_since
-        Time since which the launcher has refused all requests with temporary errors, in monotonic
-        seconds; None if the last request was accepted.
-    refusal
-        Message of the last temporary error, or None.
-    room
-        Maximum number of units in the next request; None for no maximum. It is found by halving
-        requests that the place has no room for.
-    new_entry
-        Function that returns name and entry of a new unit, in place of the template and a name of
-        ours; or None.
-    start_failure
-        Reason why a unit has failed to start, as long as none has connected since; or None.
-    lost, last_loss
-        Number of units that were lost, and name and reason of the last, or None.
-    shape
-        ``cpus``, ``memory`` and ``gpus`` of one worker, where they are known.
-    """
-
+    #: Name of the component, or :data:`UNTAGGED` for workers without a tag.
     tag: str
     launcher: Launcher
+    #: Entry of the worker specification for new units. None if the pool cannot grow.
     template: Mapping[str, Any] | None = None
+    #: Number of tasks that one worker runs at once.
     slots: int = 1
+    #: Failed starts since a unit last connected.
     failures: int = 0
+    #: Delays by :meth:`pause` since a unit last connected.
     interruptions: int = 0
+    #: Monotonic time before which no unit is started.
     retry_at: float = 0.0
+    #: Reason why the pool was given up. It is retried when it is scaled.
     degraded: str | None = None
+    #: Whether the pool is in a crash loop whose reason is still being read.
     giving_up: bool = False
+    #: Seconds for which a unit may live. None for no limit.
     walltime_s: float | None = None
+    #: Expected seconds of the longest task, 0 if unknown.
     task_s: float = 0.0
+    #: Seconds from request to connection of the unit that connected last.
     wait_s: float = 30.0
+    #: Monotonic time of the first of the refusals with temporary errors since the last success.
     refused_since: float | None = None
+    #: Message of the last temporary error.
     refusal: str | None = None
+    #: Maximum number of units in the next request, found by halving refused requests.
     room: int | None = None
+    #: Returns name and entry of a new unit, instead of the template and a generated name.
     new_entry: Callable[[], Mapping[UnitName, Mapping[str, Any]]] | None = None
+    #: ``cpus``, ``memory`` and ``gpus`` of one worker, as far as known.
     shape: Mapping[str, Any] = field(default_factory=dict)
+    #: Reason why a unit failed to start, until one connects.
     start_failure: str | None = None
     lost: int = 0
+    #: Name and reason of the last lost unit.
     last_loss: str | None = None
 
     def may_start(self, now: float) -> bool:
-        """Return whether units of the pool may be started now."""
         return self.degraded is None and not self.giving_up and now >= self.retry_at
 
     def start_anew(self) -> None:
-        """Forget failures and refusals, so that units are started again."""
+        """Clear failures and refusals, so that units are started again."""
         self.degraded, self.retry_at = None, 0.0
         self.giving_up = False
         self.failures = self.interruptions = 0
         self.accepted(0, whole=True)
 
     def connected(self) -> None:
-        """Record that a unit has connected: starts succeed."""
+        """Clear the failures, because a unit has connected."""
         self.failures = self.interruptions = 0
         self.start_failure = None
 
     def back_off(self, now: float) -> None:
-        """Count a failed start, and delay the next start; each failure makes the delay longer."""
+        """Count a failed start, and delay the next start. Each failure makes the delay longer."""
         self.failures += 1
         self.retry_at = now + backoff_s(self.failures)
 
     def pause(self, now: float) -> None:
-        """Delay the next start; repeated delays become longer.
-
-        This is for units that were refused for now, or were ended from outside before they
-        connected: no failure, so that it does not end the pool. Units that ended together count
+        """Delay the next start after a refusal or a stop from outside, which are not failures.
+        Repeated delays become longer, and never degrade the pool. Units that ended together count
         once.
         """
         if now >= self.retry_at:
@@ -116,21 +86,15 @@ class Pool:
             self.retry_at = now + backoff_s(self.interruptions)
 
     def refused_for(self, now: float, refusal: str) -> float:
-        """Record a temporary refusal; return for how many seconds requests have been refused."""
+        """Record a temporary refusal. Return the seconds for which requests have been refused."""
         self.refused_since = self.refused_since or now
         self.refusal = refusal
         return now - self.refused_since
 
     def limited(self, now: float, count: int, refusal: str) -> bool:
-        """Record that the place had no room for a request of ``count`` units.
-
-        The next request is for half of them, at once. A request for a single unit is repeated after
-        a delay, any number of times.
-
-        Returns
-        -------
-        bool
-            Whether this is the first request since the last success that cannot be made smaller.
+        """Record that the backend had no capacity for a request of ``count`` units.
+        The next request is for half of them, at once. A request for one unit is repeated after a
+        delay, without limit. Return True for the first of these since the last success.
         """
         self.refused_since = None
         self.room = max(1, count // 2)
@@ -141,15 +105,7 @@ class Pool:
         return first
 
     def accepted(self, count: int, *, whole: bool) -> None:
-        """Record that the launcher has accepted a request.
-
-        Parameters
-        ----------
-        count
-            Number of units in the request.
-        whole
-            Whether it had all units that were due, not only as many as :attr:`room` allows.
-        """
+        """Record an accepted request. ``whole``: it had all due units, not only :attr:`room`."""
         self.refused_since = None
         if whole:
             self.room = self.refusal = None
@@ -159,15 +115,7 @@ class Pool:
 
 def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> PoolStatus:
     """Return the counts of a pool's units, and its reasons for waiting or being degraded.
-
-    Parameters
-    ----------
-    pool
-        Pool to count.
-    wanted
-        Names of the wanted units of the pool.
-    units
-        Existing units of all pools.
+    ``wanted`` names the pool's desired units. ``units`` are those of all pools.
     """
     own = {unit.name: unit for unit in units if unit.pool == pool.tag}
     phases = Counter(unit.phase for unit in own.values())

@@ -1,6 +1,5 @@
-"""The reconciler: a loop that starts and stops units until the wanted units exist.
-
-Only the reconciler restarts workers. It uses launchers and a link to a scheduler, but no cluster
+"""The reconciler: a loop that starts and stops units until the desired units exist.
+Only the reconciler restarts workers. It has launchers and a link to a scheduler, but no cluster
 object. Its decisions are in :mod:`scalable.manager.decisions`.
 """
 
@@ -36,44 +35,25 @@ from scalable.protocol.events import Event, degraded, worker_event
 
 logger = logging.getLogger("scalable.manager")
 
-#: Seconds between two passes while nothing is known to have changed. With thousands of workers a
-#: pass takes long, here and in the scheduler; then they are more, so that passes take this share of
+#: Seconds between two passes if nothing has changed. With thousands of workers a
+#: pass takes long, here and in the scheduler. Then it is more, so that passes take this share of
 #: the time, up to a limit.
 INTERVAL_S, SHARE, LONGEST_INTERVAL_S = 0.5, 0.1, 2.0
 CLOSE_TIMEOUT_S = 5.0
-#: Seconds that unfinished requests for units may take while the reconciler closes.
+#: Seconds for unfinished requests for units while the reconciler closes.
 LAUNCH_CLOSE_TIMEOUT_S = 10.0
 
 
 def pause_s(used_s: float) -> float:
-    """Return the seconds until the next pass, after one that took so many seconds of CPU time."""
+    """Return the seconds until the next pass, after a pass with ``used_s`` of CPU time."""
     return min(max(INTERVAL_S, used_s / SHARE), LONGEST_INTERVAL_S)
 
 
 class Reconciler:
-    """Compares the existing units of a manager's pools with the wanted units, and acts on it.
-
-    A unit is one process, job or object that brings one worker or a group.
-
-    Parameters
-    ----------
-    incarnation
-        Short text that makes the unit names of this reconciler unique on its scheduler.
-    on_event
-        Function that receives each event about a worker or pool (see
-        :mod:`scalable.protocol.events`). By default events go to the scheduler with the next
-        heartbeat.
-    start_timeout
-        Seconds within which the workers of a running unit have to connect.
-
-    Attributes
-    ----------
-    inventory
-        Pools, wanted units and existing units.
-    end_wanted
-        Whether the cluster is ending, so that all units must be stopped.
-    replaced
-        Whether another process has taken over the id of this manager.
+    """Compares the existing units of a manager's pools with the desired units, and acts.
+    ``incarnation`` makes unit names unique on the scheduler. ``on_event`` gets events, by default
+    the scheduler with the next heartbeat. Workers have to connect within ``start_timeout`` seconds.
+    ``end_wanted``: the cluster is stopping. ``replaced``: another process has this manager's id.
     """
 
     def __init__(
@@ -93,14 +73,14 @@ class Reconciler:
         self._excused: list[str] = []
         self._out_of_memory: list[str] = []
         self._unreachable_since: float | None = None
-        #: CPU seconds of the latest pass, without what others did while it waited for answers.
+        #: CPU seconds of the last pass, without other work of the event loop.
         self._used_s = 0.0
         self._charges = Charges()
         self._launches = Launches(self.wake)
         self._losses = Losses(self.wake)
         self._stops = Stops(self.wake)
         self._silent_starts = SilentStarts(self._on_event)
-        #: Units that failed, and have to be stopped unless they connect after all.
+        #: Failed units, to stop unless they connect.
         self._failed: dict[UnitName, Unit] = {}
         self._lock: asyncio.Lock | None = None
         self._wake: asyncio.Event | None = None
@@ -110,7 +90,6 @@ class Reconciler:
     # Life ---------------------------------------------------------------------------------------
 
     def start(self, link: SchedulerLink) -> None:
-        """Start reconciling in the running event loop."""
         self.link = link
         self._lock, self._wake = asyncio.Lock(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
@@ -118,7 +97,7 @@ class Reconciler:
         self._task.add_done_callback(self._loop_ended)
 
     def wake(self) -> None:
-        """Reconcile now instead of after the usual interval. May be called from any thread."""
+        """Start the next pass now instead of after the interval. Thread-safe."""
         if self._wake is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._wake.set)
 
@@ -138,7 +117,7 @@ class Reconciler:
 
     @property
     def unreachable_s(self) -> float:
-        """Seconds for which the scheduler has not answered; 0 while it answers."""
+        """Seconds for which the scheduler has not answered, 0 while it answers."""
         since = self._unreachable_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -151,14 +130,9 @@ class Reconciler:
                 self._degrade(pool, f"its reconciler failed: {error!r}")
 
     async def align(self) -> None:
-        """Reconcile, and wait until the requests for the units that are due have been answered.
-
-        Raises
-        ------
-        ProviderError
-            If a unit is refused permanently; its pool is degraded then.
-        OSError
-            If the scheduler does not answer.
+        """Reconcile, and wait until the requests for the due units have been answered.
+        Raise ProviderError if a unit is refused permanently (its pool is then degraded), and
+        OSError if the scheduler does not answer.
         """
         await self.reconcile()
         batches = await self._launches.finish()
@@ -168,15 +142,9 @@ class Reconciler:
                 raise batch.error
 
     async def reconcile(self) -> None:
-        """Compare existing and wanted units once, and begin the launches and stops that are due.
-
-        This pass awaits the scheduler, but no launcher. Launches, stops and the reading of logs run
-        in the background, and a later pass handles their results.
-
-        Raises
-        ------
-        OSError
-            If the scheduler does not answer.
+        """Compare existing and desired units once, and request the launches and stops that are due.
+        The pass awaits the scheduler, but no launcher: a later pass handles the results. Raise
+        OSError if the scheduler does not answer.
         """
         assert self.link is not None
         assert self._lock is not None
@@ -215,7 +183,7 @@ class Reconciler:
             await self._launch(now)
 
     async def _resume(self, names: Iterable[UnitName]) -> None:
-        """Let draining units work again; replace those that cannot, as their workers leave."""
+        """Resume draining units, and replace those whose workers are already leaving."""
         assert self.link is not None
         units = {name: self.inventory.units[name] for name in names}
         workers = [worker for unit in units.values() for worker in unit.worker_names]
@@ -230,7 +198,7 @@ class Reconciler:
                         self._replace_leaving(unit)
 
     def _replace_leaving(self, unit: Unit) -> None:
-        """Want another unit in place of one that leaves; the next passes stop what is left."""
+        """Request a replacement for a leaving unit. The next passes stop the leaving one."""
         logger.debug("unit %s leaves, and cannot work again", unit.name)
         unit.starts, unit.superseded = (), True  # it did not fail
         self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
@@ -282,14 +250,8 @@ class Reconciler:
     # Losses and renewals ------------------------------------------------------------------------
 
     def _lose(self, loss: Loss, now: float) -> Iterable[str]:
-        """Replace a lost unit, or give its pool up if its starts amount to a crash loop.
-
-        Units that were ended from outside are always replaced.
-
-        Returns
-        -------
-        Iterable of str
-            Names of the unit's workers.
+        """Replace a lost unit, or give up its pool in a crash loop. Return its workers' names.
+        Units that were stopped from outside are always replaced.
         """
         unit = self.inventory.units.pop(loss.name)
         pool = self.inventory.pools[unit.pool]
@@ -311,9 +273,8 @@ class Reconciler:
         return unit.worker_names
 
     def _stop_lost(self) -> None:
-        """Log the lost units whose reasons were found, and stop what is left of these units.
-
-        A unit that may still be there is drained first if a worker of it is connected.
+        """Log the lost units with a known reason, and stop what is left of them.
+        A unit that may still exist is drained first if one of its workers is connected.
         """
         for lost in self._losses.take_explained():
             reason = lost.task.result()
@@ -336,7 +297,7 @@ class Reconciler:
     # Launches -----------------------------------------------------------------------------------
 
     async def _launch(self, now: float) -> None:
-        """Request the units that are due; a later pass handles the answers."""
+        """Request the due units. A later pass handles the answers."""
         assert self.link is not None
         with self.inventory.changing:
             due = self._launches.take_due(self.inventory, self._is_ending, now)
@@ -362,7 +323,7 @@ class Reconciler:
         return name in self._stops.names or name in self._losses or name in self._failed
 
     def _answered(self, batch: Batch, now: float) -> None:
-        """Handle a launcher's answer: the requested units were accepted or refused."""
+        """Handle a launcher's answer: the units were accepted or refused."""
         pool, error = batch.pool, batch.error
         units = [self.inventory.units[name] for name in batch.names if name in self.inventory.units]
         for unit in units:
@@ -379,13 +340,12 @@ class Reconciler:
         if reason is not None:
             self._degrade(pool, reason)
 
-    # Ends ---------------------------------------------------------------------------------------
+    # Stops --------------------------------------------------------------------------------------
 
     async def _stop_unconnected(self, names: Iterable[UnitName]) -> None:
-        """Stop units of which the scheduler confirms that they will never get work.
-
-        These are unwanted and failed units without connected workers. Units of which a worker has
-        connected are kept: they work if they are wanted, and are drained by a later pass if not.
+        """Stop undesired and failed units once the scheduler confirms that they never get work.
+        Units with a connected worker are kept. They work if they are desired, and are drained by a
+        later pass if not.
         """
         assert self.link is not None
         units = {name: self.inventory.units[name] for name in names} | self._failed
@@ -405,7 +365,7 @@ class Reconciler:
                 if not failed:
                     del self.inventory.units[name]
                     if name in self.inventory.wanted.spec and not unit.superseded:
-                        # It was wanted again while the scheduler answered.
+                        # It became desired again while the scheduler answered.
                         self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
             self._end(ending)
 
@@ -426,12 +386,11 @@ class Reconciler:
 
     async def close(self) -> None:
         """Stop reconciling, and stop every unit without draining.
-
-        Unfinished requests for units get some seconds to end, and are then cancelled.
+        Unfinished requests for units get some seconds to finish, and are then cancelled.
         """
         self._closing = True
         if self._task is not None:
-            # Woken first: Dask's comms may swallow a cancellation, and the loop would go on.
+            # Wake it first: Dask's comms may swallow a cancellation, and the loop would continue.
             self.wake()
             await asyncio.wait([self._task], timeout=CLOSE_TIMEOUT_S)
             self._task.cancel()

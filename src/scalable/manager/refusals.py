@@ -15,23 +15,8 @@ REFUSED_LIMIT_S = 600.0
 
 
 def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | None:
-    """Note in a pool that its launcher refused units, and delay or reduce the next request.
-
-    Parameters
-    ----------
-    pool
-        The pool.
-    error
-        Error of the request.
-    count
-        Number of units that were refused.
-    now
-        Present time in monotonic seconds.
-
-    Returns
-    -------
-    str or None
-        Reason why the pool has to be given up; None if it is tried again.
+    """Record a refusal of ``count`` units in their pool, and delay or reduce the next request.
+    Return the reason why the pool has to be given up, or None if it is retried.
     """
     if isinstance(error, LimitReachedError):
         if pool.limited(now, count, error.message):

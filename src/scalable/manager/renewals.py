@@ -1,4 +1,4 @@
-"""Renewal of units that will not last: their successors are requested before they leave."""
+"""Renewal of units that reach their walltime or leave: successors are requested in advance."""
 
 from __future__ import annotations
 
@@ -14,41 +14,24 @@ from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.manager")
 
-#: Seconds that a worker needs to hand over its results before its walltime ends.
+#: Seconds that a worker needs to hand over its results before its walltime is over.
 HAND_OVER_S = 10.0
 
 
 def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
     """Return how long before the walltime a pool's units are renewed and stopped.
-
-    Parameters
-    ----------
-    task_s
-        Expected running time of the longest call in seconds; 0 if unknown.
-    wait_s
-        Seconds from request to connection of the unit that connected last.
-    walltime_s
-        Seconds for which a unit may live.
-
-    Notes
-    -----
-    A fifth of ``task_s`` is added for calls that take longer than expected, and ten seconds for
-    moving results to other workers. A unit works for at least half of its walltime.
+    A fifth of ``task_s`` (0 if unknown) is added for slow tasks, and 10 s for moving results. A
+    unit works for at least half of its walltime. ``wait_s`` is the last unit's time from request to
+    connection.
     """
     stop = min(1.2 * task_s + HAND_OVER_S, walltime_s / 2)
     return Margin(stop_s=stop, renew_s=stop + min(wait_s, walltime_s / 4))
 
 
 def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]:
-    """Return tag -> margin for the pools whose units have a walltime.
-
-    Parameters
-    ----------
-    pools
-        Tag -> pool.
-    longest_s
-        Mean running time in seconds of the slowest kind of call so far. It is used for pools
-        without an expected running time.
+    """Map the pools whose units have a walltime to their margins.
+    ``longest_s``, the mean duration of the slowest kind of task so far, replaces a missing
+    expectation.
     """
     return {
         tag: margin_for(pool.task_s or longest_s, pool.wait_s, pool.walltime_s)
@@ -58,7 +41,7 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
 
 
 def drain_reasons(units: Mapping[UnitName, Unit], decision: Decision) -> dict[str, str]:
-    """Return name of the worker -> reason, for the units that are emptied now."""
+    """Map the names of the workers to drain now to the reason."""
     reasons: dict[str, str] = {}
     for name in decision.drain:
         if name in units:
@@ -70,7 +53,7 @@ def drain_reasons(units: Mapping[UnitName, Unit], decision: Decision) -> dict[st
 
 
 def renew(inventory: Inventory, decision: Decision) -> None:
-    """Request successors for units that will not last; those that must leave are wanted no more."""
+    """Request successors for leaving units, and make those that must leave undesired."""
     for name in (*decision.renew, *decision.leave):
         unit = inventory.units.get(name)
         if unit is not None and not unit.renewed:

@@ -15,56 +15,34 @@ from scalable.spec.clusters import PoolStatus, pools_to_dict
 
 @dataclass(frozen=True)
 class SchedulerView:
-    """The scheduler's answer to a heartbeat.
+    """The scheduler's answer to a heartbeat."""
 
-    Attributes
-    ----------
-    workers
-        Name -> connected worker of this manager.
-    longest_s
-        Mean running time in seconds of the slowest kind of call; 0 before any call has run.
-    orders
-        Tag -> (serial number of the order, number of workers that this manager must provide).
-    known
-        Whether this process is attached; False if another process has the manager's id.
-    end
-        Whether the cluster is ending, so that all units must be stopped.
-    dismissed
-        Name of a worker -> address that it had when it was ended by the scheduler, or announced
-        its end: the end was no crash.
-    counts_costs
-        Whether the next reports have to contain charges.
-    """
-
+    #: Connected workers of this manager, by name.
     workers: Mapping[str, WorkerView]
+    #: Mean seconds of the slowest kind of task, 0 before any task has run.
     longest_s: float = 0.0
+    #: Serial number of the order and number of workers to provide, by tag.
     orders: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    #: Whether this process is attached. False if another process has the manager's id.
     known: bool = True
+    #: Whether the cluster is stopping, so that all units must be stopped.
     end: bool = False
+    #: Last addresses of workers that were stopped or announced it, by name: no crashes.
     dismissed: Mapping[str, str] = field(default_factory=dict)
+    #: Whether the next reports have to contain charges.
     counts_costs: bool = False
 
 
 @dataclass(frozen=True)
 class Report:
-    """The contents of a manager's heartbeat.
-
-    Attributes
-    ----------
-    pools
-        Tag -> counts of the pool's units.
-    workers
-        Names of the manager's workers.
-    events
-        Events about workers and pools since the last heartbeat.
-    charges
-        Name of a unit -> charge, for all units that their places charge for; None if the scheduler
-        counts no costs.
-    """
+    """The contents of a manager's heartbeat."""
 
     pools: Mapping[str, PoolStatus]
+    #: Names of the manager's workers.
     workers: tuple[str, ...] = ()
+    #: Events about workers and pools since the last heartbeat.
     events: tuple[Event, ...] = ()
+    #: Charges by unit, for all charged units. None if the scheduler counts no costs.
     charges: Mapping[str, Charge] | None = None
 
 
@@ -72,55 +50,33 @@ class SchedulerLink(Protocol):
     """The requests that a reconciler sends to the scheduler of its workers."""
 
     async def heartbeat(self, report: Report) -> SchedulerView:
-        """Send a report; return the manager's workers and orders."""
+        """Send a report, and return the manager's workers and orders."""
 
     async def drain(self, workers: Mapping[str, str]) -> None:
         """Empty workers, given with the reasons, and assign no more work to them."""
 
     async def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
-        """Give no work to the workers of these units, unless a worker of the unit is connected.
-
-        Parameters
-        ----------
-        units
-            Names of the workers of each unit.
-
-        Returns
-        -------
-        list of str
-            Names of the workers that are connected. Their units are left as they are.
+        """Block work for each unit without a connected worker. Return the connected workers.
+        ``units`` contains the worker names of each unit. Units with a connected worker do not
+        change.
         """
 
     async def allow_work(self, workers: Iterable[str]) -> None:
         """Undo :meth:`withhold_work` for these names."""
 
     async def resume(self, workers: Iterable[str]) -> list[str]:
-        """Let draining workers accept work again, unless they are about to retire.
-
-        Returns
-        -------
-        list of str
-            The names of the workers that accept work.
-        """
+        """Resume draining workers that are not about to retire. Return those that accept work."""
 
     async def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against the calls that ran on them."""
+        """Do not count the loss of these workers against the tasks that ran on them."""
 
     async def ended_for_memory(self, workers: Iterable[str]) -> None:
-        """Tell that the place has ended these workers because they used too much memory."""
+        """Report that the backend stopped these workers because they used too much memory."""
 
 
 class RpcLink:
     """Link to a scheduler that has a :class:`~scalable.scheduler.controller.Controller`.
-
-    Parameters
-    ----------
-    comm
-        Dask's ``rpc`` object for the scheduler.
-    manager
-        Id of the manager, sent with each report.
-    nonce
-        Text that identifies this process, the same as in the manager's attachment.
+    ``comm`` is Dask's ``rpc`` object. ``nonce`` identifies this process, as in the attachment.
     """
 
     def __init__(self, comm: Any, manager: str, nonce: str) -> None:
@@ -136,7 +92,6 @@ class RpcLink:
         self.ended_for_memory = calls.ended_for_memory
 
     async def heartbeat(self, report: Report) -> SchedulerView:
-        """Send a report; return the manager's workers and orders."""
         answer = await self._calls.heartbeat(
             self._manager,
             self._nonce,
@@ -152,6 +107,6 @@ class RpcLink:
             known=answer["known"],
             end=answer["end"],
             dismissed=answer["dismissed"],
-            # A scheduler of an earlier version does not say.
+            # A scheduler of an earlier version does not send it.
             counts_costs=answer.get("counts_costs", False),
         )

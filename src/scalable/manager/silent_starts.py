@@ -1,4 +1,4 @@
-"""Units that run and do not connect: what their output says is shown before they end."""
+"""Units that run and do not connect: their output is reported before they are stopped."""
 
 from __future__ import annotations
 
@@ -16,18 +16,12 @@ logger = logging.getLogger("scalable.manager")
 
 #: Seconds for which a unit runs without connecting before its output is read.
 SILENT_S = 12.0
-#: Seconds between two looks at the output of units of one pool.
+#: Seconds between two reads of the output of a pool's units.
 AGAIN_S = 4.0
 
 
 class SilentStarts:
-    """Looks for workers that write that their scheduler does not answer.
-
-    Parameters
-    ----------
-    on_event
-        Function that receives the event for clients.
-    """
+    """Finds workers whose output reports that their scheduler does not answer."""
 
     def __init__(self, on_event: Callable[[Event], None]) -> None:
         self._on_event = on_event
@@ -35,17 +29,7 @@ class SilentStarts:
         self._looked_at: dict[str, float] = {}
 
     def look(self, units: Iterable[Unit], pools: Mapping[str, Pool], now: float) -> None:
-        """Begin to read the output of units that are silent; needs a running event loop.
-
-        Parameters
-        ----------
-        units
-            Existing units.
-        pools
-            Tag -> pool.
-        now
-            Present time in monotonic seconds.
-        """
+        """Start reading the output of silent units. Needs a running event loop."""
         for unit in units:
             pool = pools[unit.pool]
             since, tag = unit.running_since, pool.tag
@@ -76,6 +60,5 @@ class SilentStarts:
             self._on_event(failed_start(pool.tag, str(unit.name), said[-1]))
 
     def close(self) -> None:
-        """Stop looking."""
         for task in self._looking.values():
             task.cancel()

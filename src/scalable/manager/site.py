@@ -1,4 +1,4 @@
-"""The facts about a cluster and a manager that a provider needs to start workers for them."""
+"""The properties of a cluster and a manager that a provider needs to start workers for them."""
 
 from __future__ import annotations
 
@@ -8,61 +8,34 @@ from typing import Any
 
 from scalable.spec import names
 
-#: Directory of the configurations of workers, apart from the files of the manager and the cluster.
+#: Directory of the workers' configurations, separate from the manager's and cluster's files.
 COMPONENTS = "components"
 
 
 @dataclass(frozen=True)
 class ManagerSite:
-    """Identity, scheduler and directories for the workers of one manager.
+    """Identity, scheduler and directories for the workers of one manager."""
 
-    Attributes
-    ----------
-    cluster_id
-        UUID of the cluster. Every unit is marked with this UUID, so that the unit can be found
-        again.
-    manager
-        Id of the manager within its cluster, kept when the manager is restarted.
-    incarnation
-        Text that makes the unit names of the present manager process unique on the scheduler.
-    scheduler
-        Address that workers connect to.
-    security
-        The cluster's ``distributed.Security``, or None.
-    directory
-        Private directory of the manager, for configuration files with credentials.
-    log_dir
-        Directory for the workers' output; None to keep the output only while the workers run.
-    sys_path
-        Directories that workers add to ``sys.path`` to import the workflow's modules.
-    detached
-        Whether workers outlive the manager's process instead of ending with it.
-    """
-
+    #: UUID of the cluster. Every unit is labelled with it, so that it can be found again.
     cluster_id: str
+    #: Id of the manager within its cluster, kept when the manager is restarted.
     manager: str
+    #: Makes the unit names of the current manager process unique on the scheduler.
     incarnation: str
+    #: Address that workers connect to.
     scheduler: str
+    #: The cluster's ``distributed.Security``, or None.
     security: Any
+    #: Private directory of the manager, for configuration files with credentials.
     directory: Path
+    #: Directory for the workers' output. None to keep it only while they run.
     log_dir: Path | None
+    #: Directories that workers add to ``sys.path`` to import the workflow's modules.
     sys_path: tuple[str, ...]
+    #: Whether workers outlive the manager's process.
     detached: bool = False
 
 
 def config_path(directory: Path, tag: str) -> Path:
-    """Return the path of the configuration that the workers of a tag share.
-
-    Parameters
-    ----------
-    directory
-        Private directory of the manager.
-    tag
-        Tag of the pool.
-
-    Raises
-    ------
-    ClusterError
-        When the tag cannot be part of a path.
-    """
+    """Return the path of a tag's worker configuration. Raise ClusterError for an unsafe tag."""
     return directory / COMPONENTS / f"{names.FILE_NAME.require(tag)}.json"

@@ -14,28 +14,16 @@ from scalable.manager.pools import Pool
 
 logger = logging.getLogger("scalable.manager")
 
-#: Seconds before a stop is requested again from a place that did not answer; they double.
+#: Seconds before a stop is repeated on a backend that did not answer. They double.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0
-#: Seconds after which a place that does not answer is not asked to stop units any more.
+#: Seconds after which stops are not repeated on a backend that does not answer.
 GIVE_UP_S = 3600.0
 
 
 class Stops:
-    """The requests to stop units that run in the background while the reconciler goes on.
-
-    No new unit gets the name of a unit that is being stopped (see :attr:`names`). A place that does
-    not answer is asked again, because its units would otherwise run, and cost, until the cluster
-    ends.
-
-    Parameters
-    ----------
-    on_stopped
-        Function that is called when a request has ended.
-
-    Attributes
-    ----------
-    names
-        Names of the units that are being stopped.
+    """The requests to stop units, which run in the background. ``on_stopped`` is called after each.
+    No new unit gets the name of a unit that is being stopped (``names``). A stop is repeated if a
+    backend does not answer, because its units would otherwise cost money until the cluster stops.
     """
 
     def __init__(self, on_stopped: Callable[[], None]) -> None:
@@ -45,7 +33,7 @@ class Stops:
         self._finishing: asyncio.Event | None = None
 
     def begin(self, pool: Pool, names: Sequence[UnitName]) -> None:
-        """Stop units of a pool in the background; needs a running event loop."""
+        """Stop units of a pool in the background. Needs a running event loop."""
         self.names.update(names)
         task = asyncio.ensure_future(self._stop(pool, names))
         self._tasks.add(task)
@@ -65,7 +53,7 @@ class Stops:
             self._on_stopped()
 
     async def _is_stopped(self, pool: Pool, names: Sequence[UnitName]) -> bool:
-        """Stop units; return False if that is worth another attempt."""
+        """Stop units. Return False if another attempt may succeed."""
         try:
             await pool.launcher.stop(list(names))
         except ProviderError as error:
@@ -78,13 +66,13 @@ class Stops:
         return self._finishing is not None and self._finishing.is_set()
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, at most until all requests have to end."""
+        """Wait, but not after :meth:`finish` was called."""
         self._finishing = self._finishing or asyncio.Event()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._finishing.wait(), seconds)
 
     async def finish(self) -> None:
-        """Wait until all requests have ended, each with its last attempt; log unexpected errors."""
+        """Wait until all requests have made their last attempt. Log unexpected errors."""
         self._finishing = self._finishing or asyncio.Event()
         self._finishing.set()
         while self._tasks:

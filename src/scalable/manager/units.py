@@ -1,6 +1,5 @@
 """Units, the processes, jobs or pods that a manager has requested, and their state. No I/O.
-
-A unit brings one worker or a group of workers.
+A unit provides one worker or a group of workers.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import Any
 
 from scalable.manager.launcher import Observation, UnitName, UnitState
 
-#: Number of the latest start times that are kept of a unit and of those that it replaces; more
-#: than there are in a crash loop.
+#: Number of start times that are kept of a unit and of those that it replaces. It is more
+#: than those of a crash loop.
 KEPT_STARTS = 10
 
 
@@ -27,96 +26,64 @@ class Phase(Enum):
 
 @dataclass
 class Unit:
-    """A requested unit, with all that its manager knows about it.
+    """A requested unit, as its manager tracks it. All times are monotonic seconds."""
 
-    Attributes
-    ----------
-    name
-        Name of the unit, which is its key in the worker specification.
-    pool
-        Tag of the unit's pool.
-    worker_names
-        Names of the workers that the unit brings; several for a group.
-    phase
-        Stage of the unit's life.
-    launched_at, connected_at, missing_since
-        Time of the request, time when all workers had first connected, and time since which a
-        worker has not been connected; in monotonic seconds, or None.
-    starts
-        Latest times at which this unit, and earlier units that it replaces, were started, in
-        monotonic seconds.
-    addresses
-        Addresses of the unit's connected workers.
-    running_since
-        Time since which the unit runs in its place, in monotonic seconds; None before.
-    waiting
-        Reason that the place gives why the unit does not run yet; None otherwise.
-    in_flight
-        Whether the launcher has not answered the request for the unit yet.
-    renewed
-        Whether a successor for the unit was requested.
-    leaving
-        Reason why the unit is, or would be, stopped.
-    suspended
-        Whether the place has suspended the unit while its workers were connected.
-    dismissed
-        Whether a missing worker of the unit was ended by the scheduler, or announced its end.
-    superseded
-        Whether another unit takes the place of this one, perhaps under the same name.
-    """
-
+    #: Key in the worker specification.
     name: UnitName
+    #: Tag of the unit's pool.
     pool: str
+    #: Names of the unit's workers, several for a group.
     worker_names: tuple[str, ...]
+    #: Time of the request.
     launched_at: float
     phase: Phase = Phase.LAUNCHING
+    #: Time when all workers had first connected.
     connected_at: float | None = None
+    #: Time since which a worker has not been connected.
     missing_since: float | None = None
+    #: Latest start times of this unit and of the units that it replaces.
     starts: tuple[float, ...] = ()
+    #: Addresses of the unit's connected workers.
     addresses: frozenset[str] = frozenset()
+    #: Time since which the unit runs on its backend.
     running_since: float | None = None
+    #: Reason of the backend why the unit does not run yet.
     waiting: str | None = None
+    #: Whether the launcher has not answered the request for the unit yet.
     in_flight: bool = False
+    #: Whether a successor for the unit was requested.
     renewed: bool = False
+    #: Reason why the unit is, or would be, stopped.
     leaving: str = "scale-down"
+    #: Whether the backend suspended the unit while its workers were connected.
     suspended: bool = False
+    #: Whether a missing worker was stopped by the scheduler, or announced its exit.
     dismissed: bool = False
+    #: Whether another unit replaces this one, perhaps under the same name.
     superseded: bool = False
 
 
 @dataclass(frozen=True)
 class WorkerView:
-    """One connected worker, as the scheduler sees it.
-
-    Attributes
-    ----------
-    address
-        Address of the worker.
-    processing
-        Number of tasks that are assigned to the worker, running or not.
-    occupancy
-        Expected seconds of work in the assigned tasks.
-    nbytes
-        Bytes of results that the worker holds.
-    drain
-        Progress of the worker's draining (``draining``, ``holding``, ``done``), or None.
-    leaves
-        Reason for which the worker has announced that it leaves; None otherwise.
-    """
+    """One connected worker, as the scheduler reports it."""
 
     address: str
+    #: Number of tasks that are assigned to the worker, running or not.
     processing: int = 0
+    #: Expected seconds of work in the assigned tasks.
     occupancy: float = 0.0
+    #: Bytes of results on the worker.
     nbytes: int = 0
+    #: Progress of draining: ``draining``, ``holding``, ``done``, or None.
     drain: str | None = None
+    #: Reason that the worker has announced for its exit.
     leaves: str | None = None
 
 
 def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the names of a unit's workers.
-
-    The only worker of a unit has the unit's name. For a group there is one name for each suffix
-    in the entry's ``group``.
+    A single worker has the unit's name. A group has one name for each suffix in the entry's
+    ``group``.
     """
     if "group" in entry:
         return tuple(f"{name}{suffix}" for suffix in entry["group"])
@@ -124,7 +91,7 @@ def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def with_start(starts: tuple[float, ...], now: float) -> tuple[float, ...]:
-    """Return start times with another one, without the oldest of very many."""
+    """Return the start times with another one, without the oldest beyond :data:`KEPT_STARTS`."""
     return (*starts, now)[-KEPT_STARTS:]
 
 
@@ -134,21 +101,10 @@ def refresh(
     now: float,
     dismissed: Mapping[str, str] | None = None,
 ) -> list[Unit]:
-    """Update units from the scheduler's view; return the units that have just connected.
-
-    A worker that has a new address was restarted by its nanny. That restart counts as a start, and
-    so towards a crash loop, unless a client has requested it.
-
-    Parameters
-    ----------
-    units
-        Existing units.
-    workers
-        Name -> connected worker.
-    now
-        Present time in monotonic seconds.
-    dismissed
-        Name -> last address of the workers whose end was no crash.
+    """Update units from the scheduler's view. Return the units that have just connected.
+    A new address means that a nanny restarted the worker. That counts as a start, towards a crash
+    loop, unless a client requested it. ``dismissed`` maps worker names to the last address, for
+    exits that were not crashes. ``now`` is monotonic.
     """
     connected = []
     for unit in units:
@@ -174,10 +130,8 @@ def refresh(
 def take_note(
     units: Iterable[Unit], observed: Mapping[UnitName, Observation], now: float
 ) -> list[Unit]:
-    """Update units from what their places report; return the units that have lost a worker.
-
-    The places of the returned units should be asked again soon, because they may know how the units
-    ended.
+    """Update units from their backends' reports. Return the units that have lost a worker.
+    Their backends should be queried again soon, because they may report how the units ended.
     """
     missing = []
     for unit in units:
@@ -194,7 +148,7 @@ def take_note(
 
 
 def set_phase(units: Mapping[UnitName, Unit], names: Iterable[UnitName], phase: Phase) -> list[str]:
-    """Set the phase of units; return the names of their workers."""
+    """Set the phase of units. Return the names of their workers."""
     workers: list[str] = []
     for name in names:
         units[name].phase = phase

@@ -1,4 +1,4 @@
-"""The worker specification: the wanted units of a manager, and their names."""
+"""The worker specification: the desired units of a manager, and their names."""
 
 from __future__ import annotations
 
@@ -12,21 +12,9 @@ from scalable.protocol.pools import UNTAGGED
 
 
 class Wanted:
-    """The wanted units of a manager, with the entries to make them from.
-
-    A unit is one process, job or object that brings one worker or a group. Generated names are
-    never used again, so that repeating a request cannot start a second unit. A name that the user
-    wrote is kept when its unit is replaced.
-
-    Parameters
-    ----------
-    incarnation
-        Short text that makes the generated names unique on the scheduler.
-
-    Attributes
-    ----------
-    spec
-        Name -> entry of each wanted unit.
+    """The desired units of a manager: the entries in ``spec``, by name.
+    Generated names contain ``incarnation`` and are never reused, so that repeating a request cannot
+    start a second unit. A name that the user wrote is kept when its unit is replaced.
     """
 
     def __init__(self, incarnation: str) -> None:
@@ -38,10 +26,7 @@ class Wanted:
         self._leaving: set[UnitName] = set()
 
     def names(self, tag: str) -> list[UnitName]:
-        """Return the names of a pool's wanted units, in the order in which they were added.
-
-        Units whose successor has been requested are left out.
-        """
+        """Return the desired units of a pool in insertion order, without those with a successor."""
         return [
             name
             for name, entry in self.spec.items()
@@ -53,12 +38,11 @@ class Wanted:
         return self._starts.get(name, ())
 
     def forget_starts(self, tag: str) -> None:
-        """Forget the start times of the units that a pool's units replace."""
         for name in self.names(tag):
             self._starts.pop(name, None)
 
     def add(self, pool: Pool, starts: tuple[float, ...] = ()) -> None:
-        """Add one wanted unit to a pool, under a new name."""
+        """Add one desired unit to a pool, under a new name."""
         if pool.new_entry is not None:
             for name, entry in pool.new_entry().items():
                 self._put(name, pool, entry)
@@ -72,14 +56,11 @@ class Wanted:
         self._starts[name] = starts
 
     def include(self, name: UnitName, pool: Pool) -> None:
-        """Add a wanted unit that exists already, started by an earlier process."""
+        """Add a desired unit that an earlier process started."""
         self._put(name, pool)
 
     def take_back(self, pool: Pool, units: Mapping[UnitName, Unit]) -> bool:
-        """Want one of a pool's draining units again; return False if no unit is draining.
-
-        Such a unit may hold results, so it is better than a new unit.
-        """
+        """Make a draining unit, which may have results, desired again. Return False without one."""
         for name, unit in units.items():
             takes = unit.pool == pool.tag and unit.phase is Phase.DRAINING and not unit.superseded
             if takes and name not in self.spec:
@@ -88,20 +69,19 @@ class Wanted:
         return False
 
     def remove(self, name: UnitName) -> None:
-        """Remove a unit from the wanted units."""
         self.spec.pop(name, None)
         self._generated.discard(name)
         self._starts.pop(name, None)
         self._leaving.discard(name)
 
     def renew(self, unit: Unit, pool: Pool) -> None:
-        """Add a successor for a unit whose walltime ends soon."""
+        """Add a successor for a unit whose walltime is nearly over."""
         unit.renewed = True
         self._leaving.add(unit.name)
         self.add(pool)
 
     def replace(self, unit: Unit, pool: Pool) -> None:
-        """Replace a lost unit; the new unit keeps a name that the user wrote."""
+        """Replace a lost unit. The new unit keeps a name that the user wrote."""
         if unit.name in self._generated:
             self.remove(unit.name)
             self.add(pool, unit.starts)
@@ -116,5 +96,5 @@ class Wanted:
         self._generated.add(name)
 
     def _name(self, tag: str, count: int) -> UnitName:
-        # Like SpecCluster, the pool without a tag uses integers as names.
+        # As in SpecCluster, the pool without a tag uses integers as names.
         return count if tag == UNTAGGED else f"{tag}-{self._incarnation}-{count}"

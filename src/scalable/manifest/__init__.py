@@ -1,8 +1,5 @@
-"""``scalable.yaml`` -> Manifest -> DeploymentSpec.
-
-Reads the file with the places of its values, expands variables, merges overlays, checks everything
-and reports every fault at once. Does not know the providers (their option models are an argument),
-does not compare counts (that is ``planning``), and contacts nothing.
+"""Manifest files: reading, checking, and resolving for one target into a DeploymentSpec.
+This package does not import the providers, and contacts nothing.
 """
 
 from typing import TYPE_CHECKING

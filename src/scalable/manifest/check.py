@@ -49,38 +49,28 @@ _TARGET, _PROJECT, _TASK, _MANAGER = (
     Reading(noun=f"key of a {noun}") for noun in ("target", "project", "task", "manager")
 )
 _MANAGERS = Reading(noun="key of managers", also_known=("places",))
-#: Stands for a section that is not a map; references into it are not checked.
+#: Replaces a section that is not a map; references into it are not checked.
 _NOT_KNOWN = Table()
 
 
 @dataclass(frozen=True)
 class CheckedTarget:
-    """A target without faults.
-
-    Attributes
-    ----------
-    provider
-        Canonical name of the provider.
-    common
-        Options that every target may have.
-    options
-        Options of the provider, with defaults.
-    written
-        Names of the provider's options that the manifest sets.
-    data
-        Everything that the manifest sets, as plain values.
-    """
+    """A target without errors."""
 
     provider: str
+    #: Options that every target may have.
     common: Target
+    #: Options of the provider, with defaults.
     options: Mapping[str, Any]
+    #: Names of the provider's options that the manifest sets.
     written: frozenset[str]
+    #: Everything that the manifest sets, as plain values.
     data: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Checked:
-    """The parts of a document that have no faults."""
+    """The parts of a document that have no errors."""
 
     project: Project | None
     targets: Mapping[str, CheckedTarget]
@@ -91,19 +81,17 @@ class Checked:
 
 @dataclass
 class Checker:
-    """Checker of one document and its overlays, which checks each record once.
-
-    A view is the document as written, or with one overlay merged in. Views share the records that
-    the overlay does not change, and their results.
+    """Checker of one document and its overlays.
+    Views (the document with one overlay or none) share unchanged records, which are checked once.
     """
 
     models: OptionModels
     faults: Faults
-    # The node itself is kept beside the result, so that its id cannot be taken by another.
+    # The node is kept with its result, so that no other node can get its id.
     _done: dict[tuple[Path, int], tuple[Node, Any]] = field(default_factory=dict)
 
     def document(self, root: Table) -> Checked:
-        """Check one view and return its parts that have no faults."""
+        """Check one view, and return its parts without errors."""
         for key, entry in root.entries.items():
             if key not in SECTIONS:
                 message = f"unknown key {key!r} at the top of the manifest"
@@ -137,7 +125,7 @@ class Checker:
         return checked
 
     def overlays(self, root: Table) -> dict[str, Table]:
-        """Return the overlays that can be merged, and report the faults of the others."""
+        """Return the overlays that can be merged, and report the errors of the others."""
         usable = {}
         targets = tuple(self._table(root, "targets").entries)
         for name, entry in self._table(root, "overlays").entries.items():
@@ -226,7 +214,6 @@ class Checker:
         return read_record(Component, entry, path, self.faults, _COMPONENT)
 
     def _name(self, rule: Rule, entry: Entry, path: Path) -> None:
-        """Report a key that cannot be a name."""
         fault = rule.fault(str(path[-1]))
         if fault is not None:
             self.faults.add(codes.E_BAD_OPTION, path, entry.key_place, fault, rule.hint)
@@ -293,7 +280,6 @@ class Checker:
     def _places(
         self, entry: Entry, at: Path, targets: Table, components: Table
     ) -> tuple[Manager, ...]:
-        """Check a list of managers."""
         if not isinstance(entry.node, Sequence):
             message = f"{'.'.join(map(str, at))} must be a list"
             hint = "write `- target: name` lines below it"
@@ -322,7 +308,6 @@ class Checker:
     def _refer(
         self, where: tuple[Entry, str], path: Path, known: Table, code: str, noun: str
     ) -> None:
-        """Report a name that refers to nothing."""
         entry, key = where
         reference = dict(children(entry.node)).get(key)
         name = text_of(reference)
@@ -334,7 +319,7 @@ class Checker:
             self.faults.add(code, (*path, key), reference.place, message, hint)
 
     def _order(self, tasks: Table) -> None:
-        """Check that tasks wait for tasks that exist, and not for each other."""
+        """Report tasks that wait for unknown tasks or for each other."""
         waits: dict[str, dict[str, tuple[Path, Entry]]] = {}
         for name, entry in tasks.entries.items():
             after = dict(children(entry.node)).get("after")
@@ -358,12 +343,12 @@ class Checker:
 
 
 def _inside(entry: Entry | None, kind: type[Table | Sequence]) -> list[tuple[str | int, Entry]]:
-    """Return the children of an entry of the expected kind, none for any other entry."""
+    """Return the children of an entry, or none if the entry has another kind."""
     return children(entry.node) if entry and isinstance(entry.node, kind) else []
 
 
 def _usable(overlay: Table, targets: tuple[str, ...]) -> Table:
-    """Return an overlay without the parts that cannot be merged; they were reported."""
+    """Return an overlay without the parts that cannot be merged, which were reported."""
     kept = {k: e for k, e in overlay.entries.items() if k in OVERLAY_SECTIONS}
     changed = kept.get("targets")
     if changed and isinstance(changed.node, Table):

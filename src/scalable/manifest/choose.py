@@ -16,19 +16,9 @@ def choose_target(
     target: str | None = None,
     inside_job_of: Callable[[str], bool] = lambda _: False,
 ) -> str | None:
-    """Choose the target to run on; None if no rule selects one.
-
-    The rules, in order: the requested target, SCALABLE_TARGET, the target in whose batch system
-    this process is a job, the target ``local``, the only target.
-
-    Parameters
-    ----------
-    targets
-        Name of each target -> name of its provider.
-    target
-        Target that the workflow asks for. ``scalable run --target`` wins over it, with a warning.
-    inside_job_of
-        Function that takes a provider's name and returns whether this process is one of its jobs.
+    """Return the target to run on, or None if no rule selects one.
+    The rules, in order: --target of ``scalable run``, the ``target`` argument, SCALABLE_TARGET,
+    the target in whose batch system this process is a job, the target ``local``, the only target.
     """
     asked = _asked_target(target)
     if target is not None and asked != target:

@@ -1,4 +1,4 @@
-"""Differences between two resolved manifests, as text."""
+"""Differences between two resolved manifests, as lines."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: Keys whose values may be secrets, and are not shown.
+#: Keys whose values may be secrets.
 _HIDDEN = frozenset({"env"})
 _ABSENT = object()
 
 
 def differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
-    """Return a line for each value that differs, such as ``components.a.cpus: 1 -> 2``.
-
-    Parameters
-    ----------
-    before, after
-        Manifests as plain values (:attr:`ResolvedManifest.data`).
-    """
+    """Return a line for each value that differs, such as ``components.a.cpus: 1 -> 2``."""
     return list(_differing(before, after, ()))
 
 

@@ -1,4 +1,4 @@
-"""Collection of the faults of a document, each with its place and a hint."""
+"""Collection of the errors in a document, each with its position and a hint."""
 
 from __future__ import annotations
 
@@ -33,26 +33,19 @@ _SUGGESTIONS = 12
 
 @dataclass(frozen=True)
 class Source:
-    """The text that places refer to.
+    """The lines that positions refer to."""
 
-    Attributes
-    ----------
-    file
-        Name of the file as the user wrote it; None if the manifest is not a file.
-    lines
-        Lines of the text.
-    """
-
+    #: Name of the file as the user wrote it, or None if the manifest is not a file.
     file: str | None = None
     lines: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, file: str, text: str) -> Source:
-        """Split a file's text into lines as YAML and TOML count them."""
+        """Split a file into lines as YAML and TOML count them."""
         return cls(file, tuple(_LINE_BREAK.split(text)))
 
     def excerpt(self, place: Place) -> str | None:
-        """Return the line of a place with a caret beneath it."""
+        """Return the line of a position with a caret beneath it."""
         if not 1 <= place.line <= len(self.lines):
             return None
         line = self.lines[place.line - 1].replace("\t", " ")
@@ -61,7 +54,6 @@ class Source:
         return f"{line[first : first + _EXCERPT_WIDTH]}\n{' ' * (column - 1 - first)}^"
 
     def locate(self, diagnostic: Diagnostic, place: Place | None) -> Diagnostic:
-        """Return a finding with its file, line, column and excerpt."""
         return Diagnostic(
             code=diagnostic.code,
             path=diagnostic.path,
@@ -77,7 +69,7 @@ class Source:
 
 @dataclass
 class Faults:
-    """The faults found so far, each kept once."""
+    """The errors found so far, each kept once."""
 
     source: Source
     _found: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
@@ -95,30 +87,30 @@ class Faults:
         *,
         secret: bool = False,
     ) -> None:
-        """Add one fault; the line of a secret is not shown."""
+        """Add an error, without an excerpt if it is ``secret``."""
         found = self.source.locate(Diagnostic(code, path, message, hint), place)
         found = replace(found, excerpt=None) if secret else found
         self._found.setdefault((code, path, place, message), found)
 
     def sorted(self) -> list[Diagnostic]:
-        """Return the faults in the order of the file."""
+        """Return the errors in the order of the file."""
         return in_order(self._found.values())
 
 
 def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
-    """Sort findings by their place in the file."""
+    """Sort findings by their position in the file."""
     return sorted(diagnostics, key=lambda d: (d.line or 0, d.column or 0))
 
 
 def failure(source: Source, diagnostics: Iterable[Diagnostic]) -> ManifestError:
-    """Return the error that holds the findings."""
+    """Return the exception that contains the findings."""
     found = in_order(diagnostics)
     count = sum(d.severity == "error" for d in found)
     name = source.file or "the manifest"
     return ManifestError(f"{name} has {count} fault{'' if count == 1 else 's'}", diagnostics=found)
 
 
-#: Names that other tools have for something -> ours.
+#: Maps names in other tools to our names.
 _ELSEWHERE = {
     "cores": "cpus",
     "ncpus": "cpus",
@@ -133,7 +125,7 @@ _ELSEWHERE = {
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown name: the name of the same thing, the closest one, or all."""
+    """Return a hint for an unknown name: our name for it, the closest name, or all names."""
     names = list(dict.fromkeys(known))
     if (ours := _ELSEWHERE.get(word.lower())) in names:
         return f"did you mean {ours!r}?"

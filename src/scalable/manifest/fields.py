@@ -1,11 +1,5 @@
 """Types of the values in a manifest, and the base class of providers' option models.
-
-Numbers and booleans are strict: ``"4"`` is not a number, and ``1`` is not a boolean. Text is
-lenient: an unquoted ``00123`` is read as the text ``00123`` where text is expected. A third party's
-options are a subclass of :class:`ProviderOptions` with these types or pydantic's own::
-
-    class Options(ProviderOptions):
-        queue: Text | None = Field(default=None, description="Queue that jobs go to.")
+Numbers and booleans are strict: ``"4"`` is not a number. An unquoted ``00123`` can be a string.
 """
 
 from __future__ import annotations
@@ -77,14 +71,9 @@ MOST = 1e18
 
 @dataclass(frozen=True)
 class Written:
-    """Mark of a type that reads unquoted scalars as the text in the file.
+    """Mark of a type that reads unquoted scalars as the string in the file."""
 
-    Attributes
-    ----------
-    kinds
-        Types of values that become text. With ``NoneType`` an empty value becomes empty text.
-    """
-
+    #: Value types that become strings; with ``NoneType`` an empty value becomes "".
     kinds: tuple[type, ...] = (int, float)
 
 
@@ -99,12 +88,12 @@ def _one_line(text: str) -> str:
 
 
 def allowed(rule: Rule) -> Callable[[str], str]:
-    """Return a validator of texts that a rule allows; its faults carry the hint of the rule."""
+    """Return a validator for strings that a rule allows, whose errors contain the rule's hint."""
 
     def check(text: str) -> str:
         fault = rule.fault(text)
         if fault is not None:
-            # The fault quotes what was written, which is no template of a message.
+            # The message quotes user input, which must not be used as a template.
             raise PydanticCustomError("name", "{fault}", {"fault": fault, "hint": rule.hint})
         return text
 
@@ -117,7 +106,7 @@ def _image(text: str) -> str:
 
 
 def _storage(key: str) -> Callable[[str], str]:
-    """Return a validator of URLs of storages, whose faults name a key of the manifest."""
+    """Return a validator for storage URLs, whose errors name a key of the manifest."""
 
     def check(text: str) -> str:
         fault = url_fault(text)
@@ -136,7 +125,7 @@ def _without_nul(text: str) -> str:
 
 
 def _measured(parse: Callable[[str], float]) -> Callable[[str], str]:
-    """Return a validator of texts that ``parse`` reads as more than 0; it keeps the text."""
+    """Return a validator that keeps strings which ``parse`` reads as more than 0."""
 
     def check(text: str) -> str:
         try:
@@ -161,7 +150,7 @@ def _checked_factor(text: str) -> str:
 
 
 def _error_name(text: str) -> str:
-    """Return the name of an exception class; a builtin one under its first name."""
+    """Return the name of an exception class, with aliases of builtin ones replaced."""
     if text == OUT_OF_MEMORY:
         return text
     if "." in text:
@@ -228,10 +217,10 @@ Text: TypeAlias = Annotated[
     AfterValidator(_one_line),
     WithJsonSchema({"type": ["string", "number"], "pattern": r"^[^\n\r]+$"}),
 ]
-"""Text on one line; an unquoted number is read as text."""
+"""String on one line; an unquoted number is read as a string."""
 
 Argument: TypeAlias = Annotated[Text, AfterValidator(allowed(names.ARGUMENT))]
-"""Text that becomes an argument of a command: it does not begin with a dash."""
+"""String that becomes an argument of a command; it does not start with a dash."""
 
 ProjectName: TypeAlias = Annotated[Text, AfterValidator(allowed(names.PROJECT))]
 Label: TypeAlias = Annotated[Text, AfterValidator(allowed(names.LABEL))]
@@ -243,7 +232,7 @@ ResultsUrl: TypeAlias = Annotated[Text, AfterValidator(_storage("local_cache"))]
 Interface: TypeAlias = Annotated[Text, AfterValidator(allowed(names.INTERFACE))]
 
 TextMap: TypeAlias = dict[Annotated[str, AfterValidator(_one_line)], Text]
-"""Map of text to text."""
+"""Map of strings to strings."""
 
 Environment: TypeAlias = dict[
     Annotated[str, AfterValidator(allowed(names.VARIABLE))],
@@ -254,7 +243,7 @@ Environment: TypeAlias = dict[
         WithJsonSchema({"type": ["string", "number", "boolean"]}),
     ],
 ]
-"""Environment variables; every unquoted value is read as text."""
+"""Environment variables; every unquoted value is read as a string."""
 
 PositiveInt: TypeAlias = Annotated[int, Field(strict=True, gt=0)]
 NonNegativeInt: TypeAlias = Annotated[int, Field(strict=True, ge=0)]
@@ -328,7 +317,7 @@ Duration: TypeAlias = Annotated[
         *("90s", "10m", "1h30m"),
     ),
 ]
-"""Length of time; a bare number is seconds."""
+"""Duration; a bare number is seconds."""
 
 Walltime: TypeAlias = Annotated[
     str,
@@ -336,19 +325,19 @@ Walltime: TypeAlias = Annotated[
     AfterValidator(_measured(parse_walltime)),
     _text_or("integer", rf"^{_SOME}\s*({_CLOCK}|{_SPAN})\s*$", "04:00:00", "1-12:00:00", "4h"),
 ]
-"""Length of a job as Slurm writes it; a bare number is minutes."""
+"""Duration of a job as Slurm writes it; a bare number is minutes."""
 
 ContainerRuntime: TypeAlias = Literal["none", "auto", "docker", "podman", "apptainer"]
-#: ``host``: the target's container runtime, with the host's Python mounted.
-#: Rules that divide the wanted workers of a cluster among its managers.
+#: Rules that divide the desired workers of a cluster among its managers.
 ManagerPolicy: TypeAlias = Literal["waterfall", "cheapest"]
+#: ``host``: the target's container runtime, with the host's Python mounted.
 ComponentRuntime: TypeAlias = Literal["none", "auto", "docker", "podman", "apptainer", "host"]
 
 
 class Record(BaseModel):
     """A map with a fixed set of keys."""
 
-    # A model is built when it is first used; most manifests use few.
+    # Models are built when they are first used, because most manifests use few.
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
@@ -363,7 +352,7 @@ class ProviderOptions(Record):
     Attributes
     ----------
     advice
-        Key that users look for and that is no option -> where it is written instead.
+        Key that users look for and that is not an option -> the place where it is written instead.
     """
 
     advice: ClassVar[Mapping[str, str]] = {}

@@ -29,7 +29,7 @@ from scalable.spec import Diagnostic
 
 @dataclass(frozen=True)
 class Manifest:
-    """A manifest without faults.
+    """A manifest without errors.
 
     :meth:`load` and :meth:`from_mapping` create it.
 
@@ -44,7 +44,7 @@ class Manifest:
     target_names
         Names of the targets, in the order of the file.
     warnings
-        Faults in parts that the selected target does not use.
+        Errors in parts that the selected target does not use.
     """
 
     path: pathlib.Path | None
@@ -85,7 +85,7 @@ class Manifest:
         Raises
         ------
         ManifestError
-            If the file has faults; the error holds all of them with their places.
+            If the file has errors; the exception lists all of them with their positions.
         """
         root, faults = read_document(path)
         file = pathlib.Path(path)
@@ -116,7 +116,7 @@ class Manifest:
         Raises
         ------
         ManifestError
-            If the manifest has faults; the error holds all of them.
+            If the manifest has errors; the exception lists all of them.
         """
         faults = Faults(Source())
         try:
@@ -169,24 +169,8 @@ class Manifest:
 def read_targets(
     path: str | os.PathLike[str], *, environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return the targets of a file and their providers, without checking the file.
-
-    A caller can choose a target from them, and then load the file for this target.
-
-    Parameters
-    ----------
-    path, environ
-        As for :meth:`Manifest.load`.
-
-    Returns
-    -------
-    dict
-        Name of each target -> name of its provider in lower case; empty text if it is not known.
-
-    Raises
-    ------
-    ManifestError
-        If the file cannot be read at all.
+    """Return the targets of a file with their providers, without checking the file.
+    Providers are in lower case, "" if unknown. An unreadable file raises ManifestError.
     """
     root, faults = read_document(path)
     if root is None:
@@ -261,7 +245,7 @@ def _overlay_of(root: Table, target: str) -> str | None:
 
 
 def _uses(target: str, overlay: str | None, path: Path) -> bool:
-    """Return whether a target depends on the value at a path."""
+    """Return True if a target depends on the value at a path."""
     if len(path) > 1 and path[0] == "targets":
         return path[1] == target
     if len(path) > 1 and path[0] == "overlays":

@@ -6,17 +6,8 @@ from collections.abc import Mapping, Sequence
 
 
 def backward_edges(waits: Mapping[str, Sequence[str]]) -> list[tuple[str, ...]]:
-    """Find the edges that close a cycle, in time linear in the number of edges.
-
-    Parameters
-    ----------
-    waits
-        Name -> names that it waits for; names that are not keys are ignored.
-
-    Returns
-    -------
-    list of tuple of str
-        One cycle for each such edge, from the edge's end to its start.
+    """Return one cycle for each edge that closes one, from the edge's end to its start.
+    Takes linear time, and ignores names in ``waits`` that are not keys.
     """
     cycles: list[tuple[str, ...]] = []
     finished: set[str] = set()

@@ -1,4 +1,4 @@
-"""Reader of manifest files: file -> text -> tree, with every fault reported."""
+"""Reader of manifest files, which returns a tree and reports every error."""
 
 from __future__ import annotations
 
@@ -18,19 +18,8 @@ _ESCAPES = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.
 
 
 def read_document(path: str | os.PathLike[str]) -> tuple[Table | None, Faults]:
-    """Read a manifest's file.
-
-    Parameters
-    ----------
-    path
-        Path of the file; ``.toml`` is read as TOML, everything else as YAML (JSON is YAML).
-
-    Returns
-    -------
-    Table or None
-        The tree; None if the file cannot be read.
-    Faults
-        The faults of the file.
+    """Return the tree of a file, or None if it cannot be read, and its errors.
+    A name ending in ``.toml`` is read as TOML, everything else as YAML (which includes JSON).
     """
     name = os.fspath(path)
     suffix = pathlib.Path(name).suffix.lower()

@@ -1,4 +1,4 @@
-"""Conversion of a map of the document into a pydantic model, or into faults with their places."""
+"""Conversion of a map of the document into a pydantic model, or into errors with positions."""
 
 from __future__ import annotations
 
@@ -42,24 +42,15 @@ _PLAIN_WORDS = {
 
 @dataclass(frozen=True)
 class _Shape:
-    """The rules of an annotation for reading a value.
+    """The rules of an annotation for reading a value."""
 
-    Attributes
-    ----------
-    kinds
-        Types of scalars that are read as the text in the file.
-    model
-        Model of the record that is expected here.
-    items
-        Shape of the items of a list, or of the values of an open map.
-    """
-
+    #: Types of scalars that are read as the string in the file.
     kinds: tuple[type, ...] = ()
     model: type[BaseModel] | None = None
+    #: Shape of the items of a list, or of the values of an open map.
     items: _Shape | None = None
 
     def of_items(self) -> _Shape:
-        """Return the shape of the items of a list, or of the values of an open map."""
         return self.items or _Shape()
 
 
@@ -96,10 +87,10 @@ def _joined(shapes: list[_Shape]) -> _Shape:
 
 
 def _typed_value(node: Node, shape: _Shape) -> Any:
-    """Return plain values for a model, without the keys that have no value or a broken one."""
+    """Return plain values for a model, without keys whose value is missing or broken."""
     if isinstance(node, Scalar):
         # Not isinstance: a boolean is an int there, and `account: true` is a mistake. An empty
-        # value is read as text, `null` and `~` are not.
+        # value is read as a string, `null` and `~` are not.
         as_written = type(node.value) in shape.kinds
         return (
             node.written if as_written and not (node.value is None and node.written) else node.value
@@ -118,7 +109,7 @@ def _typed_value(node: Node, shape: _Shape) -> Any:
 
 
 def as_table(entry: Entry, path: Path, faults: Faults) -> Table | None:
-    """Return an entry as a map, empty if the entry has no value; None if it is not a map."""
+    """Return an entry as a map, empty for an entry without a value, or None if it is not a map."""
     if isinstance(entry.node, Table):
         return entry.node
     if entry.is_null:
@@ -131,52 +122,26 @@ def as_table(entry: Entry, path: Path, faults: Faults) -> Table | None:
 
 @dataclass(frozen=True)
 class Reading:
-    """The words of messages about one kind of record.
+    """The words of messages about one kind of record."""
 
-    Attributes
-    ----------
-    unknown_code
-        Code of a fault for an unknown key.
-    noun
-        Name for a key of the record.
-    also_known
-        Keys to suggest beside the model's own.
-    """
-
+    #: Error code for an unknown key.
     unknown_code: str = E_BAD_OPTION
+    #: Name for a key of the record.
     noun: str = "key here"
+    #: Keys to suggest in addition to the model's own.
     also_known: tuple[str, ...] = ()
 
 
 def read_record(
     model: type[Model], entry: Entry, path: Path, faults: Faults, reading: Reading
 ) -> Model | None:
-    """Read one record.
-
-    Parameters
-    ----------
-    model
-        Model of the record.
-    entry
-        Map, or an empty value.
-    path
-        Path of the entry in the document.
-    faults
-        Receiver of the faults.
-    reading
-        Words of messages.
-
-    Returns
-    -------
-    BaseModel or None
-        The record; None if it has a fault.
-    """
+    """Return the record of an entry, or None after reporting its errors."""
     table = as_table(entry, path, faults)
     if table is None:
         return None
     values = _typed_value(table, _Shape(model=model))
     try:
-        # As JSON: only then do strict models accept lists for tuples and text for enumerations.
+        # As JSON: only then do strict models accept lists for tuples and strings for enumerations.
         return model.model_validate_json(json.dumps(values))
     except ValidationError as error:
         whole = Entry(entry.key_place, table)
@@ -223,7 +188,7 @@ def _file(
 
 
 def _existing(whole: Entry, location: tuple[int | str, ...]) -> tuple[Entry, Path]:
-    """Follow a location of pydantic, which also names members of unions."""
+    """Follow a pydantic location, which also names members of unions, as far as it exists."""
     at = whole
     path: Path = ()
     for part in location:
@@ -235,7 +200,7 @@ def _existing(whole: Entry, location: tuple[int | str, ...]) -> tuple[Entry, Pat
 
 def _message(found: ErrorDetails, code: str, full: Path, below: Path) -> str:
     text = _PLAIN_WORDS.get(found["type"], found["msg"])
-    if found["type"] in ("name", "secret"):  # the sentence says what was written
+    if found["type"] in ("name", "secret"):  # the message quotes the value
         return text
     name = Diagnostic("", below or full[-1:], "").dotted_path
     shown = json.dumps(found["input"], ensure_ascii=False, default=repr)
@@ -271,7 +236,7 @@ def _keys(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def _keys_below(model: type[BaseModel], below: Path) -> tuple[str, ...]:
-    """Return the keys of the record that holds the last part of a path."""
+    """Return the keys of the record that contains the last part of a path."""
     shape = _Shape(model=model)
     for part in below[:-1]:
         fields = _shapes(shape.model) if shape.model and isinstance(part, str) else None

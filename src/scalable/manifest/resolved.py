@@ -31,18 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResolvedManifest:
-    """A manifest resolved for one target; planning and running use nothing else of it.
-
-    Attributes
-    ----------
-    spec
-        Deployment that the manifest asks for.
-    data
-        Manifest as plain values, without overlays, variables and comments. Its targets are this
-        one and those of the managers.
-    """
+    """A manifest resolved for one target, all that planning and running use of it."""
 
     spec: DeploymentSpec
+    #: Plain values without overlays, variables and comments, with the targets that are used.
     data: Mapping[str, Any]
     _view: Table = field(default_factory=Table, repr=False)
     _source: Source = field(default_factory=Source, repr=False)
@@ -50,8 +42,7 @@ class ResolvedManifest:
     @cached_property
     def lock(self) -> str:
         """SHA-256 of ``data``, 64 hexadecimal digits.
-
-        It does not depend on comments, formatting, the order of keys, or the format of the file.
+        It is independent of comments, formatting, the order of keys, and the format of the file.
         """
         import hashlib
 
@@ -59,13 +50,7 @@ class ResolvedManifest:
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     def with_options(self, options: Mapping[str, Any]) -> ResolvedManifest:
-        """Return a copy with some options of the target replaced.
-
-        Parameters
-        ----------
-        options
-            Option -> value, valid for the target's provider.
-        """
+        """Return a copy with some options of the target replaced by valid ones."""
         target = self.spec.target_name
         targets = self.data["targets"]
         data = {**self.data, "targets": {**targets, target: {**targets[target], **options}}}
@@ -74,7 +59,7 @@ class ResolvedManifest:
         return replace(self, spec=spec, data=data)
 
     def with_budget(self, budget: float | None) -> ResolvedManifest:
-        """Return a copy with another budget of the target; None changes nothing."""
+        """Return a copy with another budget of the target, or ``self`` for None."""
         if budget is None:
             return self
         target = self.spec.target_name
@@ -83,28 +68,19 @@ class ResolvedManifest:
         return replace(self, spec=replace(self.spec, budget=budget), data=data)
 
     def in_directory(self, directory: str | None) -> ResolvedManifest:
-        """Return a copy whose relative paths start in another directory; None changes nothing."""
+        """Return a copy whose relative paths start in another directory, unless it is None."""
         spec = replace(self.spec, workflow_dir=directory or self.spec.workflow_dir)
         return replace(self, spec=spec)
 
     def to_yaml(self) -> str:
-        """Return the resolved manifest as YAML; it resolves to the same lock."""
+        """Return the resolved manifest as YAML, which resolves to the same lock."""
         from scalable.manifest.yaml_writer import to_yaml
 
         return to_yaml(self.data)
 
     def locate(self, diagnostic: Diagnostic) -> Diagnostic:
-        """Find the place of a finding in the file.
-
-        Parameters
-        ----------
-        diagnostic
-            Finding with a path. If the file does not have the path, its nearest ancestor is used.
-
-        Returns
-        -------
-        Diagnostic
-            The finding with file, line, column and excerpt; unchanged if it already has a line.
+        """Return a finding with the file position of its path or nearest ancestor.
+        A finding that has a line is unchanged.
         """
         if diagnostic.line is not None:
             return diagnostic
@@ -115,21 +91,7 @@ class ResolvedManifest:
 def resolved(
     view: Table, checked: Checked, target: str, *, source: Source, directory: pathlib.Path
 ) -> ResolvedManifest:
-    """Create the resolved manifest from a view without faults.
-
-    Parameters
-    ----------
-    view
-        Document with the target's overlay merged in.
-    checked
-        Parts of the view.
-    target
-        Name of the target.
-    source
-        Text that places refer to.
-    directory
-        Directory where relative paths start.
-    """
+    """Return the resolved manifest of a view without errors, whose paths start in ``directory``."""
     data = _data(checked, target)
     spec = _spec(checked, target, directory)
     return ResolvedManifest(spec, data, view, source)
@@ -250,7 +212,7 @@ def _task(name: str, part: Task) -> TaskSpec:
 
 
 def _policy(part: Task) -> RetryPolicy | None:
-    """Return the rule for further tries; ``memory_on_retry`` alone asks for one more."""
+    """Return the rule for retries, where ``memory_on_retry`` alone requests one retry."""
     factor = None if part.memory_on_retry is None else parse_factor(part.memory_on_retry)
     retries = part.retries
     if retries is None:

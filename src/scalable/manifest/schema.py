@@ -110,7 +110,7 @@ def _retries_of_count(value: Any) -> Any:
     if type(value) is int and value >= 0:
         return {"count": value}
     if isinstance(value, dict):
-        # What a validator returns is not read as JSON any more, where a list is a tuple.
+        # The result of a validator is not read as JSON, where a list is accepted for a tuple.
         return {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
     raise PydanticCustomError(
         "retries", "must be a number of further tries, or a map of count, backoff and on"

@@ -1,7 +1,6 @@
 """The JSON Schema of the manifest, made from the models that check it.
-
-Every document that loads also validates against the schema. Only loading checks references, the
-order of bounds, the types of variables' values, and the document with an overlay merged in.
+Every document that loads matches the schema. Only loading checks references, the order of
+bounds, the types of variables' values, and overlays.
 """
 
 from __future__ import annotations
@@ -29,24 +28,15 @@ from scalable.spec import names
 Schema = dict[str, Any]
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
-#: A value that consists of one variable, and text that contains one.
+#: A value that consists of one variable, and a string that contains one.
 _VARIABLE = {"type": "string", "pattern": r"^\$\{[A-Za-z_][A-Za-z0-9_]*(:-[^{}]*)?\}$"}
 _WITH_VARIABLE = {"type": "string", "pattern": r"\$\{"}
 _NULL = {"type": "null"}
 
 
 def json_schema(option_models: OptionModels) -> Schema:
-    """Return the JSON Schema of the manifest (draft 2020-12).
-
-    Parameters
-    ----------
-    option_models
-        Name of each provider -> model of its options; None if the provider accepts any option.
-
-    Returns
-    -------
-    dict
-        The schema as plain JSON values.
+    """Return the JSON Schema of the manifest (draft 2020-12) as plain JSON values.
+    ``option_models`` maps providers to models, or to None if the provider accepts any option.
     """
     defs = _definitions(option_models)
     sections = {
@@ -108,7 +98,6 @@ def _definitions(option_models: OptionModels) -> Schema:
 
 
 def _target(common: Schema, own: Schema | None) -> Schema:
-    """Return the schema of one provider's targets."""
     if own is None:
         return {"type": "object", "properties": common["properties"]}
     return {
@@ -207,7 +196,7 @@ def _relaxed_part(key: str, value: Any) -> Any:
 
 
 def _or(schema: Schema, other: Schema) -> Schema:
-    """Return a schema for either of two, with the texts for editors at its top."""
+    """Return a schema for either of two, with the description for editors at its top."""
     shown: Schema = {
         key: schema[key] for key in ("description", "default", "examples") if key in schema
     }
@@ -225,7 +214,7 @@ def _open(values: Schema) -> Schema:
 
 
 def _any_case(name: str) -> str:
-    """Return a pattern of a name that ignores case."""
+    """Return a pattern for a name that ignores case."""
     letters = (f"[{c.lower()}{c.upper()}]" if c.isalpha() else f"[{c}]" for c in name)
     return rf"^\s*{''.join(letters)}\s*$"
 

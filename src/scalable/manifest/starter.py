@@ -91,11 +91,7 @@ if __name__ == "__main__":
 
 def starter_manifest(project_name: str) -> str:
     """Return a commented manifest that validates.
-
-    Parameters
-    ----------
-    project_name
-        Name of the project; it is quoted if YAML would not read it as text.
+    The name is quoted if YAML would not read it as a string.
     """
     name = project_name
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]*", name) or name.lower() in (

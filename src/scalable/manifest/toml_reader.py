@@ -1,7 +1,5 @@
-"""Reader of TOML text, which returns a tree.
-
-``tomllib`` reads the values and rejects invalid TOML, but does not report places. A second pass
-over the text, which is then known to be valid, finds the place of each key and value.
+"""Reader of TOML, which returns a tree.
+``tomllib`` reports no positions, so a second pass over the valid document finds them.
 """
 
 from __future__ import annotations
@@ -30,22 +28,9 @@ _KEY_ENDS = re.compile(r"[=\n,{]")
 
 
 def read_toml(text: str, faults: Faults) -> Node | None:
-    """Read one TOML document.
-
-    Parameters
-    ----------
-    text
-        Text of the document.
-    faults
-        Receiver of the faults.
-
-    Returns
-    -------
-    Node or None
-        The tree; None if the text cannot be read.
-    """
+    """Return the tree of one TOML document, or None after reporting its errors."""
     start = Place(1, 1)
-    # tomllib takes time quadratic in the length of a dotted key.
+    # tomllib takes time quadratic in the number of a key's dots.
     if any(part.count(".") > MAX_DEPTH for part in _KEY_ENDS.split(text)):
         message = f"a line has more than {MAX_DEPTH} dots"
         faults.add(E_SYNTAX, (), start, message, "use fewer levels, or split the text into lines")
@@ -76,7 +61,7 @@ def _file_syntax_error(error: tomllib.TOMLDecodeError, faults: Faults) -> None:
 
 
 class _Walk:
-    """The places of the keys and values in a valid document."""
+    """The positions of the keys and values in a valid document."""
 
     def __init__(self, text: str) -> None:
         start = Place(1, 1)
@@ -89,7 +74,7 @@ class _Walk:
         self._tokens.append(("end", "", len(text)))
         self._at = 0
         self._lines = [0, *(match.end() for match in re.finditer("\n", text))]
-        #: Path of an array of tables -> index of its last table.
+        #: Index of the last table by path of an array of tables.
         self._last: dict[Path, int] = {}
         self._statements()
 
@@ -146,14 +131,14 @@ class _Walk:
             self.written[path] = Written(key, place, self._bare())
 
     def _closed(self, bracket: str) -> bool:
-        """Skip separators, and return whether the list or table ends here."""
+        """Skip separators, and return True if the list or table ends here."""
         self._skip_lines()
         while self._take(","):
             self._skip_lines()
         return self._take(bracket) or self._tokens[self._at][0] == "end"
 
     def _bare(self) -> str:
-        """Return the text of a number, date or boolean, which may contain dots."""
+        """Return a number, date or boolean as written, which may contain dots."""
         text = ""
         while (kind_text := self._tokens[self._at])[0] == "bare" or kind_text[1] == ".":
             text += kind_text[1]

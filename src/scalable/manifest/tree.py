@@ -1,7 +1,5 @@
-"""The document as a tree whose nodes know their places in the file.
-
-Trees are immutable and share nodes: merging an overlay copies only the maps above the changed
-values.
+"""The document as an immutable tree, whose nodes have their positions in the file.
+Trees share nodes: merging an overlay copies only the maps above the changed values.
 """
 
 from __future__ import annotations
@@ -27,26 +25,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One value.
+    """One value."""
 
-    Attributes
-    ----------
-    value
-        Value by the rules of the file's format.
-    written
-        Text in the file, so that ``00123`` can be read as text where text is expected.
-    place
-        Place in the file; None if the manifest is not a file.
-    plain
-        Whether the value gets a new type after expansion if it consists of one variable.
-    broken
-        Whether the value is unknown because a fault was reported for it; checks ignore it.
-    """
-
+    #: Value by the rules of the file's format.
     value: str | int | float | bool | None
+    #: String in the file, so that ``00123`` can be read as a string where one is expected.
     written: str
+    #: None if the manifest is not a file.
     place: Place | None = None
+    #: True if the value gets a new type after expansion, if it consists of one variable.
     plain: bool = True
+    #: True if the value is unknown because of a reported error; checks ignore it.
     broken: bool = False
 
 
@@ -60,13 +49,12 @@ class Sequence:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A map from text to values, in the order of the file."""
+    """A map from strings to values, in the order of the file."""
 
     entries: Mapping[str, Entry] = field(default_factory=dict)
     place: Place | None = None
 
     def get(self, key: str) -> Entry | None:
-        """Return the entry of a key, or None."""
         return self.entries.get(key)
 
 
@@ -75,31 +63,31 @@ Node: TypeAlias = Scalar | Sequence | Table
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A value together with the place of its key."""
+    """A value together with the position of its key."""
 
     key_place: Place | None
     node: Node
 
     @property
     def place(self) -> Place | None:
-        """Place to report: the value of a scalar, the key of any other or empty value."""
+        """Position to report: the value of a scalar, the key of any other or empty value."""
         if isinstance(self.node, Scalar) and (self.node.written or not self.node.plain):
             return self.node.place
         return self.key_place or self.node.place
 
     @property
     def is_null(self) -> bool:
-        """Whether the key has no value, which means the same as no key."""
+        """True if the key has no value, which means the same as no key."""
         return is_null(self.node)
 
 
 def is_null(node: Node) -> bool:
-    """Return whether a node is an empty value; a broken one is not empty."""
+    """Return True if a node is an empty value that is not broken."""
     return isinstance(node, Scalar) and node.value is None and not node.broken
 
 
 def children(node: Node) -> list[tuple[str | int, Entry]]:
-    """Return the children of a node with their keys or positions."""
+    """Return the children of a node with their keys or indices."""
     if isinstance(node, Table):
         return list(node.entries.items())
     if isinstance(node, Sequence):
@@ -108,7 +96,7 @@ def children(node: Node) -> list[tuple[str | int, Entry]]:
 
 
 def child(node: Node, part: str | int) -> Entry | None:
-    """Return the child of a node at a key or position, or None."""
+    """Return the child of a node at a key or index, or None."""
     if isinstance(node, Table) and isinstance(part, str):
         return node.get(part)
     if isinstance(node, Sequence) and isinstance(part, int) and part < len(node.items):
@@ -118,15 +106,7 @@ def child(node: Node, part: str | int) -> Entry | None:
 
 
 def nearest(start: Entry, path: Path) -> tuple[Entry, int]:
-    """Follow a path as far as it exists.
-
-    Returns
-    -------
-    Entry
-        The last entry on the path.
-    int
-        Number of parts of the path that exist.
-    """
+    """Return the last existing entry on a path, and the number of existing parts."""
     for depth, part in enumerate(path):
         step = child(start.node, part)
         if step is None:
@@ -150,7 +130,7 @@ def merge(base: Node, over: Node) -> Node:
 
 
 def text_of(entry: Entry | None) -> str | None:
-    """Return the text of a scalar; None for a broken scalar, and for any other node."""
+    """Return a scalar as a string, or None for a boolean, a broken scalar, and any other node."""
     if entry is None or not isinstance(entry.node, Scalar) or entry.node.broken:
         return None
     value = entry.node.value
@@ -173,5 +153,5 @@ def plain_value(node: Node) -> Any:
 
 
 def is_broken(node: Node) -> bool:
-    """Return whether a node stands for an unknown value."""
+    """Return True if a node stands for an unknown value."""
     return isinstance(node, Scalar) and node.broken

@@ -23,7 +23,7 @@ from scalable.manifest.tree import (
 
 @dataclass(frozen=True)
 class Written:
-    """The places of a key and its value, and the value's text if it has no quotes."""
+    """The positions of a key and its value, and the value as written if it has no quotes."""
 
     key: Place
     value: Place
@@ -31,7 +31,7 @@ class Written:
 
 
 class UnfitValueError(ValueError):
-    """A value that a manifest cannot have, at ``path``."""
+    """A value at ``path`` that a manifest cannot have."""
 
     def __init__(self, message: str, path: Path) -> None:
         super().__init__(message)
@@ -39,19 +39,8 @@ class UnfitValueError(ValueError):
 
 
 def tree_of(data: Mapping[Any, Any], written: Mapping[Path, Written] | None = None) -> Node:
-    """Convert plain values into a tree.
-
-    Parameters
-    ----------
-    data
-        Maps, lists and scalars. Paths and dates become text.
-    written
-        Path -> places of its key and value.
-
-    Raises
-    ------
-    UnfitValueError
-        If a value has another type, a key is not text, or there are too many values or levels.
+    """Convert maps, lists and scalars into a tree, with paths and dates as strings.
+    UnfitValueError means another type, a key that is not a string, or too many values or levels.
     """
     return _Growth(written or {}).node(data, ())
 
@@ -90,7 +79,7 @@ def _key(key: Any, path: Path) -> str:
 
 def _scalar(value: Any, path: Path, place: Place | None, text: str | None) -> Scalar:
     if isinstance(value, dt.date | dt.time):
-        # TOML has types for these; a walltime of 12:00:00 means the text.
+        # TOML has types for these; a walltime of 12:00:00 means the string.
         written = text or value.isoformat()
         return Scalar(written, written, place, plain=False)
     if isinstance(value, os.PathLike):

@@ -1,6 +1,5 @@
 """Expansion of ``${NAME}`` and ``${NAME:-default}`` in values.
-
-Keys are not expanded, nor is ``$NAME`` without braces; ``$${NAME}`` is a literal ``${NAME}``.
+Keys are not expanded, nor is ``$NAME`` without braces. ``$${NAME}`` is a literal ``${NAME}``.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from scalable.manifest.tree import Entry, Node, Path, Place, Scalar, Sequence, T
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\})?")
 _HOW = "write ${NAME} or ${NAME:-default}; $${...} is not expanded"
 
-#: Arguments: path, place, message, hint, and whether the fault is a variable that is not set.
+#: Arguments: path, position, message, hint, and True for a variable that is not set.
 Report = Callable[[Path, Place | None, str, str, bool], None]
 
 
@@ -25,7 +24,6 @@ class _Expansion:
     report: Report
 
     def node(self, node: Node, path: Path) -> Node:
-        """Return the expanded node; the node itself if it has no variables."""
         if isinstance(node, Scalar):
             return self._scalar(node, path) if "${" in node.written else node
         if isinstance(node, Sequence):
@@ -80,20 +78,6 @@ def _is_text(value: str) -> bool:
 
 def expand(node: Node, environ: Mapping[str, str], report: Report) -> Node:
     """Replace the variables in a tree by their values.
-
-    Parameters
-    ----------
-    node
-        Tree of the document.
-    environ
-        Name -> value.
-    report
-        Function that is called for each variable without a value, and for each ``${`` that does
-        not start a variable.
-
-    Returns
-    -------
-    Node
-        A tree without variables; scalars that could not be expanded are broken.
+    Failed scalars become broken. Each unset variable, and each invalid ``${``, is reported.
     """
     return _Expansion(environ, report).node(node, ())

@@ -1,7 +1,5 @@
-"""Reader of YAML text, which returns a tree.
-
-It reads the parser's events and not PyYAML's nodes: nesting needs no recursion, aliases are counted
-before they are followed, and quoted scalars can be told from plain ones.
+"""Reader of YAML, which returns a tree.
+From the parser's events: deep nesting needs no recursion, and aliases are counted in full.
 """
 
 from __future__ import annotations
@@ -30,12 +28,12 @@ _TEXT_TAGS = frozenset({"!", "tag:yaml.org,2002:str"})
 
 
 class _UnreadableError(Exception):
-    """The document cannot be read further; the fault was reported."""
+    """The rest of the document cannot be read. The error was reported."""
 
 
 @dataclass
 class _Open:
-    """A map or list whose end was not read yet."""
+    """A map or list that is still being read."""
 
     place: Place
     anchor: str | None
@@ -49,22 +47,8 @@ class _Open:
 
 
 def read_yaml(text: str, faults: Faults, *, quoted_is_plain: bool = False) -> Node | None:
-    """Read one YAML document.
-
-    Parameters
-    ----------
-    text
-        Text of the document.
-    faults
-        Receiver of the faults.
-    quoted_is_plain
-        True for JSON, which has no unquoted text: a quoted string that consists of one variable
-        then gets its type after expansion.
-
-    Returns
-    -------
-    Node or None
-        The tree; None if the text cannot be read or is empty.
+    """Return the tree of one YAML document, or None if it is empty or cannot be read.
+    ``quoted_is_plain`` is for JSON: a quoted variable then gets its type after expansion.
     """
     builder = _Builder(faults, quoted_is_plain=quoted_is_plain)
     try:
@@ -111,7 +95,6 @@ class _Builder:
         self._documents = 0
 
     def take(self, event: yaml.Event) -> None:
-        """Add one event of the parser to the tree."""
         if isinstance(event, yaml.ScalarEvent):
             self._scalar(event)
         elif isinstance(event, yaml.MappingStartEvent | yaml.SequenceStartEvent):

@@ -1,4 +1,4 @@
-"""Writer of a manifest's plain values as YAML text."""
+"""Writer of a manifest's plain values as YAML."""
 
 from __future__ import annotations
 
@@ -11,18 +11,11 @@ from scalable.manifest.scalars import resolve_plain
 
 
 def to_yaml(data: Mapping[str, Any]) -> str:
-    """Return a manifest as YAML text.
-
-    Parameters
-    ----------
-    data
-        Plain values of the manifest; ``${`` in their texts is literal.
-    """
+    """Return a manifest as YAML, where ``${`` in strings is literal."""
     return yaml.dump(_escaped(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
 
 
 def _escaped(value: Any) -> Any:
-    """Escape each ``${``, so that it is not read as a variable."""
     if isinstance(value, str):
         return value.replace("${", "$${")
     if isinstance(value, dict):
@@ -31,13 +24,12 @@ def _escaped(value: Any) -> Any:
 
 
 class _Dumper(yaml.SafeDumper):
-    """A YAML writer that quotes each text that YAML 1.1 or 1.2 would not read as text."""
+    """A YAML writer that quotes strings that YAML 1.1 or 1.2 would not read as strings."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
         return True
 
     def text(self, data: str) -> yaml.ScalarNode:
-        """Represent a string."""
         style = None if isinstance(resolve_plain(data), str) and data != "<<" else '"'
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 

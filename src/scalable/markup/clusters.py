@@ -19,10 +19,10 @@ from scalable.showing.events import decisions_table
 from scalable.showing.tables import Table
 from scalable.spec.overview import Overview
 
-#: Maximum number of rows of task names, and of pools.
+#: Maximum rows of task names, and of pools.
 SHOWN_TASKS, SHOWN_POOLS = 12, 30
 
-#: State -> style of the state; all others are warnings.
+#: Style of a state. All other states are warnings.
 _LOOKS = {
     "running": "good",
     **dict.fromkeys(("not running", "starting", "closing", "closed", "shut down"), "soft"),
@@ -44,23 +44,9 @@ def render_overview(
 ) -> str:
     """Return an object that belongs to a cluster as HTML.
 
-    Parameters
-    ----------
-    kind, name
-        Kind of the object, such as ``ScalableSession``, and its name.
-    state
-        State of the object in one word or more; ``running`` is shown as
-        good.
-    overview
-        Overview of the cluster; None for an object without a running cluster.
-    facts
-        Titles and values to show above the counts.
-    note
-        Sentence below everything.
-    tag
-        Tag of the only pool to show, ``""`` for that without a tag; None for all pools.
-    table
-        Table to show below the counts; None for none.
+    ``overview`` is None without a running cluster. ``facts`` are titles and values above the
+    counts. ``table`` and then ``note`` are below them. ``tag`` selects a pool, ``""`` that without
+    a tag, and None all pools.
     """
     values: dict[str, Any] = {}
     if overview is not None:
@@ -94,19 +80,7 @@ def render_overview(
 def render_cluster(
     kind: str, name: str, state: str, address: str, overview: Overview | None
 ) -> str:
-    """Return a cluster object as HTML.
-
-    Parameters
-    ----------
-    kind, name
-        Name of its class, and of the cluster.
-    state
-        Its state, such as ``running`` or ``closed``.
-    address
-        Address of its scheduler.
-    overview
-        Its overview; None if there is none.
-    """
+    """Return a cluster object as HTML. ``address`` is that of its scheduler."""
     facts: list[tuple[str, Any]] = []
     if state == "running":
         facts.append(("Scheduler", address))
@@ -124,13 +98,7 @@ _CLUSTER = (("Project", "project"), ("Target", "target"), ("Provider", "provider
 
 
 def render_progress(overviews: Sequence[Overview]) -> str:
-    """Return the calls of clusters by task name as HTML.
-
-    Parameters
-    ----------
-    overviews
-        The clusters; without any, the HTML says that none runs.
-    """
+    """Return the tasks of clusters by name as HTML, which reports if no cluster runs."""
     shown = []
     for overview in overviews:
         tasks = tasks_table(overview)
@@ -152,18 +120,8 @@ def render_executor(
 ) -> str:
     """Return an executor as HTML.
 
-    Parameters
-    ----------
-    tag
-        Tag of its pool; ``""`` for any worker.
-    state
-        ``running`` or ``shut down``.
-    overview
-        Overview of the cluster; None if there is none.
-    unfinished
-        Number of the executor's own calls that wait or run.
-    asked
-        Titles and values of its options.
+    ``tag`` is ``""`` for any worker. ``unfinished`` counts the executor's own queued and running
+    tasks. ``asked`` has titles and values of its options.
     """
     facts = [*asked, ("Unfinished calls of this executor", unfinished)]
     name = f"tag {tag}" if tag else "any worker"

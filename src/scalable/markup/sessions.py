@@ -14,13 +14,7 @@ _COLUMNS = (
 
 
 def component_table(spec: DeploymentSpec) -> Table:
-    """Return the components of a deployment, as they are asked for.
-
-    Parameters
-    ----------
-    spec
-        The deployment.
-    """
+    """Return the components of a deployment as the manifest requests them."""
     rows = []
     for tag, component in spec.components.items():
         tasks = [task.name for task in spec.tasks.values() if task.component == tag]

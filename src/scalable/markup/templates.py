@@ -1,4 +1,4 @@
-"""Templates that escape every text, and parts of pages that notebooks show."""
+"""Templates that escape every string, and parts of pages that notebooks show."""
 
 from __future__ import annotations
 
@@ -13,18 +13,12 @@ from markupsafe import Markup
 from scalable.palette import css_variables
 from scalable.showing.texts import fitted, one_line
 
-#: Maximum number of characters of a name, and of a longer text.
+#: Maximum characters of a name, and of a longer text.
 _NAME, _TEXT = 90, 2_000
 
 
 def escaping_environment(clean: Callable[[str], str]) -> Environment:
-    """Return an environment whose templates escape every text.
-
-    Parameters
-    ----------
-    clean
-        Function that replaces what cannot be printed in a text.
-    """
+    """Return an environment whose templates clean and escape every string."""
 
     def finalized(value: Any) -> Any:
         return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
@@ -39,33 +33,17 @@ def escaping_environment(clean: Callable[[str], str]) -> Environment:
 
 
 def trusted(text: str) -> Markup:
-    """Return text of this package, or text that a template has escaped, as it is."""
+    """Return a string of this package, or one that a template has escaped, as it is."""
     return Markup(text)  # noqa: S704
 
 
 def in_notebook(body: str, kind: str = "") -> str:
-    """Return a part of a page for a notebook: with its styles, without scripts.
-
-    Parameters
-    ----------
-    body
-        HTML that a template has escaped.
-    kind
-        Further class of the part.
-    """
+    """Return escaped HTML as a part of a notebook: with its styles, without scripts."""
     return f'<div class="sn {kind}"><style>{notebook_style()}</style>{body}</div>'
 
 
 def render(template: str, **values: Any) -> Markup:
-    """Return a template of this package, filled with values.
-
-    Parameters
-    ----------
-    template
-        Name of the file.
-    **values
-        Values by name; texts among them are escaped.
-    """
+    """Return a template file of this package, filled with values, whose strings are escaped."""
     return trusted(_template(template).render(**values))
 
 
@@ -76,20 +54,12 @@ def notebook_style() -> str:
 
 
 def above_notebooks(name: str, rules: str) -> str:
-    """Return style rules that win over those of the notebook for the elements of a part.
-
-    Parameters
-    ----------
-    name
-        Class of the part.
-    rules
-        Style rules, whose selectors begin with the class.
-    """
+    """Return style rules of the CSS class ``name`` that override those of the notebook."""
     return rules.replace(f".{name} ", f".{name}" * 3 + " ").replace("\n", "")
 
 
 def package_text(name: str) -> str:
-    """Return the text of a file of this package."""
+    """Return the content of a text file of this package."""
     return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
 
 

@@ -1,8 +1,6 @@
 """Metrics of an overview, in the form of prometheus-client. No I/O.
 
-Names, units and suffixes follow the conventions of Prometheus
-(https://prometheus.io/docs/practices/naming/). All values of labels are bounded in number and
-length.
+Names follow https://prometheus.io/docs/practices/naming/. Labels are bounded in number and size.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from scalable.spec.costs import CURRENCY
 from scalable.spec.overview import Overview, PoolOverview, TaskOverview
 
 _MONEY = CURRENCY.lower()
-#: States of a manager that are exported, also with the value 0.
+#: States of a manager that are exported, even with the value 0.
 _MANAGER_STATES = ("attached", "leaving", "lost")
 
 
@@ -36,18 +34,17 @@ def exposition(overview: Overview) -> bytes:
 
 
 class _Collected(Collector):
-    """Metrics that were made already, as prometheus-client wants them."""
+    """Metrics that were made already, in the form that prometheus-client requires."""
 
     def __init__(self, metrics: list[Metric]) -> None:
         self._metrics = metrics
 
     def collect(self) -> list[Metric]:
-        """Return the metrics."""
         return self._metrics
 
 
 def exported(overview: Overview) -> Iterator[Metric]:
-    """Yield the metrics of an overview whose rows of task names last."""
+    """Yield the metrics of an overview with lasting rows of task names."""
     yield from _cluster(overview)
     yield from _pools(overview.pools)
     yield from _calls(overview.tasks)
@@ -130,7 +127,7 @@ def _calls(tasks: Iterable[TaskOverview]) -> Iterator[Metric]:
 
 
 def _labelled(tasks: Iterable[TaskOverview]) -> Iterator[tuple[Sequence[str], TaskOverview]]:
-    """Yield the labels and numbers of task names; names that look the same are summed up."""
+    """Yield the labels and numbers of task names. Names with equal labels are summed up."""
     summed: dict[tuple[str, str], TaskOverview] = {}
     for task in tasks:
         names = label(task.name), label(task.tag or "")

@@ -1,21 +1,20 @@
-r"""Values of labels, made of texts that users chose. Pure.
+r"""Values of labels, made of strings that users chose. Pure.
 
-prometheus-client escapes quotes, backslashes and line breaks; other control characters, those that
-change the direction of text, and halves of surrogate pairs, which have no UTF-8 form, are shown as
-``\x1b`` or ``\u202e``.
+Characters that prometheus-client does not escape, such as controls, direction marks and lone
+surrogates (without a UTF-8 form), are shown as ``\x1b`` or ``\u202e``.
 """
 
 from __future__ import annotations
 
 from scalable.spec.names import is_control
 
-#: Longest value of a label; of longer texts the beginning is kept.
+#: Maximum characters of a label. Of longer strings a prefix is kept.
 LONGEST_VALUE = 100
 _LAST_BYTE = 0xFF
 
 
 def label(text: object) -> str:
-    """Return a text as the value of a label."""
+    """Return a string as the value of a label."""
     given = str(text)
     if given.isascii() and given.isprintable() and len(given) <= LONGEST_VALUE:
         return given

@@ -9,8 +9,8 @@ from scalable.protocol.dask_seams.metrics import dask_metrics_handler, seams
 from scalable.protocol.handlers import Handler
 from scalable.spec.overview import Overview
 
-#: Largest number of Dask's task prefixes for which its own metrics are written. They have more than
-#: a dozen values for each prefix, so they would hold the scheduler and fill Prometheus.
+#: Maximum number of Dask's task prefixes for which its own metrics are written. They have more than
+#: a dozen values for each prefix, which would block the scheduler and fill Prometheus.
 MOST_PREFIXES = 100
 _LEFT_OUT = (
     "# Dask's own metrics are left out: this scheduler knows {} task prefixes, and they are "
@@ -24,7 +24,6 @@ class Metrics(dask_metrics_handler()):  # type: ignore[misc]
     """Dask's metrics of the scheduler and of its process, and those of the overview."""
 
     async def get(self) -> None:
-        """Send the metrics in Prometheus' text format."""
         self.set_header("Cache-Control", "no-store")
         try:
             from scalable.metrics.exported import exposition
@@ -41,7 +40,7 @@ class Metrics(dask_metrics_handler()):  # type: ignore[misc]
         made = self.server.handlers.get(Handler.OVERVIEW.value)
         if made is not None:  # a scheduler without pools has Dask's metrics only
             overview = (await made(lasting=True))["overview"]
-            # In a thread: the scheduler goes on meanwhile.
+            # In a thread, so that the scheduler continues.
             self.write(await asyncio.to_thread(lambda: exposition(Overview.from_dict(overview))))
 
 

@@ -1,4 +1,4 @@
-"""Garbage collection in the program of a scheduler, which holds the event loop."""
+"""Garbage collection in the scheduler's program, where it blocks the event loop."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Largest share of the time for full collections.
+#: Maximum share of the time for full collections.
 SHARE = 1 / 2000
 #: Number of collections of younger objects between two full ones, while none is due.
 NEVER = 10**9
@@ -17,11 +17,9 @@ NEVER = 10**9
 
 class SeldomCollections:
     """Full collections that take a small share of the time, however many objects there are.
-
-    A full collection looks at every object, at about half a million in a second: for 2 s where
-    5,000 workers are connected. Python begins one whenever there are a quarter more objects. Here
-    the next one waits for ``1 / SHARE`` times as long as the last one took. Objects without cycles
-    are freed at once all the same, and young ones with cycles are collected as before.
+    A full collection visits every object, half a million per second: 2 s with 5,000 workers. Python
+    starts one whenever there are a quarter more objects. Here the next one waits for ``1 / SHARE``
+    times the duration of the last. Objects without cycles are still freed at once.
     """
 
     def __init__(self) -> None:
@@ -30,9 +28,8 @@ class SeldomCollections:
         self._began = self._due_at = 0.0
 
     def begin(self) -> None:
-        """Leave out what is loaded by now, and collect a third as often, as Dask's program does.
-
-        The modules alone take a full collection 0.1 s and more.
+        """Exclude what is loaded by now, and collect a third as often, as Dask's program does.
+        The modules alone make a full collection at least 0.1 s longer.
         """
         gc.set_threshold(*self._younger, self._third)
         gc.collect()
@@ -40,7 +37,7 @@ class SeldomCollections:
         gc.callbacks.append(self.collects)
 
     def collects(self, phase: str, info: Mapping[str, int]) -> None:
-        """Handle the start or the end of a collection; Python calls this."""
+        """Handle the start or the stop of a collection. Python calls this."""
         now = time.monotonic()
         if info["generation"] != 2:
             if phase == "stop" and now >= self._due_at:

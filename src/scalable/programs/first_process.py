@@ -1,8 +1,7 @@
 """A program as the first process of a container: ``python -m ...first_process MODULE ARGUMENT...``.
 
-Linux does not deliver a signal without a handler to the first process of a container. A pod that is
-deleted while its program imports modules, which takes seconds, would live until its grace period is
-over. Here SIGTERM ends the process from its first moment on; the program replaces the handler.
+Linux ignores SIGTERM in that process until a handler exists: a deleted pod would live for its grace
+period while its program imports modules. The handler here lasts until the program's own.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import signal
 import sys
 from typing import Any
 
-#: Exit code of a process that SIGTERM has ended, as shells report it.
+#: Exit code of a process that SIGTERM has stopped, as shells report it.
 TERMINATED = 128 + signal.SIGTERM
 
 

@@ -1,8 +1,6 @@
 """The keeper of a remote cluster: ``python -m scalable.programs.keeper DIRECTORY ADDRESS``.
-
-It ends when the scheduler has ended. Where the object that owns a cluster lives as long as a
-program, and the scheduler cannot be that program, the keeper is: everything goes with it. The
-directory has the files of the cluster, with the credentials.
+It exits when the scheduler has exited. A backend that deletes a cluster's objects together with a
+program follows the keeper if it cannot follow the scheduler.
 """
 
 from __future__ import annotations
@@ -27,21 +25,13 @@ logger = logging.getLogger("scalable.programs")
 
 PERIOD_S = 2.0
 ANSWER_TIMEOUT_S = 10.0
-#: Seconds without an answer after which the scheduler has ended: if nothing listens, and if
+#: Seconds without an answer after which the scheduler has exited: if nothing listens, and if
 #: connections are accepted or lost on the way.
 CLOSED_S, SILENT_S = 15.0, 300.0
 
 
 async def wait_for_end(address: str, security: Security | None) -> str:
-    """Return the reason when the scheduler has ended, once it has answered.
-
-    Parameters
-    ----------
-    address
-        Address of the scheduler.
-    security
-        Credentials; None without encryption.
-    """
+    """Return the reason when the scheduler has exited, after it has answered once."""
     first: str | None = None
     heard = listened = time.monotonic()
     while True:
@@ -62,7 +52,7 @@ async def wait_for_end(address: str, security: Security | None) -> str:
 
 
 async def _identity(address: str, security: Security | None) -> str | None:
-    """Return the id of the scheduler; None if it does not answer."""
+    """Return the id of the scheduler, or None if it does not answer."""
     arguments = {} if security is None else security.get_connection_args("client")
     scheduler = rpc(address, timeout=ANSWER_TIMEOUT_S, connection_args=arguments)
     try:
@@ -75,7 +65,7 @@ async def _identity(address: str, security: Security | None) -> str | None:
 
 
 async def keep(address: str, security: Security | None) -> str:
-    """Return the reason when the scheduler has ended, or this process is told to end."""
+    """Return the reason when the scheduler has exited, or when this process gets SIGTERM."""
     waiting = asyncio.ensure_future(wait_for_end(address, security))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, waiting.cancel)
     try:
@@ -85,7 +75,7 @@ async def keep(address: str, security: Security | None) -> str:
 
 
 def main() -> None:
-    """Follow the scheduler at the address until it has ended."""
+    """Follow the scheduler at the address until it has exited."""
     log_to_stderr()
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     files = Path(sys.argv[1])

@@ -1,9 +1,6 @@
-"""A program on a cloud's machine: ``python -m scalable.programs.machine PROVIDER PROGRAM ...``.
-
-``PROGRAM`` is ``scheduler``; ``manager`` and its id; or ``workers`` with ``--scheduler=ADDRESS``,
-scripts as ``--preload=FILE``, and the names of the units. The provider tells the program the
-machine's address, and brings the private files that the machine may read. Then the program runs as
-its likes do elsewhere. A machine ends with this program.
+"""A program on a cloud machine: ``python -m scalable.programs.machine PROVIDER PROGRAM ...``.
+PROGRAM is ``scheduler``, ``manager ID``, or ``workers --scheduler=ADDRESS --preload=FILE UNIT...``.
+The provider fetches the files. The machine stops with the program.
 """
 
 from __future__ import annotations
@@ -37,24 +34,16 @@ from scalable.worker.notices import NOTICE_FILE
 
 logger = logging.getLogger("scalable.programs")
 
-#: Seconds between two looks at the units of this machine.
+#: Seconds between two checks of the units of this machine.
 POLL_S, ENDING_POLL_S = 2.0, 0.2
-#: Seconds that a unit has to end after SIGTERM.
+#: Seconds that a unit has to exit after SIGTERM.
 GRACE_S = 30.0
-#: Seconds for which a manager waits for the machine of the scheduler.
+#: Seconds for which a manager waits for the scheduler's machine.
 SCHEDULER_TIMEOUT_S = 900.0
 
 
 def keep(files: Mapping[str, str], home: Path) -> Path:
-    """Write private files into one directory; return it.
-
-    Parameters
-    ----------
-    files
-        Relative path -> text.
-    home
-        Private directory of this program.
-    """
+    """Write private files, given by relative path, into a directory in ``home``. Return it."""
     directory = private_directory(home / "files")
     for path, text in files.items():
         write_private(directory / key_of(path), text)
@@ -62,7 +51,7 @@ def keep(files: Mapping[str, str], home: Path) -> Path:
 
 
 def run_scheduler(files: Path, state: Path) -> int:
-    """Run the scheduler until it ends; return the exit code."""
+    """Run the scheduler until it exits. Return the exit code."""
     from scalable.programs import remote
 
     directory, _ = remote.unpacked(files, state)
@@ -71,7 +60,7 @@ def run_scheduler(files: Path, state: Path) -> int:
 
 
 def run_manager(files: Path, state: Path, manager: str) -> int:
-    """Run a manager until it leaves; return the exit code."""
+    """Run a manager until it leaves. Return the exit code."""
     from scalable.programs import remote
 
     directory, record = remote.unpacked(files, state)
@@ -86,27 +75,21 @@ def run_manager(files: Path, state: Path, manager: str) -> int:
 
 
 class Units:
-    """The worker processes of this machine.
-
-    Parameters
-    ----------
-    commands
-        Unit -> command line.
-    """
+    """The worker processes of this machine."""
 
     def __init__(self, commands: Mapping[str, Sequence[str]]) -> None:
         self._processes = {unit: subprocess.Popen(list(its)) for unit, its in commands.items()}
         self._told: dict[str, float] = {}
 
     def tell_all(self) -> None:
-        """Send SIGTERM to all units; how long they have to end is the cloud's decision."""
+        """Send SIGTERM to all units. The cloud decides how long they have to exit."""
         for unit, process in self._processes.items():
             if unit not in self._told and process.poll() is None:
                 self._told[unit] = time.monotonic()
                 process.terminate()
 
     def end(self, units: frozenset[str]) -> None:
-        """Send SIGTERM to some units, and kill those that do not end in time."""
+        """Send SIGTERM to some units, and kill those that do not exit in time."""
         for unit in units.intersection(self._processes):
             process, told = self._processes[unit], self._told.get(unit)
             if process.poll() is not None:
@@ -119,7 +102,7 @@ class Units:
                 process.kill()
 
     def exit_code(self) -> int | None:
-        """Return the exit code of the machine's program; None while a unit runs."""
+        """Return the exit code of the machine's program, or None while a unit runs."""
         codes = [process.poll() for process in self._processes.values()]
         if any(code is None for code in codes):
             return None
@@ -127,7 +110,7 @@ class Units:
 
 
 def run_workers(side: MachineSide, files: Path, arguments: Sequence[str]) -> int:
-    """Run the units of this machine until all have ended; return the exit code."""
+    """Run the units of this machine until all have exited. Return the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--scheduler", required=True, help="address of the scheduler")
     parser.add_argument("--preload", action="append", default=[], help="script to run before")
@@ -148,7 +131,7 @@ def run_workers(side: MachineSide, files: Path, arguments: Sequence[str]) -> int
     watch.start()
     while (code := units.exit_code()) is None:
         if ending.wait(POLL_S):
-            # With a notice there is time: the scheduler lets running calls end, and ends the units.
+            # With a notice there is time: the scheduler waits for the tasks, and stops the units.
             if not watch.look():
                 units.tell_all()
             time.sleep(ENDING_POLL_S)

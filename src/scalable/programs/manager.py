@@ -1,6 +1,5 @@
 """The program of a manager: ``python -m scalable.programs.manager DIRECTORY ID``.
-
-A manager starts and ends workers of a cluster on one target.
+A manager starts and stops workers of a cluster on one target.
 """
 
 from __future__ import annotations

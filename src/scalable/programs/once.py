@@ -1,9 +1,6 @@
-"""A program that is started at most once: ``python -m scalable.programs.once FILE COMMAND...``.
-
-The file, which must not exist at the first start, is made, and the command takes this process's
-place. Where something starts an ended container again, such as the controller of a Deployment, the
-second start ends at once: a scheduler without its workers and calls is worse than none. Its exit
-code is 0 if the first program has ended as it should, and has said so with :func:`ended`.
+"""A program that starts at most once: ``python -m scalable.programs.once FILE COMMAND...``.
+The first start creates FILE and executes the command. A restart of the container exits at once: a
+scheduler without its workers and tasks is useless. It exits with 0 if :func:`ended` was called.
 """
 
 from __future__ import annotations
@@ -20,13 +17,13 @@ _ENDED = "ended"
 
 
 def ended() -> None:
-    """Note that this program, which may be started once, has ended as it should."""
+    """Record that this program, which may start only once, has finished normally."""
     if mark := os.environ.get(MARK):
         Path(mark).write_text(_ENDED, encoding="utf-8")
 
 
 def main() -> None:
-    """Make the file and run the command, or end."""
+    """Create the file and run the command, or exit."""
     mark, command = Path(sys.argv[1]), sys.argv[2:]
     try:
         mark.touch(exist_ok=False)

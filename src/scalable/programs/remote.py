@@ -1,8 +1,6 @@
 """The scheduler or a manager of a remote cluster: ``python -m scalable.programs.remote PROGRAM``.
-
-``PROGRAM`` is ``scheduler``, or ``manager`` and its id. The place shows the files of the cluster in
-one directory, and gives the program another one for its own files. From these the program makes
-the same private directory that clusters on a shared file system have, and runs as it does there.
+PROGRAM is ``scheduler`` or ``manager ID``. From the backend's files it creates the private
+directory that clusters on a shared file system have, and runs as it does there.
 """
 
 from __future__ import annotations
@@ -37,21 +35,15 @@ from scalable.spec import ClusterRecord, names
 
 logger = logging.getLogger("scalable.programs")
 
-#: Seconds in which a scheduler ends after it has told its managers to end.
+#: Seconds in which a scheduler exits after it has requested its managers to exit.
 END_TIMEOUT_S = 60.0
 POLL_S = 1.0
 ABANDONED_POLL_S = 0.5
 
 
 def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]:
-    """Make the private directory of the cluster; return it, and the record as its creator wrote it.
-
-    Parameters
-    ----------
-    files
-        Directory with the cluster's files.
-    state
-        Directory for the program's own files.
+    """Create the private directory of the cluster. Return it and its creator's record.
+    ``files`` contains the cluster's files. ``state`` is for the program's own files.
     """
     texts = {
         path_of(path.name): path.read_text(encoding="utf-8")
@@ -75,16 +67,9 @@ def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]
 
 
 def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | None = None) -> None:
-    """Run the scheduler until it ends; the place removes what is left.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-    port
-        Port of the scheduler.
-    relay_host
-        Address at which the relay of tunnels listens; by default that of this machine or pod alone.
+    """Run the scheduler until it exits. The backend removes what is left.
+    The tunnels' relay listens at ``relay_host``, by default only at the address of this machine or
+    pod.
     """
     from scalable.lifecycle.stored_specs import stored_spec
     from scalable.programs.scheduler import serve
@@ -93,7 +78,7 @@ def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | N
     from scalable.protocol.streams import RELAY_PORT
     from scalable.units import parse_duration
 
-    # The scheduler unpickles objects of the workflow's modules too.
+    # The scheduler also unpickles objects of the workflow's modules.
     Importer(in_image("the scheduler")).install()
     host = os.environ.get(HOST_VARIABLE) or None
     kept = stored_spec(directory).options.get("reconnect_within")
@@ -112,7 +97,7 @@ async def _beside(
     controller: Controller,
     close: Callable[[], None],
 ) -> None:
-    """Run the relay at which tunnels end, and watch for the creator's death, until cancelled."""
+    """Run the relay of the tunnels, and watch for the creator's death, until cancelled."""
     creator = CreatorReports(controller.scheduler)
     relay = StreamRelay(get_address_host_port(controller.scheduler.address), **relaying)
     relay.start()
@@ -130,23 +115,22 @@ async def end_if_abandoned(
     creator: CreatorReports,
     close: Callable[[], None],
 ) -> None:
-    """End the cluster when its creator has been silent for ``after_s`` seconds; None for never."""
+    """Stop the cluster when its creator has been silent for ``after_s`` seconds (None: never)."""
     while after_s is not None:
         await asyncio.sleep(ABANDONED_POLL_S)
         if creator.silent_s(controller.managers) > after_s:
             controller.end(f"its creator has not reported for {after_s:g} s: it has ended")
             if not creator.is_apart:
-                close()  # the managers have ended with it: nobody is waited for
+                close()  # its managers died with it: do not wait for them
             return
 
 
 def run_manager(
     directory: ClusterDirectory, record: ClusterRecord, manager: str, address: str
 ) -> int:
-    """Run a manager until it leaves; return the exit code.
-
-    A manager whose scheduler has ended is not started again. If the cluster has ended as it should,
-    the manager, which is the last to go, removes it.
+    """Run a manager until it leaves. Return the exit code.
+    If the scheduler failed or is gone, the code is 0, so that the manager is not restarted. If the
+    cluster has finished normally, the manager, the last program, deletes it.
     """
     from scalable.lifecycle import managing
 

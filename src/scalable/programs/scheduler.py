@@ -1,7 +1,6 @@
 """The program of a scheduler: ``python -m scalable.programs.scheduler DIRECTORY``.
-
-The program runs until its end is requested, or its idle timeout or time to live is over. Then it
-removes the remaining processes, jobs and files of its cluster.
+It runs until a stop is requested, or its idle timeout or time to live is over. Then it removes the
+remaining processes, jobs and files of its cluster.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ from scalable.telemetry import RunDirectory
 logger = logging.getLogger("scalable.programs")
 
 DEFAULT_SPILL_AFTER_S = 300.0
-#: Number of ports that are tried if the port of the manifest is taken.
+#: Number of ports to try if the port of the manifest is taken.
 PORTS_TRIED = 200
 #: Number of messages of each connection that Dask keeps for debugging, unless the user's
-#: configuration says otherwise. Dask's 1,000 hold whole graphs: a scheduler grew by 2.3 kB a call
-#: through 24,000 calls, and by 0.1 kB with 10 messages.
+#: configuration sets it. Dask's 1,000 contain whole graphs: a scheduler grew by 2.3 kB a task
+#: through 24,000 tasks, and by 0.1 kB with 10 messages.
 KEPT_MESSAGES = {"distributed": {"admin": {"low-level-log-length": 50}}}
 
 
-#: Coroutine function that runs beside a scheduler: ``beside(controller, close)``.
+#: Coroutine function that runs next to a scheduler: ``beside(controller, close)``.
 Beside = Callable[[Controller, Callable[[], None]], Coroutine[Any, Any, None]]
 
 
@@ -61,22 +60,9 @@ async def serve(
     listening: Mapping[str, Any] | None = None,
     beside: Beside | None = None,
 ) -> str:
-    """Run the scheduler of a cluster until it ends.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-    listening
-        Arguments of Dask's scheduler that say where to listen; None for those of the target.
-    beside
-        Coroutine function that runs until the scheduler ends; it is given the controller, and a
-        function that closes the scheduler.
-
-    Returns
-    -------
-    str
-        Reason of the end.
+    """Run the scheduler of a cluster until it stops. Return the reason.
+    ``listening`` has Dask's arguments for host and port, by default the target's. ``beside`` is
+    cancelled when the scheduler has stopped.
     """
     dask.config.update_defaults(KEPT_MESSAGES)
     record = directory.record()
@@ -168,7 +154,7 @@ def _listening(spec: DeploymentSpec) -> dict[str, Any]:
     interface = spec.options.get("interface")
     if provider_traits(spec.provider_name).on_this_machine and not interface:
         return {"host": LOOPBACK, "port": 0}
-    # The default port is left to a scheduler in the user's process, which may run here too.
+    # The default port is left to a scheduler in the user's process, which may run here as well.
     written = "scheduler_port" in spec.written_options
     port = spec.options["scheduler_port"] if written else 0
     listening = {"port": port, "ports_tried": PORTS_TRIED}
@@ -204,10 +190,10 @@ def _announce(
 
 
 def main() -> None:
-    """Run the scheduler until it ends, then remove the remains of its cluster."""
+    """Run the scheduler until it stops, then remove the remains of its cluster."""
     log_to_stderr()
     directory = ClusterDirectory(Path(sys.argv[1]))
-    # The scheduler unpickles objects of the workflow's modules too.
+    # The scheduler also unpickles objects of the workflow's modules.
     sys.path.extend(entry for entry in directory.record().sys_path if entry not in sys.path)
     Importer(in_image("the scheduler")).install()
     reason = asyncio.run(serve(directory))

@@ -1,4 +1,1 @@
-"""Names, messages, rules and credentials that several kinds of processes share.
-
-Not in here: decisions, and code that only one kind of process uses.
-"""
+"""Names, messages, rules and credentials that several kinds of processes share."""

@@ -6,7 +6,7 @@ import ipaddress
 import re
 from typing import Any, NamedTuple
 
-#: Variable with the address to listen on, for places where only a program's surroundings tell it.
+#: Variable with the address to listen on, for backends that can pass it only by the environment.
 HOST_VARIABLE = "SCALABLE_HOST"
 #: Host on which servers listen unless another host is given.
 LOOPBACK = "127.0.0.1"
@@ -17,26 +17,14 @@ _HIGHEST_PORT = 65535
 
 
 class ListenAddress(NamedTuple):
-    """Host and port on which a server listens; port 0 means any free port."""
+    """Host and port on which a server listens. Port 0 means any free port."""
 
     host: str
     port: int
 
 
 def listen_address(written: Any) -> ListenAddress:
-    """Parse an address to listen on; without a host it is on loopback.
-
-    Parameters
-    ----------
-    written
-        A port (``8787``, ``"8787"``, ``":8787"``), or a host with a port (``"localhost:8787"``,
-        ``"0.0.0.0:8787"``, ``"[::1]:8787"``).
-
-    Raises
-    ------
-    ValueError
-        If the text is not one of these forms.
-    """
+    """Parse a port (on loopback) or HOST:PORT to listen on. Raises ValueError."""
     text = "" if isinstance(written, bool) else str(written).strip()
     host, colon, port = text.rpartition(":")
     if not (port.isascii() and port.isdigit()) or int(port) > _HIGHEST_PORT:
@@ -56,13 +44,7 @@ def listen_address(written: Any) -> ListenAddress:
 
 
 def scheduler_url(written: str) -> str:
-    """Return the URL of a scheduler from its address, written ``HOST:PORT`` or ``tls://HOST:PORT``.
-
-    Raises
-    ------
-    ValueError
-        If the text is not one of these forms.
-    """
+    """Return the ``tls://`` URL of a scheduler's address. Raises ValueError for another form."""
     scheme, separator, rest = written.strip().rpartition("://")
     if separator and scheme != "tls":
         raise ValueError(f"{written!r} begins with {scheme}://: schedulers listen at tls://")
@@ -73,17 +55,14 @@ def scheduler_url(written: str) -> str:
 
 
 def link_host(host: str) -> str:
-    """Return a host in the form that a URL needs.
-
-    "All interfaces" becomes loopback, and an IPv6 address is put in brackets.
-    """
+    """Return a host as URLs need it: loopback for all interfaces, IPv6 in brackets."""
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
         return LOOPBACK
     return f"[{host}]" if ":" in host else host
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether an address such as ``tls://127.0.0.1:8786`` leads to its own machine."""
+    """Return whether an address such as ``tls://127.0.0.1:8786`` is on its own machine."""
     host = address.rpartition("://")[2].rpartition(":")[0].strip("[]")
     try:
         return ipaddress.ip_address(host).is_loopback
@@ -99,5 +78,5 @@ def _is_ip(host: str, version: int) -> bool:
 
 
 def _names_host(host: str) -> bool:
-    # Text of digits and dots is a mistyped IP address. Resolvers would accept one like "127.1".
+    # Digits and dots are a mistyped IP address. Resolvers would accept one like "127.1".
     return bool(_HOSTNAME.fullmatch(host)) and not re.fullmatch(r"[0-9.]*", host)

@@ -1,4 +1,4 @@
-"""Archives of a workflow's files: how they are packed, and how they are unpacked safely."""
+"""Archives of a workflow's files, and their safe unpacking."""
 
 from __future__ import annotations
 
@@ -16,78 +16,56 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 #: Bytes of one message with a part of an archive. A message delays all others of its scheduler for
-#: about as long as its bytes take to be encrypted: some milliseconds. Smaller ones take the
-#: scheduler longer altogether (``benchmarks/carried_code.py``).
+#: about as long as its bytes take to be encrypted: some milliseconds. Smaller parts take the
+#: scheduler longer in total (``benchmarks/carried_code.py``).
 PART = 1 << 20
 #: Level of zlib: the fastest, since sources become several times smaller at any level.
 _LEVEL = 1
 
 
 class ArchiveError(ValueError):
-    """An archive is damaged, or has content that no packed archive has."""
+    """Raised for an archive that is damaged, or whose content :func:`pack` cannot have made."""
 
 
 @dataclass(frozen=True)
 class CarriedFiles:
-    """The archive of a workflow's files, without its content.
+    """Description of an archive of a workflow's files, without its content."""
 
-    Attributes
-    ----------
-    digest
-        Digest of the unpacked archive.
-    size
-        Size of the unpacked archive in bytes.
-    roots
-        Directories to search for modules: the path on the client's machine, as ``sys.path`` has it,
-        and the name in the archive.
-    """
-
+    #: Digest of the unpacked archive.
     digest: str
+    #: Bytes of the unpacked archive.
     size: int
+    #: (directory on the client's machine as in ``sys.path``, its name in the archive).
     roots: tuple[tuple[str, str], ...] = ()
 
     def name_of(self, path: str) -> str | None:
-        """Return the name in the archive of a file of the client; None if it is elsewhere."""
+        """Return the archive name of a client's file, or None if it is outside the roots."""
         for root, name in self.roots:
             with suppress(ValueError):
                 return PurePosixPath(name, Path(path).relative_to(root)).as_posix()
         return None
 
     def to_message(self) -> list[Any]:
-        """Return the attributes as plain values."""
         return [self.digest, self.size, [list(root) for root in self.roots]]
 
     @classmethod
     def from_message(cls, message: Sequence[Any]) -> Self:
-        """Return the description that :meth:`to_message` wrote."""
         digest, size, roots = message
         return cls(digest, size, tuple((path, name) for path, name in roots))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file of an archive.
+    """One file of an archive."""
 
-    Attributes
-    ----------
-    name
-        Path relative to the base, with slashes.
-    content
-        Content of the file.
-    executable
-        Whether the owner may execute the file.
-    """
-
+    #: Path relative to the base, with slashes.
     name: str
     content: bytes
     executable: bool = False
 
 
 def pack(entries: Iterable[Entry]) -> tuple[str, int, bytes]:
-    """Return the digest and the size of an archive, and its compressed content.
-
-    Equal files give equal digests, on any machine and at any time.
-    """
+    """Return digest, size and compressed content. Equal files give equal digests everywhere."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for entry in sorted(entries, key=lambda entry: entry.name):
@@ -104,27 +82,16 @@ def _digest(raw: bytes | memoryview) -> str:
 
 
 def parts_of(data: bytes) -> Sequence[memoryview]:
-    """Return the parts in which an archive is sent."""
+    """Split an archive into the parts in which it is sent."""
     view = memoryview(data)
     return [view[start : start + PART] for start in range(0, len(view), PART)]
 
 
 def unpack(data: bytes, files: CarriedFiles, place: Path) -> None:
-    """Unpack an archive into a new directory, which is complete or does not exist.
+    """Unpack an archive into the directory ``place``, which is complete or does not exist.
 
-    Parameters
-    ----------
-    data
-        Compressed content.
-    files
-        Description of the archive.
-    place
-        Path of the directory; only this user may change its parent.
-
-    Raises
-    ------
-    ArchiveError
-        If the content is not the described one, or holds anything but files below ``place``.
+    Only this user may change its parent. Raises ArchiveError if the content is not the described
+    one, or if an entry is not a file below ``place``.
     """
     raw = _uncompressed(data, files)
     unfinished = place.parent / f".{place.name}-{secrets.token_hex(4)}"
@@ -143,7 +110,7 @@ def unpack(data: bytes, files: CarriedFiles, place: Path) -> None:
 
 
 def _uncompressed(data: bytes, files: CarriedFiles) -> bytes:
-    """Return the content of an archive; never more of it than its description says."""
+    """Return an archive's content. Decompresses at most one byte more than described."""
     stream = zlib.decompressobj()
     try:
         raw = stream.decompress(data, files.size + 1)

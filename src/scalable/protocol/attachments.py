@@ -9,63 +9,37 @@ from typing import Any, TypedDict
 
 @dataclass(frozen=True)
 class Attachment:
-    """The description that a manager gives of itself when it attaches to a scheduler.
+    """A manager's description of itself when it attaches to a scheduler."""
 
-    A manager starts and stops workers in one place, such as a Slurm partition.
-
-    Attributes
-    ----------
-    manager
-        Id of the manager: unique in the cluster, and kept when the manager is restarted.
-    nonce
-        Text that identifies the manager's present process.
-    identity
-        The manager's process, as :func:`scalable.liveness.identify_process` describes it.
-    target, provider
-        Name of the place where the manager starts workers, and name of its provider.
-    priority
-        Rank among the managers: managers with lower numbers get workers first.
-    limits
-        Tag -> maximum number of workers that the manager can start.
-    pools
-        Tag -> ``slots``, ``cpus``, ``memory`` and ``gpus`` of one worker.
-    starting
-        Fields of :class:`scalable.spec.Starting`; a missing field has its default.
-    shares_files
-        Whether its workers see the file system of the clients' machine.
-    prices
-        Tag -> ``per_hour``, ``minimum_s`` and ``granularity_s`` of one worker, as
-        :func:`scalable.planning.unit_prices.unit_prices` returns them; tags without a known price
-        are missing.
-    """
-
+    #: Id, unique in the cluster and kept when the manager is restarted.
     manager: str
+    #: Identifies the manager's present process.
     nonce: str
+    #: The process, as :func:`scalable.liveness.identify_process` describes it.
     identity: Mapping[str, Any] = field(default_factory=dict)
     target: str = ""
     provider: str = ""
+    #: Managers with lower numbers get workers first.
     priority: int = 0
+    #: Maximum number of workers by tag.
     limits: Mapping[str, int] = field(default_factory=dict)
+    #: ``slots``, ``cpus``, ``memory`` and ``gpus`` of one worker, by tag.
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Fields of :class:`scalable.spec.Starting`; a missing field has its default.
     starting: Mapping[str, float] = field(default_factory=dict)
+    #: True if its workers use the same file system as the clients' machine.
     shares_files: bool = True
+    #: What :func:`scalable.planning.unit_prices.unit_prices` returns by tag: ``per_hour``,
+    #: ``minimum_s`` and ``granularity_s`` of one worker. Tags without a known price are missing.
     prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class AttachAnswer(TypedDict):
-    """The answer to a manager that wants to attach.
-
-    Attributes
-    ----------
-    accepted
-        Whether the manager is attached and may start workers.
-    reason
-        Reason for the refusal, or None.
-    holder
-        ``nonce``, ``identity`` and ``silent_s`` (seconds since its last message) of another
-        process that is attached under the same id, or None.
-    """
+    """The scheduler's answer to a manager that attaches."""
 
     accepted: bool
+    #: Reason for the refusal, or None.
     reason: str | None
+    #: ``nonce``, ``identity`` and ``silent_s`` (seconds since its last message) of another process
+    #: that is attached under the same id, or None.
     holder: dict[str, Any] | None

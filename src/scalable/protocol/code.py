@@ -1,7 +1,7 @@
-"""The code of a workflow: the modules that a call needs, and the version of each.
+"""The modules that a task needs, and the version of each.
 
-A workflow's own modules are the imported modules whose source files are neither part of Python nor
-of an installed package. A *code id* stands for the versions that one process has loaded.
+A workflow's own modules have source files outside Python and installed packages. A *code id*
+identifies the versions that one process has loaded.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Self
 from scalable import settings
 from scalable.protocol.archive import CarriedFiles
 
-#: Packages that are never carried, also where they are used from their source directories.
+#: Packages that are never uploaded, even if they are used from their source directories.
 _ENGINE = frozenset({"scalable", "dask", "distributed"})
 _INSTALLED = ("site-packages", "dist-packages")
 _MAIN = ("__main__", "__mp_main__")
@@ -27,48 +27,28 @@ _MAIN = ("__main__", "__mp_main__")
 
 @dataclass(frozen=True)
 class ModuleCode:
-    """One version of a module.
-
-    Attributes
-    ----------
-    path
-        Path of the source file.
-    digest
-        Digest of the source.
-    is_package
-        Whether the module is a package.
-    """
+    """One version of a module."""
 
     path: str
+    #: Digest of the source.
     digest: str
     is_package: bool = False
 
 
 @dataclass(frozen=True)
 class CodeTable:
-    """The modules that one process has loaded for its calls.
-
-    Attributes
-    ----------
-    process
-        Id of the process.
-    modules
-        Module name -> version.
-    search_path
-        Directories in which further modules are found.
-    files
-        Archive of the workflow's files, for processes that do not have the client's file system;
-        None if there is none.
-    """
+    """The modules that one process has loaded for its tasks."""
 
     process: str
+    #: Version by module name.
     modules: Mapping[str, ModuleCode] = field(default_factory=dict)
+    #: Directories in which other modules are found.
     search_path: tuple[str, ...] = ()
+    #: Archive of the workflow's files, for processes without the client's file system.
     files: CarriedFiles | None = None
 
     @property
     def id(self) -> str:
-        """Code id."""
         hashed = blake2b(repr((self.process, self.search_path)).encode(), digest_size=8)
         for name, module in sorted(self.modules.items()):
             hashed.update(repr((name, module.digest)).encode())
@@ -77,7 +57,6 @@ class CodeTable:
         return hashed.hexdigest()
 
     def to_message(self) -> dict[str, Any]:
-        """Return the table as plain values."""
         modules = {n: [m.path, m.digest, m.is_package] for n, m in self.modules.items()}
         return {
             "process": self.process,
@@ -88,7 +67,6 @@ class CodeTable:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Return the table that :meth:`to_message` wrote."""
         modules = {name: ModuleCode(*values) for name, values in message["modules"].items()}
         files = message.get("files")
         return cls(
@@ -131,7 +109,7 @@ def is_installed(path: str) -> bool:
 
 
 def is_own(name: str, path: str | None) -> bool:
-    """Return whether a module belongs to the workflow, given its name and its source file."""
+    """Return whether a module belongs to the workflow, given its name and source file."""
     if not path or not path.endswith(".py") or name in _MAIN:
         return False
     return name.partition(".")[0] not in _ENGINE and not is_installed(path)
@@ -143,31 +121,16 @@ def own_search_path(entries: Iterable[str]) -> tuple[str, ...]:
 
 
 def in_image(name: str, image: str | None = None) -> str:
-    """Return the name of a process, and of its image if it runs in one.
-
-    Parameters
-    ----------
-    name
-        Name of the process.
-    image
-        Name of the image; by default that of this process.
-    """
+    """Return a process name with its image, if any, which is by default that of this process."""
     if image is None:
         image = os.environ.get(settings.IMAGE, "")
     return f"{name} (image {image})" if image else name
 
 
 def located(error: BaseException, where: str, call: str) -> BaseException | None:
-    """Return the error of a call that lacks a module, with the place; None for other errors.
+    """Return a task's ModuleNotFoundError with the process name added.
 
-    Parameters
-    ----------
-    error
-        Error of the call.
-    where
-        Name of the process that lacks the module.
-    call
-        Description of the call.
+    Returns None for other errors, and if the message already contains the name.
     """
     if type(error) is not ModuleNotFoundError or where in str(error):
         return None
@@ -176,17 +139,7 @@ def located(error: BaseException, where: str, call: str) -> BaseException | None
 
 
 def missing_module(error: ModuleNotFoundError, call: str, where: str) -> ModuleNotFoundError:
-    """Return the error for a call that needs a module which its process does not have.
-
-    Parameters
-    ----------
-    error
-        Error of the import.
-    call
-        Description of the call.
-    where
-        Name of the process that lacks the module.
-    """
+    """Return the error for a task that needs a module which its process does not have."""
     return ModuleNotFoundError(
         f"No module named {error.name!r} on {where}, where {call} needs it. {_way_out(error)}",
         name=error.name,

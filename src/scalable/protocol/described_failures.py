@@ -1,6 +1,6 @@
-"""Facts about a failed call, gathered where its arguments and its traceback are.
+"""Facts about a failed task, gathered where its arguments and its traceback are.
 
-The result is plain and bounded, and travels to the scheduler with the end of the Dask task.
+The result is plain and bounded. It is sent to the scheduler with the outcome of the Dask task.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from scalable.protocol.shown_values import attributes_of, shown_arguments
 
 logger = logging.getLogger("scalable.worker")
 
-#: Largest number of lines and of characters of an output that are kept, counted from its end.
+#: Maximum numbers of last lines and last characters of an output that are kept.
 LAST_LINES = 20
 LAST_CHARACTERS = 4000
-#: Maximum number of notes of an error to which the note about its call is added.
+#: Number of notes of an error from which no note about its task is added.
 MOST_NOTES = 10
 _OF_SUBPROCESS = (subprocess.CalledProcessError, subprocess.TimeoutExpired)
 
@@ -29,31 +29,23 @@ _read_output: list[Callable[[], str | None]] = [lambda: None]
 
 
 def read_output_with(read: Callable[[], str | None]) -> None:
-    """Have ``read`` return the last lines that this process printed; for processes of workers."""
+    """Set the function that returns the last lines that this process printed. For workers."""
     _read_output[0] = read
 
 
 def recent_output() -> str | None:
-    """Return the last lines that this process printed; None if they are not known."""
+    """Return the last lines that this process printed, or None if they are unknown."""
     return _read_output[0]()
 
 
 def described(
     error: BaseException, arguments: Callable[[], Arguments], *, output: bool = True
 ) -> dict[str, str | None]:
-    """Return the fields of :class:`.FailureDetails` that are known where a call has failed.
+    """Return the fields of :class:`.FailureDetails` that are known where a task has failed.
 
-    Runs no code of the user's classes, and does not raise.
-
-    Parameters
-    ----------
-    error
-        Error of the call.
-    arguments
-        Function that returns the positional and keyword arguments of the call; None if they are
-        not known.
-    output
-        Whether to read what the process and a child process have printed.
+    Does not raise, and runs no code of the user's classes. ``arguments`` returns None if the
+    arguments are unknown. ``output`` includes what the process and a failed child process have
+    printed.
     """
     facts: dict[str, str | None] = {}
     try:
@@ -69,7 +61,7 @@ def described(
 
 
 def message_of(error: BaseException) -> str:
-    """Return the message of an error, as Python shows it in a traceback; does not raise."""
+    """Return an error's message as in a traceback. Does not raise."""
     try:
         return str(error)
     except Exception as other:  # noqa: BLE001 - the error's own code
@@ -77,29 +69,29 @@ def message_of(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return class and message of an error as the text that the scheduler reads both from."""
+    """Return an error's class and message as a string from which the scheduler reads both."""
     return f"{type(error).__name__}({message_of(error)!r})"
 
 
 def arguments_text(arguments: Callable[[], Arguments]) -> str | None:
-    """Return the arguments of a call as text; None if they are not known, or not to be shown."""
+    """Return a task's arguments as a string, or None if they are unknown or not recorded."""
     known = arguments() if settings.records_arguments() else None
     return None if known is None else shown_arguments(*known)
 
 
 def note_call(error: BaseException, name: str, arguments: str | None, worker: str | None) -> None:
-    """Add the call, its arguments and its worker to an error, as a note; does not raise."""
+    """Add a note with the task, its arguments and its worker to an error. Does not raise."""
     where = "" if worker is None else f" on worker {worker}"
     note = f"call {name}{arguments or ''}{where}"
     known = getattr(error, "__notes__", ())
-    # One error object may be raised by many calls of a worker.
+    # One error object may be raised by many tasks of a worker.
     if len(known) < MOST_NOTES and note not in known:
-        with suppress(Exception):  # a class that takes no further attributes
+        with suppress(Exception):  # a class that accepts no attributes
             error.add_note(note)
 
 
 def kinds_of(error: BaseException) -> tuple[str, ...]:
-    """Return the names of an error's class and its base classes; with modules unless builtin."""
+    """Return the names of an error's class and bases, with modules unless builtin."""
     return tuple(
         each.__qualname__
         if each.__module__ == "builtins"
@@ -110,13 +102,13 @@ def kinds_of(error: BaseException) -> tuple[str, ...]:
 
 
 def last_lines(text: str) -> str:
-    """Return the last lines of an output, at most ``LAST_LINES`` and ``LAST_CHARACTERS``."""
+    """Return the last ``LAST_LINES`` lines of an output, of at most ``LAST_CHARACTERS``."""
     lines = text[-LAST_CHARACTERS:].rstrip().splitlines()
     return "\n".join(lines[-LAST_LINES:])
 
 
 def _of_child(error: BaseException) -> tuple[str | None, str | None]:
-    """Return the last lines of the standard error and output of the child that has failed."""
+    """Return the last lines of stderr and stdout of the failed child process."""
     for each in causes(error):
         if isinstance(each, _OF_SUBPROCESS):
             kept = attributes_of(each)

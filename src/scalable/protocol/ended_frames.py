@@ -1,11 +1,11 @@
-"""Release of the objects that the frames of a failed call hold."""
+"""Release of the objects that the frames of a failed task hold."""
 
 from __future__ import annotations
 
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from types import FrameType
 
-#: Frames of these kinds may go on after an error that passed through them.
+#: Frames of these kinds may continue after an error that passed through them.
 _MAY_GO_ON = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
@@ -13,7 +13,7 @@ def release_frames(error: BaseException) -> None:
     """Clear the variables of the frames in the tracebacks of an error and of its causes.
 
     An error and its frames often refer to each other. Futures in these frames would keep their
-    results on the workers, and their calls running, until Python looks for garbage.
+    results on the workers, and their tasks running, until Python's next garbage collection.
     """
     errors: set[int] = set()
     frames: set[int] = set()
@@ -33,10 +33,7 @@ def release_frames(error: BaseException) -> None:
 
 
 def _clear(frame: FrameType | None, cleared: set[int]) -> None:
-    """Clear a frame and its callers, up to one that still runs.
-
-    The callers may have been cut from the traceback, as Dask does with its own.
-    """
+    """Clear a frame and its callers (Dask cuts tracebacks), up to one that still runs."""
     while frame is not None and id(frame) not in cleared:
         if not frame.f_code.co_flags & _MAY_GO_ON:
             try:

@@ -1,4 +1,4 @@
-"""Events of workers and pools, in the form of rows for the record of a run.
+"""Events of workers and pools as rows of a run's record.
 
 The key ``"stream"`` of an event names the file of the record (``workers`` or ``failures``).
 """
@@ -12,17 +12,7 @@ Event = dict[str, Any]
 
 
 def worker_event(event: str, worker: str, tag: str, reason: str | None = None) -> Event:
-    """Return the event that a worker was requested or removed.
-
-    Parameters
-    ----------
-    event
-        ``requested`` or ``removed``.
-    worker, tag
-        Name of the worker, and tag of its pool.
-    reason
-        Reason for the removal.
-    """
+    """Return the event that a worker was ``requested`` or ``removed``."""
     return {
         "stream": "workers",
         "event": event,
@@ -34,7 +24,7 @@ def worker_event(event: str, worker: str, tag: str, reason: str | None = None) -
 
 
 def degraded(tag: str, reason: str) -> Event:
-    """Return the event that a pool is degraded, so that no more workers are started for it."""
+    """Return the event that a pool is degraded: no more workers are started for it."""
     return {
         "stream": "failures",
         "failure_class": "PoolDegraded",
@@ -44,14 +34,14 @@ def degraded(tag: str, reason: str) -> Event:
     }
 
 
-#: Beginning of the lines in which a worker writes that its scheduler does not answer.
+#: Prefix of the lines in which a worker reports that its scheduler does not answer.
 SILENT_SCHEDULER = "the scheduler at "
 #: Failure class of the event of :func:`failed_start`.
 FAILED_START = "WorkerNotConnected"
 
 
 def failed_start(tag: str, worker: str, reason: str) -> Event:
-    """Return the event that a worker has ended before it connected to its scheduler."""
+    """Return the event that a worker stopped before it connected to its scheduler."""
     return {
         "stream": "failures",
         "failure_class": FAILED_START,
@@ -70,19 +60,11 @@ def billed(
     idle: float,
     budget: float | None = None,
 ) -> Event:
-    """Return the row about the cost of a machine; a later row about the machine replaces it.
+    """Return a machine's cost row, which replaces the earlier rows of the machine.
 
-    Parameters
-    ----------
-    machine, tag, manager
-        Name of the machine (of the worker, if it has one of its own), tag of the pool, and id of
-        the manager. Tag and manager are empty for the scheduler's machine.
-    seconds
-        Seconds for which the machine was used.
-    cost, idle
-        Cost so far, and the part for time without calls.
-    budget
-        Budget of the cluster, or None; only in the row about the scheduler's machine.
+    ``machine`` is the worker's name if the worker has a machine of its own. The scheduler's row has
+    an empty tag and manager, and alone has the cluster's budget. ``idle`` is the part of ``cost``
+    for time without tasks.
     """
     return {
         "stream": "workers",
@@ -111,15 +93,7 @@ def budget_reached(words: str, *, spent: bool) -> Event:
 
 
 def scaling_row(tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
-    """Return the row that records a change of a pool's wanted worker count.
-
-    Parameters
-    ----------
-    tag, before, after
-        Tag of the pool, and its wanted count before and after the change.
-    reason, source
-        Reason of the change, and its source: ``plan``, ``manual`` or a policy.
-    """
+    """Return the row for a change of a pool's desired count by a plan, ``manual`` or a policy."""
     return {
         "timestamp": time.time(),
         "tag": tag,

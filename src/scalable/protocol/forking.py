@@ -1,9 +1,7 @@
-"""Messages between a launcher of worker processes, its fork server, and the forked workers.
+"""JSON datagrams between a worker launcher, its fork server and the forked workers.
 
-A fork server is a process that has imported what workers need, and forks itself for each worker.
-The launcher and the server exchange JSON datagrams over a socket pair. To ask for a fork, the
-launcher sends two file descriptors: a pipe and a log file. The environment, the credentials and
-the arguments of the worker go through the pipe, which the worker reads and the server does not.
+A fork request passes two file descriptors: a log file, and a pipe with the worker's environment,
+credentials and arguments. Only the worker reads the pipe.
 """
 
 from __future__ import annotations
@@ -23,17 +21,17 @@ SERVER_PROGRAM = (
 )
 #: Module in the command line of every worker, forked or not.
 WORKER_MODULE = "scalable.worker.program"
-#: Longest command line of a forked worker in bytes. The server's own command line is this long, and
+#: Maximum bytes of a forked worker's command line. The server's own command line has this size, and
 #: the worker overwrites it.
 COMMAND_LINE_BYTES = 4096
-#: Length of the longest datagram in bytes.
+#: Maximum bytes of a datagram.
 DATAGRAM_BYTES = 4096
 
 #: Keys of the server's first datagram: that the server is ready, or why it cannot fork.
 READY = "ready"
 UNFIT = "unfit"
-#: Keys of requests and answers. ``FORK`` is answered with ``PID``, a process id. ``REAP`` asks for
-#: the end of a process and is answered with ``CODE``, its exit code (negative for a signal).
+#: Keys of requests and answers. ``FORK`` is answered with ``PID``, a process id. ``REAP`` waits for
+#: a process and is answered with ``CODE``, its exit code (negative for a signal).
 FORK = "fork"
 PID = "pid"
 REAP = "reap"
@@ -42,29 +40,15 @@ CODE = "code"
 
 @dataclass(frozen=True)
 class WorkerStart:
-    """The settings that a forked worker applies to its process before it does anything else.
+    """The settings that a forked worker applies to its process before anything else."""
 
-    Attributes
-    ----------
-    environment
-        Environment variables to set, because they differ in the fork server.
-    unset
-        Names of environment variables to remove.
-    directory
-        Working directory.
-    umask
-        File mode creation mask (``os.umask``).
-    arguments
-        Arguments of the worker program.
-    config
-        Configuration of a worker that ends when the pipe is closed; None for other workers.
-    """
-
+    #: Variables whose values differ in the fork server.
     environment: Mapping[str, str]
     unset: tuple[str, ...]
     directory: str
     umask: int
     arguments: tuple[str, ...] = ()
+    #: Configuration of a worker that exits when the pipe is closed; None for other workers.
     config: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def to_line(self) -> bytes:
@@ -73,7 +57,6 @@ class WorkerStart:
 
     @classmethod
     def from_line(cls, line: bytes) -> Self:
-        """Parse the line that :meth:`to_line` returned."""
         return cls(**json.loads(line))
 
 
@@ -83,5 +66,5 @@ def worker_command(interpreter: str, arguments: tuple[str, ...] | list[str]) -> 
 
 
 def fits(command: list[str]) -> bool:
-    """Return whether a command line is short enough for a forked worker (see the constant)."""
+    """Return whether a command line is within ``COMMAND_LINE_BYTES``."""
     return len(b"\0".join(map(os.fsencode, command))) < COMMAND_LINE_BYTES

@@ -1,4 +1,4 @@
-"""HTTP servers of schedulers and workers, which listen on loopback and require a secret token."""
+"""HTTP servers of schedulers and workers that listen on loopback and require a token."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class _Refused(web.RequestHandler):
 
 
 class _Admitted(web.RequestHandler):
-    """Stores the token in a cookie, and redirects to the same page without the token in its URL."""
+    """Stores the token in a cookie, and redirects to the page without the token in its URL."""
 
     def prepare(self) -> None:
         token = self.get_query_argument(PARAMETER)
@@ -57,8 +57,8 @@ class _Admitted(web.RequestHandler):
             if name != PARAMETER
             for value in values
         ]
-        # Relative, because a proxy may have removed the beginning of the path. With the dot it is
-        # never read as another host, as a path that begins with two slashes is.
+        # Relative, because a proxy may have removed the path's prefix. With the dot it is never
+        # read as another host, as a path that starts with two slashes is.
         page = self.request.path.rpartition("/")[2]
         self.set_status(302)
         self.set_header("Location", url_concat(f"./{page}", rest))
@@ -66,13 +66,7 @@ class _Admitted(web.RequestHandler):
 
 
 class WrongTokens:
-    """Counts the requests with a wrong token, and logs them: at most one line in a minute.
-
-    Parameters
-    ----------
-    later
-        Function that calls a function after a time in seconds.
-    """
+    """Counts requests with a wrong token, and logs at most one line per minute using ``later``."""
 
     def __init__(self, later: Callable[[float, Callable[[], None]], Any]) -> None:
         self._later = later
@@ -81,7 +75,6 @@ class WrongTokens:
         self._waits = False
 
     def add(self, source: str | None) -> None:
-        """Count a request from an address."""
         self._count, self._source = self._count + 1, str(source)
         if not self._waits:
             self._waits = True
@@ -101,11 +94,7 @@ class WrongTokens:
 
 
 def cookie_name(token: str) -> str:
-    """Return the name of the cookie that stores a token.
-
-    Each token has its own name, because a browser sends all cookies of a host to every port, and
-    several clusters may be on one host.
-    """
+    """Return a token's own cookie name: browsers send a host's cookies to all of its ports."""
     return f"scalable_{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
@@ -119,17 +108,14 @@ def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:
 
 
 def bears(request: HTTPServerRequest, token: str) -> bool:
-    """Return whether a program sent the token in the header ``Authorization: Bearer TOKEN``."""
+    """Return whether a request has the header ``Authorization: Bearer TOKEN``."""
     scheme, _, given = request.headers.get("Authorization", "").partition(" ")
     known = hmac.compare_digest(given.strip().encode(errors="replace"), token.encode())
     return known and scheme.lower() == "bearer"
 
 
 def guard(application: web.Application, token: str) -> None:
-    """Make a Tornado application refuse requests without the token.
-
-    This covers pages, JSON, files and WebSockets, because the application routes all of them.
-    """
+    """Make a Tornado application refuse requests, including WebSockets, without the token."""
     find = application.find_handler
     wrong = WrongTokens(lambda seconds, tell: IOLoop.current().call_later(seconds, tell))
 
@@ -156,15 +142,9 @@ def _log_nothing(handler: web.RequestHandler) -> None:
 class GuardedHttp:
     """Base class of schedulers and workers whose HTTP server requires a token.
 
-    An HTTP port is opened only if an address is given. Classes made by :func:`guarded` always open
-    one, on loopback by default. (Dask always opens one; its scheduler does so on every interface.)
-
-    Parameters
-    ----------
-    *args, **kwargs
-        Arguments of Dask's scheduler or worker.
-    http_token
-        Token that requests need; None for a random token.
+    A port is opened only if an address is given, whereas Dask's scheduler always opens one on every
+    interface. Classes made by :func:`guarded` always open one, on loopback by default. Without
+    ``http_token`` the token is random.
     """
 
     services: dict[str, Any]
@@ -178,11 +158,10 @@ class GuardedHttp:
     def start_http_server(
         self, routes: Any, dashboard_address: Any, default_port: int = 0, ssl_options: Any = None
     ) -> None:
-        """Start the HTTP server with the token check, if an address was given."""
         if not dashboard_address and not self._opens_unasked:
             return
         given = dashboard_address or default_port
-        # Dask takes several addresses, in a list or behind commas.
+        # Dask accepts several addresses, in a list or separated by commas.
         several = given if isinstance(given, list) else str(given).split(",")
         addresses = [listen_address(written) for written in several]
         self._listens = addresses[0]
@@ -193,7 +172,7 @@ class GuardedHttp:
 
     @property
     def live_page(self) -> str:
-        """Link to the live page (Dask's dashboard) with the token; empty if there is no page."""
+        """Link to the dashboard with the token, empty if there is no dashboard."""
         server = self.services.get("dashboard")
         if self._listens is None or server is None:
             return ""
@@ -203,10 +182,7 @@ class GuardedHttp:
 
 @functools.cache
 def guarded(cls: type[Any]) -> type[Any]:
-    """Return a subclass of a Dask scheduler or worker class whose HTTP server requires a token.
-
-    The server has the same port as Dask's own, but listens on loopback by default.
-    """
+    """Return a subclass whose HTTP server requires a token, by default on loopback."""
     if issubclass(cls, GuardedHttp):
         return cls
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}

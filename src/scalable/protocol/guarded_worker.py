@@ -8,6 +8,6 @@ from scalable.protocol.guarded_http import GuardedHttp
 
 
 class GuardedWorker(GuardedHttp, Worker):
-    """Dask's worker, for a ``Nanny``, whose HTTP server listens on loopback and wants a token."""
+    """Dask's worker, for a ``Nanny``, with an HTTP server on loopback that requires a token."""
 
     _opens_unasked = True

@@ -1,7 +1,7 @@
-"""RPC handlers that our plug-ins add to a Dask scheduler: their names, arguments and answers.
+"""RPC handlers that our plug-ins add to a Dask scheduler: names, arguments and answers.
 
-The plug-ins register handlers with :func:`offer`. Other processes call them through
-:class:`SchedulerCalls`, so that a type checker finds a wrong name or argument.
+Plug-ins register handlers with :func:`offer`. Other processes call them through the typed methods
+of :class:`SchedulerCalls`.
 """
 
 from __future__ import annotations
@@ -15,25 +15,18 @@ from scalable.protocol.attachments import AttachAnswer, Attachment
 from scalable.protocol.events import Event
 from scalable.protocol.heartbeats import HeartbeatAnswer
 
-#: Tag -> status of a pool (its counts, slots and reasons).
+#: Status of each pool by tag (counts, slots and reasons).
 Pools = dict[str, dict[str, Any]]
 
 
 class LossReason(NamedTuple):
-    """The reason for which a worker was lost.
-
-    Attributes
-    ----------
-    name, reason
-        Name of the worker, and the reason as text.
-    component, memory
-        Component of the worker, and its memory in bytes, if its place ended it because it used
-        more; otherwise empty and 0.
-    """
+    """The reason for which a worker was lost."""
 
     name: str
     reason: str
+    #: Component of a worker that its backend stopped for using too much memory; else empty.
     component: str = ""
+    #: Memory of such a worker in bytes; otherwise 0.
     memory: int = 0
 
 
@@ -85,7 +78,7 @@ class Handler(StrEnum):
 
 
 class Change(TypedDict):
-    """The wanted worker counts before and after a change, each as tag -> count."""
+    """Desired worker counts by tag, before and after a change."""
 
     before: dict[str, int]
     after: dict[str, int]
@@ -97,13 +90,10 @@ def offer(server: Any, handlers: Mapping[StrEnum, Callable[..., Any]]) -> None:
 
 
 class SchedulerCalls:
-    """Calls the handlers of one scheduler, with types for arguments and answers.
+    """Typed calls of one scheduler's handlers.
 
-    Parameters
-    ----------
-    comm
-        Dask's ``rpc`` object of the scheduler, or anything whose attributes are coroutine
-        functions named after the handlers.
+    ``comm`` is Dask's ``rpc`` object of the scheduler, or any object whose attributes are coroutine
+    functions named after the handlers.
     """
 
     def __init__(self, comm: Any) -> None:
@@ -116,7 +106,7 @@ class SchedulerCalls:
     # For managers -------------------------------------------------------------------------------
 
     async def attach(self, attachment: Attachment, instead_of: str | None = None) -> AttachAnswer:
-        """Attach a manager; see :meth:`scalable.scheduler.managers.Managers.attach`."""
+        """See :meth:`scalable.scheduler.managers.Managers.attach`."""
         given = asdict(attachment)
         answer: AttachAnswer = await self._call(Handler.ATTACH, **given, instead_of=instead_of)
         return answer
@@ -132,9 +122,9 @@ class SchedulerCalls:
     ) -> HeartbeatAnswer:
         """Send a manager's report, and return the state of its workers and its orders.
 
-        The report contains the pools' counts, the names of known workers, the events since the
-        last report, and the charges: name of each unit that its place charges for -> fields of a
-        :class:`~scalable.scaling.metering.Charge`, or None if they are not reported.
+        The report contains the events since the last report. ``charges`` maps the name of each unit
+        that its backend charges for to fields of a :class:`~scalable.scaling.metering.Charge`; None
+        if charges are not reported.
         """
         answer: HeartbeatAnswer = await self._call(
             Handler.HEARTBEAT,
@@ -152,38 +142,15 @@ class SchedulerCalls:
         await self._call(Handler.LEAVE, manager=manager, nonce=nonce, gone=gone)
 
     async def drain(self, workers: Mapping[str, str]) -> None:
-        """Empty workers, so that they can be stopped without loss.
-
-        Parameters
-        ----------
-        workers
-            Name of each worker -> reason for the user.
-        """
+        """Drain workers, given as a mapping from name to the reason shown to users."""
         await self._call(Handler.DRAIN, workers=dict(workers))
 
     async def resume(self, workers: Iterable[str]) -> list[str]:
-        """Let draining workers accept work again, unless they are about to retire.
-
-        Returns
-        -------
-        list of str
-            The names of the workers that accept work.
-        """
+        """Stop draining workers, and return those that accept work, as retiring ones do not."""
         return list(await self._call(Handler.RESUME, workers=list(workers)))
 
     async def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
-        """Give no work to the workers of these units, unless a worker of the unit is connected.
-
-        Parameters
-        ----------
-        units
-            Names of the workers of each unit.
-
-        Returns
-        -------
-        list of str
-            Names of the workers that are connected. Their units are left as they are.
-        """
+        """Give these units no work, except units with connected workers, which are returned."""
         names = [list(unit) for unit in units]
         return list(await self._call(Handler.WITHHOLD_WORK, units=names))
 
@@ -192,22 +159,20 @@ class SchedulerCalls:
         await self._call(Handler.ALLOW_WORK, workers=list(workers))
 
     async def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against the calls that ran on them."""
+        """Do not count the loss of these workers as a failed attempt of their tasks."""
         await self._call(Handler.EXCUSE_LOSSES, workers=list(workers))
 
     async def ended_for_memory(self, workers: Iterable[str]) -> None:
-        """Tell that the place has ended these workers because they used too much memory."""
+        """Report that the backend stopped these workers for using too much memory."""
         await self._call(Handler.ENDED_FOR_MEMORY, workers=list(workers))
 
     # For clients --------------------------------------------------------------------------------
 
     async def pools(self) -> Pools:
-        """Return tag -> status of every pool."""
         answer: Pools = await self._call(Handler.POOLS)
         return answer
 
     async def status(self) -> dict[str, Any]:
-        """Return the state of the cluster, its pools and its managers."""
         answer: dict[str, Any] = await self._call(Handler.STATUS)
         return answer
 
@@ -217,16 +182,11 @@ class SchedulerCalls:
         kinds: Iterable[str] | None = None,
         fresh_s: float | None = None,
     ) -> dict[str, Any]:
-        """Return the overview of the cluster, and its events.
+        """Return the overview of the cluster, and the events after number ``since``.
 
-        Parameters
-        ----------
-        since
-            Number of the last event that the caller has, 0 for all; None for no events.
-        kinds
-            Kinds of events: ``decisions``, ``failures``, ``spans``, ``samples``; None for all.
-        fresh_s
-            Seconds that the overview may be old; None for half a second.
+        ``since`` is 0 for all events and None for none. ``kinds`` are ``decisions``, ``failures``,
+        ``spans`` and ``samples``, by default all. The overview is at most ``fresh_s`` seconds old,
+        by default half a second.
         """
         wanted: dict[str, Any] = {} if kinds is None else {"kinds": list(kinds)}
         wanted |= {} if fresh_s is None else {"fresh_s": fresh_s}
@@ -234,14 +194,9 @@ class SchedulerCalls:
         return answer
 
     async def workers(self, tag: str | None = None, first: int = 0) -> dict[str, Any]:
-        """Return the number of workers (of a pool), and the overviews of at most 250 of them.
+        """Return the number of workers, and the overviews of at most 250 after ``first``.
 
-        Parameters
-        ----------
-        tag
-            Tag of the pool, "" for workers without a tag; None for all workers.
-        first
-            Number of workers that are left out at the beginning.
+        Tag "" selects workers without a tag, and None all workers.
         """
         answer: dict[str, Any] = await self._call(Handler.WORKERS, tag=tag, first=first)
         return answer
@@ -249,7 +204,6 @@ class SchedulerCalls:
     async def scale(
         self, counts: Mapping[str, int], *, source: str = "manual", reason: str = "scale"
     ) -> Change:
-        """Set the wanted worker counts of some pools; return the counts before and after."""
         answer: Change = await self._call(
             Handler.SCALE, counts=dict(counts), source=source, reason=reason
         )
@@ -262,10 +216,7 @@ class SchedulerCalls:
         active: Mapping[str, int],
         reason: str,
     ) -> Change:
-        """Add workers to some pools and remove workers from others.
-
-        The arguments are the fields of a :class:`~scalable.ScaleDecision`.
-        """
+        """Apply a :class:`~scalable.ScaleDecision`, whose fields are the arguments."""
         answer: Change = await self._call(
             Handler.APPLY, add=dict(add), remove=dict(remove), active=dict(active), reason=reason
         )
@@ -280,10 +231,7 @@ class SchedulerCalls:
         enabled: bool = True,
         **options: Any,
     ) -> None:
-        """Make a pool adaptive, or no longer adaptive (``enabled=False``).
-
-        ``options`` are keywords of :meth:`PoolCluster.adapt` whose values can be sent.
-        """
+        """Adapt a pool as :meth:`PoolCluster.adapt` does, or stop it (``enabled=False``)."""
         bounds = {"minimum": minimum, "maximum": maximum}
         await self._call(Handler.ADAPT, tag=tag, enabled=enabled, **bounds, **options)
 
@@ -293,15 +241,15 @@ class SchedulerCalls:
         return answer
 
     async def end(self, reason: str) -> None:
-        """End the cluster: managers stop their workers, then the scheduler closes."""
+        """Stop the cluster: managers stop their workers, then the scheduler closes."""
         await self._call(Handler.END, reason=reason)
 
     async def creator_lives(self) -> None:
-        """Report that the process lives with which the cluster ends."""
+        """Report that the process is alive whose exit stops the cluster."""
         await self._call(Handler.CREATOR_LIVES)
 
     async def profile(self, key: Any) -> dict[str, Any] | None:
-        """Return the times and memory of a call that has ended; None for any other call."""
+        """Return the times and memory of a finished task, or None for any other task."""
         answer: dict[str, Any] | None = await self._call(Handler.PROFILE, key=key)
         return answer
 
@@ -313,22 +261,13 @@ class SchedulerCalls:
         in_client: Mapping[str, Any] | None = None,
         cluster: str = "",
     ) -> dict[str, Any]:
-        """Return why pools and calls wait, or why a call has failed.
+        """Return why pools and tasks wait, or why a task has failed.
 
-        The answer is that of :meth:`scalable.explaining.explanation.Explanations.to_dict`.
-        Without arguments it contains all pools and the calls that wait, grouped by reason.
-
-        Parameters
-        ----------
-        tag, key
-            Tag of one pool, or key of one call.
-        name
-            A tag, a key, the beginning of a key, or the name of a task.
-        in_client
-            ``key``, ``tag`` and ``before`` (number of calls that go first) of a call that waits in
-            its client.
-        cluster
-            Name of the cluster in a shell, if the advice is to be commands for one.
+        The answer is that of :meth:`scalable.explaining.explanation.Explanations.to_dict`. Without
+        arguments it contains all pools, and the waiting tasks grouped by reason. ``name`` is a tag,
+        a key, the prefix of a key or a task's name. ``in_client`` contains ``key``, ``tag`` and
+        ``before`` (number of tasks ahead) of a task that waits in its client. Hints are shell
+        commands if ``cluster`` is the cluster's name.
         """
         asked: dict[str, Any] = {"tag": tag, "key": key, "name": name, "in_client": in_client}
         asked["cluster"] = cluster
@@ -336,25 +275,25 @@ class SchedulerCalls:
         return answer
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
-        """Return all that is known of one call, as :meth:`.CallView.to_dict` writes it.
+        """Return a task's details as in :meth:`.CallView.to_dict`.
 
-        ``key`` is that of the call or of its bundle; ``position`` that of the call in its bundle.
+        ``key`` is that of the task, or of its bundle if ``position`` is given.
         """
         answer: dict[str, Any] = await self._call(Handler.CALL, key=key, position=position)
         return answer
 
     async def follow_slots(self, client: str) -> dict[str, int]:
-        """Return the number of slots of each tag, and have each change sent to the client."""
+        """Return the number of slots by tag. Later changes are sent to the client."""
         answer: dict[str, int] = await self._call(Handler.FOLLOW_SLOTS, client=client)
         return answer
 
     async def upload_places(self, tag: str, nbytes: int) -> list[str]:
-        """Return the addresses of workers that may get an argument of so many bytes for a tag."""
+        """Return the addresses of workers that may get an argument of this size."""
         answer: list[str] = await self._call(Handler.UPLOAD_PLACES, tag=tag, nbytes=nbytes)
         return answer
 
     async def live_page(self) -> str:
-        """Return the link to the live page with its token; empty if there is no page."""
+        """Return the dashboard's link with its token, empty if there is no dashboard."""
         answer: str = await self._call(Handler.LIVE_PAGE)
         return answer
 
@@ -363,66 +302,62 @@ class SchedulerCalls:
         return bool(await self._call(Handler.LACKS_FILES, digest=digest))
 
     async def take_files(self, digest: str, part: int, parts: int, data: bytes) -> None:
-        """Give the scheduler one part of an archive."""
         await self._call(Handler.TAKE_FILES, digest=digest, part=part, parts=parts, data=data)
 
     async def run_files(self, known: Mapping[str, int]) -> dict[str, Any]:
-        """Return the name of the run, and what is added to its files beyond the known sizes."""
+        """Return the run's name, and its files' content beyond the known sizes."""
         answer: dict[str, Any] = await self._call(Handler.RUN_FILES, known=dict(known))
         return answer
 
     # For workers --------------------------------------------------------------------------------
 
     async def begin(self, worker: str) -> bool:
-        """Announce that a worker begins; return False if one of the same name has begun before."""
+        """Announce that a worker starts. Returns False if its name has started before."""
         return bool(await self._call(Handler.BEGIN, worker=worker))
 
     async def notice(self, worker: str, left_s: float, reason: str) -> None:
-        """Tell that the machine of a worker is taken back in ``left_s`` seconds."""
+        """Report that the machine of a worker is preempted in ``left_s`` seconds."""
         await self._call(Handler.NOTICE, worker=worker, left_s=left_s, reason=reason)
 
     async def checkpoints(self) -> dict[str, str] | None:
-        """Return where calls keep their checkpoints.
-
-        The answer is that of :meth:`scalable.scheduler.checkpoints.CheckpointPlace.prepared`.
-        """
+        """See :meth:`scalable.scheduler.checkpoints.CheckpointPlace.prepared`."""
         answer: dict[str, str] | None = await self._call(Handler.CHECKPOINTS)
         return answer
 
     async def bundle_begun(self, key: str, client: str) -> None:
-        """Tell a client that a worker is about to start one of its bundles."""
+        """Notify a client that a worker is about to start one of its bundles."""
         await self._call(Handler.BUNDLE_BEGUN, key=key, client=client)
 
     async def code_table(self, code: str) -> dict[str, Any] | None:
-        """Return the modules of a code id, as a message; None for an unknown id."""
+        """Return the modules of a code id as a message, or None for an unknown id."""
         answer: dict[str, Any] | None = await self._call(Handler.CODE_TABLE, code=code)
         return answer
 
     async def sources(self, digests: Iterable[str]) -> dict[str, bytes]:
-        """Return digest -> source of a module, for those that clients have sent."""
+        """Map digests to module sources, as far as clients have sent them."""
         answer: dict[str, bytes] = await self._call(Handler.SOURCES, digests=list(digests))
         return answer
 
     async def files(self, digest: str, part: int) -> tuple[int, bytes] | None:
-        """Return the number of parts of an archive, and one part; None if it is not known."""
+        """Return an archive's number of parts and one part, or None if it is unknown."""
         answer = await self._call(Handler.FILES, digest=digest, part=part)
         return None if not answer else (int(answer[0]), bytes(answer[1]))
 
     async def out_of_memory(self, worker: str, keys: Iterable[Any], used: int, limit: int) -> None:
-        """Tell that a worker ends because its calls use more memory than it has."""
+        """Report that a worker exits because its tasks use more memory than it has."""
         await self._call(
             Handler.OUT_OF_MEMORY, worker=worker, keys=list(keys), used=used, limit=limit
         )
 
     async def give_up(self, worker: str, key: Any) -> None:
-        """Have a worker replaced, because a call was interrupted on it and does not end."""
+        """Request the replacement of a worker whose interrupted task does not stop."""
         await self._call(Handler.GIVE_UP, worker=worker, key=key)
 
     async def failures(self, keys: Iterable[Any]) -> list[Mapping[str, Any]]:
-        """Return what is known about failed calls; see :class:`.scheduler.failures.Failures`."""
+        """Return the facts about failed tasks. See :class:`.scheduler.failures.Failures`."""
         return list(await self._call(Handler.FAILURES, keys=list(keys)))
 
     async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[LossReason]:
-        """Return the reason of each loss, for a task's lost workers and for those named."""
+        """Return the loss reasons of a task's lost workers and of the named ones."""
         asked = self._call(Handler.REASONS_OF_LOSS, key=key, workers=list(workers))
         return [LossReason(*fields) for fields in await asked]

@@ -1,4 +1,4 @@
-"""The answers of a scheduler to the heartbeats of managers."""
+"""Answers of a scheduler to the heartbeats of managers."""
 
 from __future__ import annotations
 
@@ -6,34 +6,22 @@ from typing import Any, TypedDict
 
 
 class HeartbeatAnswer(TypedDict):
-    """The answer to a manager's heartbeat.
+    """The answer to a manager's heartbeat."""
 
-    Attributes
-    ----------
-    known
-        Whether this process is attached; False if another process has its id.
-    workers
-        Name of each worker of the manager -> fields of
-        :class:`scalable.manager.decisions.WorkerView`.
-    longest_s
-        Mean running time in seconds of the slowest kind of call; 0 before any call has run.
-    orders
-        Tag -> (serial number of the order, number of workers that the manager must provide).
-    end
-        Whether the cluster is ending, so that the manager must stop all of its workers.
-    dismissed
-        Name of a worker -> address that it had when it was ended by the scheduler, or announced
-        its end: the end was no crash.
-    counts_costs
-        Whether the scheduler counts costs, so that reports have to contain charges.
-    """
-
+    #: True if this process is attached; False if another process has its id.
     known: bool
+    #: Fields of :class:`scalable.manager.decisions.WorkerView` by worker name.
     workers: dict[str, dict[str, Any]]
+    #: Mean running time of the slowest kind of task; 0 before any task has run.
     longest_s: float
+    #: Tag -> (serial number of the order, number of workers to provide).
     orders: dict[str, tuple[int, int]]
+    #: True if the cluster is stopping, so that the manager must stop all of its workers.
     end: bool
+    #: Worker name -> its address when the scheduler stopped it or it announced its exit; its end
+    #: was not a crash.
     dismissed: dict[str, str]
+    #: True if the scheduler counts costs, so that reports must contain charges.
     counts_costs: bool
 
 

@@ -1,7 +1,7 @@
 """Import of a workflow's modules in the versions that a client has loaded.
 
-Workers and schedulers that are processes of their own install an :class:`Importer`. A process of
-the user has none: the modules there are the user's.
+Runs in workers and schedulers that are processes of their own. A process of the user has no
+:class:`Importer`: the modules there are the user's.
 """
 
 from __future__ import annotations
@@ -26,33 +26,23 @@ logger = logging.getLogger("scalable.protocol")
 
 #: Number of versions of the workflow's modules that stay loaded.
 VERSIONS_KEPT = 4
-#: Number of tables that are kept; each process that uses the cluster sends one.
+#: Maximum number of tables; each process that uses the cluster sends one.
 TABLES_KEPT = 1000
-#: Seconds by which a compiled file has to be younger than its source to be sure to match it: its
-#: header gives the time of the source in whole seconds. One that is not sure is neither read nor
-#: written: the user's process would read it too, at the next reload.
+#: A compiled file surely matches its source only if it is this many seconds younger, because its
+#: header has the source's time in whole seconds. Others are neither read nor written: the user's
+#: process would read them too, at the next reload.
 _SURE_S = 2.0
 
 _here: list[Importer] = []
 
 
 def here() -> Importer | None:
-    """Return the importer of this process; None in a process of the user."""
+    """Return the importer of this process, or None in a process of the user."""
     return _here[0] if _here else None
 
 
 class _Loader(SourceFileLoader):
-    """Loads one version of a module, and tells the importer which.
-
-    Parameters
-    ----------
-    name, path
-        Name and source file of the module.
-    importer
-        Importer to tell.
-    source
-        Source to use in place of the file's content; None to read the file.
-    """
+    """Loads one version of a module, from ``source`` if given, and records its digest."""
 
     def __init__(self, name: str, path: str, importer: Importer, source: bytes | None) -> None:
         super().__init__(name, path)
@@ -84,27 +74,10 @@ def _is_surely_compiled_from(source: str, modified: float) -> bool:
 
 
 class Importer(MetaPathFinder):
-    """Finds the workflow's modules in the version that the running call needs.
+    """Finds the workflow's modules in the version that the running task needs.
 
-    Parameters
-    ----------
-    name
-        Name of this process in messages.
-    shares_files
-        Whether this process sees the file system of the clients' machine.
-    directory
-        Private directory in which archives are unpacked; by default one is made.
-
-    Attributes
-    ----------
-    name, shares_files
-        As above.
-    trees
-        The archives that are unpacked here.
-    current
-        Code id that imports follow now; empty before the first call.
-    loaded
-        Module name -> digest of the source that was loaded.
+    ``name`` is the name of this process in messages. ``directory`` is a private directory for
+    unpacked archives, made by default.
     """
 
     def __init__(
@@ -112,7 +85,9 @@ class Importer(MetaPathFinder):
     ) -> None:
         self.name, self.shares_files = name, shares_files
         self.trees = Trees(directory)
+        #: Code id that imports follow now; empty before the first task.
         self.current = ""
+        #: Digests of the loaded sources by module name.
         self.loaded: dict[str, str] = {}
         self._tables: dict[str, CodeTable] = {}
         self._sources: dict[str, bytes] = {}
@@ -120,7 +95,7 @@ class Importer(MetaPathFinder):
         self._lock = threading.RLock()
 
     def install(self) -> None:
-        """Follow this importer in this process from now on."""
+        """Use this importer in this process from now on."""
         _here[:] = [self]
         # After the finder of built-in modules: a file named like one does not hide it.
         finders = sys.meta_path
@@ -130,22 +105,16 @@ class Importer(MetaPathFinder):
     # What is known ------------------------------------------------------------------------------
 
     def knows(self, code: str) -> bool:
-        """Return whether calls of a code id can run: its table, and its files if need be, are here.
-
-        The empty id is always known.
-        """
+        """Return whether tasks with a code id can run here. The empty id is always known."""
         table = self._tables.get(code)
         return not code or (table is not None and not self.lacks_files(table))
 
     def lacks_files(self, table: CodeTable) -> bool:
-        """Return whether an archive has to be fetched before calls with this table can run."""
+        """Return whether an archive must be fetched before tasks with this table can run."""
         return not self.shares_files and table.files is not None and table.files not in self.trees
 
     def missing_sources(self, table: CodeTable) -> list[str]:
-        """Return the digests of the sources that this machine's files do not have.
-
-        The others are kept as the files are now: they may be edited before their first import.
-        """
+        """Return digests of missing sources. Stores the others now, as files may be edited."""
         wanted = {m.digest: self._path(table, m.path) for m in table.modules.values()}
         read = {d: read_source(path) or b"" for d, path in wanted.items() if d not in self._sources}
         found = {digest: source for digest, source in read.items() if digest_of(source) == digest}
@@ -154,15 +123,7 @@ class Importer(MetaPathFinder):
         return [digest for digest in read if digest not in found]
 
     def add(self, table: CodeTable, sources: Mapping[str, bytes], code: str = "") -> None:
-        """Add a table, and sources by their digests.
-
-        Parameters
-        ----------
-        table, sources
-            Table, and digest -> source of modules.
-        code
-            Code id; by default that of the table.
-        """
+        """Store a table under ``code`` (by default its own id), and sources by digest."""
         with self._lock:
             self._tables[code or table.id] = table
             self._sources.update(sources)
@@ -170,18 +131,18 @@ class Importer(MetaPathFinder):
                 self._drop_old()
 
     def digests_of(self, codes: Iterable[str]) -> set[str]:
-        """Return the digests of the archives of code ids, and of the present one."""
+        """Return the archive digests of code ids and of the current one."""
         tables = (self._tables.get(code) for code in (*codes, self.current))
         return {t.files.digest for t in tables if t is not None and t.files is not None}
 
     def _path(self, table: CodeTable, path: str) -> str:
-        """Return the path in this process of a file of the client."""
+        """Return the path in this process of a client's file."""
         if self.shares_files and Path(path).is_file():
             return path
         return self.trees.path_of(table.files, path) or path
 
     def _drop_old(self) -> None:
-        """Drop the oldest table, unless calls run with it, and sources that no table names."""
+        """Drop the oldest table that is not current, and the sources that no table uses."""
         del self._tables[next(code for code in self._tables if code != self.current)]
         named = {m.digest for table in self._tables.values() for m in table.modules.values()}
         self._sources = {d: source for d, source in self._sources.items() if d in named}
@@ -191,13 +152,7 @@ class Importer(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module of the workflow; None for other modules.
-
-        Raises
-        ------
-        ImportError
-            If only another version of the module is found than the one that the call needs.
-        """
+        """Return a module's spec. Raises ImportError if only another version is found."""
         table = self._tables.get(self.current)
         known = None if table is None else table.modules.get(fullname)
         if known is not None:
@@ -230,9 +185,9 @@ class Importer(MetaPathFinder):
         return spec
 
     def use(self, code: str) -> None:
-        """Follow the versions of a code id, and unload the workflow's modules if they differ.
+        """Import a code id's versions from now on.
 
-        Calls that run keep the modules that they have. An unknown id changes nothing.
+        Running tasks keep theirs; ignores unknown ids.
         """
         if code == self.current or not code:
             return
@@ -250,13 +205,13 @@ class Importer(MetaPathFinder):
             importlib.invalidate_caches()
 
     def _differing(self, table: CodeTable) -> list[str]:
-        """Return the loaded modules whose version is not the one that a table names."""
+        """Return the loaded modules whose version differs from the table's."""
         found = [
             name
             for name, module in table.modules.items()
             if name in sys.modules and self._version(name) != module.digest
         ]
-        # Modules that only calls import: the files are the only version there is.
+        # Modules that only tasks import: the files are the only version there is.
         for name in list(self.loaded):
             path = getattr(sys.modules.get(name), "__file__", None)
             if not path:
@@ -270,7 +225,7 @@ class Importer(MetaPathFinder):
         return found
 
     def _is_without_file(self, name: str, table: CodeTable) -> bool:
-        """Return whether a module was loaded before its files came, from a source that was sent."""
+        """Return whether a module was loaded from a sent source before its files came."""
         path = getattr(sys.modules.get(name), "__file__", None)
         if self.shares_files or not path or table.files not in self.trees or Path(path).is_file():
             return False
@@ -278,7 +233,7 @@ class Importer(MetaPathFinder):
         return known is None or self.trees.path_of(table.files, known.path) is not None
 
     def _version(self, name: str) -> str:
-        """Return the digest of a loaded module; of its file if another finder has loaded it."""
+        """Return the digest of a loaded module, or of its file if another finder loaded it."""
         if name not in self.loaded:
             path = getattr(sys.modules[name], "__file__", None) or ""
             self.loaded[name] = digest_of(read_source(path) or b"")
@@ -296,15 +251,7 @@ class Importer(MetaPathFinder):
 
 
 def with_place(error: ModuleNotFoundError, call: str) -> ModuleNotFoundError:
-    """Return the error of a call that lacks a module, with the name of this process and a hint.
-
-    Parameters
-    ----------
-    error
-        Error that the call has raised. Only an error of Python's own is changed.
-    call
-        Description of the call.
-    """
+    """Return a ModuleNotFoundError with process and hint, if its message is Python's own."""
     importer = here()
     if importer is None or str(error) != f"No module named {error.name!r}":
         return error
@@ -312,5 +259,5 @@ def with_place(error: ModuleNotFoundError, call: str) -> ModuleNotFoundError:
 
 
 def sources_of(digests: Iterable[str], sources: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the sources with these digests, as far as they are known."""
+    """Select the known sources with these digests."""
     return {digest: sources[digest] for digest in digests if digest in sources}

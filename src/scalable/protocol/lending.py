@@ -1,7 +1,7 @@
-"""Lending of slots: a call that waits for other calls lets another call run in its slot.
+"""Lending of slots: a task that waits for other tasks lets another task use its slot.
 
-A slot is room for one call on a worker. Only workers with an attribute ``slot_lender`` lend slots;
-on other workers the functions in here do nothing.
+Only workers with an attribute ``slot_lender`` lend slots. On other workers these functions do
+nothing.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from typing import Any, Protocol
 
 from scalable.protocol.dask_seams.worker import current_call
 
-#: Longest time in seconds for which a waiting thread sleeps, because an interrupt reaches a thread
-#: only when it is awake.
+#: Maximum seconds for which a waiting thread sleeps, because an interrupt reaches a thread only
+#: when it is awake.
 INTERRUPTIBLE_S = 0.25
 
 
 class CallInterrupted(BaseException):
-    """Raised in a call that was cancelled or ran longer than its time limit."""
+    """Raised in a task that was cancelled or ran longer than its time limit."""
 
 
 class Lender(Protocol):
-    """Object that lends the slots of one worker; its methods run in the worker's event loop."""
+    """Object that lends the slots of one worker. Its methods run in the worker's event loop."""
 
     @property
     def loop(self) -> Any:
         """Event loop of the worker."""
 
     def lends(self, key: Any) -> bool:
-        """Return whether a call waits, and its slot is lent or offered; for any thread."""
+        """Return whether a waiting task's slot is lent or offered. For any thread."""
 
     def lend(self, key: Any) -> None:
-        """Lend the slot of a call that waits."""
+        """Lend the slot of a task that waits."""
 
     def watch(self, key: Any) -> None:
-        """Watch a call that has made other calls: it may wait for them unseen."""
+        """Watch a task that has made other tasks: it may wait for them undetected."""
 
     def watch_all(self) -> None:
-        """Watch all running calls: one of them has made calls in a thread of its own."""
+        """Watch all running tasks: one of them has made tasks in its own thread."""
 
     async def take_back(self, key: Any) -> None:
-        """Wait until a call that has lent its slot has a slot again."""
+        """Wait until a task that has lent its slot has a slot again."""
 
 
 @contextmanager
 def slot_lent() -> Iterator[None]:
-    """Lend the slot of the call in this thread while the block runs; do nothing outside a call."""
+    """Lend the slot of this thread's task during the block. Does nothing outside a task."""
     here = _current_call()
     if here is None:
         yield
@@ -60,7 +60,7 @@ def slot_lent() -> Iterator[None]:
     try:
         yield
     except CallInterrupted:
-        raise  # the call ends, so it needs no slot
+        raise  # the task stops, so it needs no slot
     except BaseException:
         take_slot_back()
         raise
@@ -68,7 +68,7 @@ def slot_lent() -> Iterator[None]:
 
 
 def take_slot_back() -> None:
-    """Wait until the call in this thread has a slot again, if its slot was lent."""
+    """Wait until this thread's task has a slot again, if its slot was lent."""
     here = _current_call()
     if here is not None:
         lender, key = here
@@ -76,22 +76,14 @@ def take_slot_back() -> None:
 
 
 def take_lent_slot_back() -> None:
-    """Do as :func:`take_slot_back`, and ask the event loop only if the slot is lent."""
+    """Do as :func:`take_slot_back`, but use the event loop only if the slot is lent."""
     here = _current_call()
     if here is not None and here[0].lends(here[1]):
         take_slot_back()
 
 
 def wait_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a coroutine and wait for it, like Dask's ``sync``, but let an interrupt end the wait.
-
-    Parameters
-    ----------
-    loop
-        Event loop in which the coroutine runs.
-    func, *args, **kwargs
-        Coroutine function and its arguments.
-    """
+    """Run a coroutine and wait for it, like Dask's ``sync``, but stop waiting when interrupted."""
     # A traceback may keep the frame of this function, but must not keep the awaited future.
     waited: list[Callable[[], Any]] = [partial(func, *args, **kwargs)]
     del func, args, kwargs
@@ -116,23 +108,16 @@ def wait_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any)
 
 
 def in_call() -> bool:
-    """Return whether this thread runs a call on a worker that lends slots."""
+    """Return whether this thread runs a task on a worker that lends slots."""
     return _current_call() is not None
 
 
 def made_calls(owner: Lender | None) -> Any:
-    """Record that a call has made other calls; it may wait for them unseen.
+    """Record that this thread's task has made tasks, and return its key, or None outside a task.
 
-    Parameters
-    ----------
-    owner
-        Lender of the worker whose calls alone use the client; None for other clients. Calls that
-        are made outside a call with such a client come from a thread that a call has started.
-
-    Returns
-    -------
-    object
-        Key of the call in this thread; None outside a call.
+    It may wait for them undetected. ``owner`` is the lender of the only worker whose tasks use the
+    client, or None for other clients. Outside a task, such a client is used by a thread that a task
+    has started, so that all running tasks are watched.
     """
     here = _current_call()
     if here is not None:
@@ -145,10 +130,7 @@ def made_calls(owner: Lender | None) -> Any:
 
 
 def _current_call() -> tuple[Lender, Any] | None:
-    """Return the worker's lender, and the key of the call in this thread.
-
-    Return None outside a call, and if the worker lends no slots.
-    """
+    """Return the lender and this thread's task, or None outside a task or without a lender."""
     here = current_call()
     if here is None:
         return None

@@ -1,4 +1,4 @@
-"""A check that something listens at an address."""
+"""A check that a server listens at an address."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from contextlib import suppress
 
 
 async def listens(address: str, timeout_s: float) -> bool:
-    """Return False if connections are refused; lost ones may be the network's doing.
+    """Return False only if connections are refused. Lost ones may be due to the network.
 
-    Dask tries a refused connection again until its timeout is over.
-
-    Parameters
-    ----------
-    address
-        Address of a scheduler or worker, such as ``tls://127.0.0.1:8786``.
-    timeout_s
-        Seconds after which a connection counts as lost.
+    Dask itself retries a refused connection until its timeout.
     """
     host, _, port = address.rpartition("://")[2].rpartition(":")
     try:

@@ -1,4 +1,4 @@
-"""Errors of calls whose workers were lost, with the reasons; they are kinds of ``KilledWorker``."""
+"""Errors of tasks whose workers were lost, with the reasons: subclasses of ``KilledWorker``."""
 
 from __future__ import annotations
 
@@ -10,29 +10,17 @@ from distributed.scheduler import KilledWorker
 
 from scalable.units import as_written, like
 
-#: Number of times that a call may run out of memory before it fails.
+#: Number of times that a task may run out of memory before it fails.
 MOST_OUT_OF_MEMORY = 2
-#: Part that is added to the memory that a call was seen to use, in advice.
+#: Factor by which the advised memory exceeds the measured memory of a task.
 _MARGIN = 1.1
 
 
 class OutOfMemory(KilledWorker):
-    """A call used more memory than its worker has.
+    """A task used more memory than its worker has.
 
-    Parameters
-    ----------
-    task
-        Name of the call.
-    last_worker
-        Worker that ended, as Dask describes it.
-    allowed_failures
-        Number of losses that were allowed.
-    used, limit
-        Memory that the worker used, and its limit, in bytes.
-    component
-        Name of the component whose memory it is.
-    others
-        Number of other calls that ran on the worker.
+    ``used`` and ``limit`` are in bytes. ``component`` is the one whose memory it is, and ``others``
+    the number of other tasks that ran on the worker.
     """
 
     def __init__(
@@ -49,14 +37,14 @@ class OutOfMemory(KilledWorker):
         self.args = (task, last_worker, allowed_failures, used, limit, component, others)
 
     def of_call(self, task: Any) -> OutOfMemory:
-        """Return the same error for a call with another name."""
+        """Return the same error for a task with another name."""
         return OutOfMemory(task, *self.args[1:])
 
     def __str__(self) -> str:
         task, _, _, used, limit, component, others = self.args
         beside = f" and {others} other calls of its worker" if others else ""
         component = f"of component {component!r}" if component else "of its worker"
-        # Workers end a little below their limit.
+        # Workers stop themselves a little below their limit.
         more = "more than" if used > limit else "up"
         return (
             f"call {task!r}{beside} used {more} {as_written(limit)}, the memory {component}; "
@@ -65,15 +53,7 @@ class OutOfMemory(KilledWorker):
 
 
 class LostWorkers(KilledWorker):
-    """A call is given up, because the workers that ran it were lost.
-
-    Parameters
-    ----------
-    task, last_worker, allowed_failures
-        As in ``KilledWorker``.
-    reasons
-        Pairs of a worker's name and the reason for its loss.
-    """
+    """A task has failed because its workers were lost. ``reasons`` are (worker, reason) pairs."""
 
     def __init__(
         self,
@@ -97,7 +77,7 @@ class LostWorkers(KilledWorker):
 
 
 def advised(limit: int, used: int) -> str:
-    """Return the memory to ask for, in the unit of the limit, if a call was seen to use this."""
+    """Return the memory to request, in the limit's unit, for a task that used ``used`` bytes."""
     wanted = used * _MARGIN
     step = 10.0 ** math.floor(math.log10(wanted)) / 2
     return like(limit, math.ceil(wanted / step) * step)

@@ -1,6 +1,6 @@
-"""Kind of machine that a process runs on: running times of different kinds are kept apart.
+"""Kind of machine that a process runs on, by which running times are kept separate.
 
-A worker measures it once, in its own process, and tells the scheduler when it connects.
+A worker measures it once, in its own process, and sends it when it connects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from scalable.harmless import harmless
 
-#: Key of the kind of machine among the facts that a worker tells the scheduler when it connects.
+#: Key of the kind of machine among the facts that a worker sends when it connects.
 MACHINE_KIND = "scalable-machine"
 #: Variable with the cloud's name of the machine's type, which a program on the machine sets.
 MACHINE_TYPE = "SCALABLE_MACHINE_TYPE"
@@ -24,30 +24,20 @@ LONGEST = 80
 #: File with the processor's name on Linux, and the names of its lines on x86 and other processors.
 _PROCESSORS = Path("/proc/cpuinfo")
 _MODEL = re.compile(r"^(?:model name|cpu model|Model|cpu)\s*:\s*(\S.*)$", re.MULTILINE)
-#: Parts of a processor's name that differ between machines of one kind, or say nothing.
+#: Parts of a processor's name that differ between machines of one kind, or mean nothing.
 _NOISE = re.compile(r"\((?:R|TM|tm|r)\)|\b(?:CPU|Processor)\b|@\s*[\d.]+\s*GHz|\d+-Core\b")
 
 
 @cache
 def machine_kind() -> str:
-    """Return the kind of this process's machine: a short text that is equal on equal machines.
-
-    It is the cloud's machine type if that is known, else the model and the architecture of the
-    processor.
-    """
+    """Return the cloud's machine type, or processor and architecture: equal on equal machines."""
     return cleaned(os.environ.get(MACHINE_TYPE, "")) or cleaned(
         f"{_NOISE.sub(' ', _processor())} {platform.machine()}"
     )
 
 
 def cleaned(text: object) -> str:
-    """Return a kind of machine as it is recorded; empty if there is none.
-
-    Parameters
-    ----------
-    text
-        Text from another process, which may be anything.
-    """
+    """Return the kind of machine as recorded, from any object, empty if it is not a string."""
     if not isinstance(text, str):
         return ""
     return " ".join(harmless(text).split())[:LONGEST].rstrip()

@@ -1,8 +1,7 @@
-"""The rule by which calls fit workers: tag, slots (room for calls) and shape. No I/O.
+"""The rule by which tasks fit workers: tag, slots and shape. No I/O.
 
-For Dask, a tag is a resource and the number of slots is its amount. Clients refuse calls that can
-fit no worker, and the controller explains why calls wait. The shape is the cpus, memory and gpus of
-a worker; all managers of a cluster must agree on the shape for a tag.
+For Dask, a tag is a resource and the number of slots is its amount. All managers of a cluster must
+agree on the shape (cpus, memory, gpus) for a tag.
 """
 
 from __future__ import annotations
@@ -17,13 +16,7 @@ from scalable.units import parse_bytes
 
 @dataclass(frozen=True)
 class Shape:
-    """The cpus, memory and gpus of one worker of a tag.
-
-    Attributes
-    ----------
-    cpus, memory, gpus
-        Amounts as in a component of the manifest; None for an unknown amount.
-    """
+    """The cpus, memory and gpus of one worker of a tag, as in a component, or None if unknown."""
 
     cpus: float | None = None
     memory: str | None = None
@@ -36,7 +29,7 @@ class Shape:
 
 
 def difference(one: Shape, other: Shape) -> str | None:
-    """Return the difference between two shapes as text; None if all known amounts agree."""
+    """Describe the difference between two shapes, or None if all known amounts agree."""
     words = []
     for item in fields(Shape):
         a, b = getattr(one, item.name), getattr(other, item.name)
@@ -55,9 +48,9 @@ def _amount(value: Any) -> Any:
 
 
 def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
-    """Return how many slots a call takes on a worker of a tag; 0 if it needs other workers.
+    """Return how many slots a task takes on a tag's worker, or 0 if it needs other workers.
 
-    On workers without a tag (``tag`` is empty), a call without resources takes 1 slot.
+    Without a tag, a task without resources takes 1 slot.
     """
     asked = resources or {}
     if not tag:
@@ -66,5 +59,5 @@ def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
 
 
 def fits(resources: Mapping[str, float] | None, tag: str, slots: int) -> bool:
-    """Return whether a call can run on a worker that has this tag and this number of slots."""
+    """Return whether a task can run on a worker with this tag and number of slots."""
     return 0 < slots_of(resources, tag) <= slots

@@ -1,8 +1,7 @@
-"""Conversion of calls and their outcomes to bytes and back.
+"""Conversion of tasks and their outcomes to bytes and back.
 
-Plain pickle is used where it is enough, because it is several times as fast as cloudpickle;
-cloudpickle is used for objects that only this process can import. Arguments may contain Dask
-futures at any depth: only their keys are sent, and Dask provides the values.
+Plain pickle, which is several times as fast, is tried before cloudpickle. Dask futures in arguments
+are sent as keys, and Dask provides their values.
 """
 
 from __future__ import annotations
@@ -29,28 +28,19 @@ from scalable.protocol.dask_seams.known_results import KnownFuture
 from scalable.protocol.restored_errors import restored
 
 PROTOCOL = 5
-#: Largest size in bytes of a value within a message. A larger result stays on its worker until the
-#: client fetches it; a larger argument is uploaded.
+#: Maximum bytes of a value within a message. A larger result stays on its worker until the client
+#: fetches it. A larger argument is uploaded.
 LARGE = 1 << 20
 
 _open = threading.local()
 
 
 class Reference:
-    """A large argument that is on the workers: an uploaded object, or the result of a call.
+    """A large argument that is on the workers: an uploaded object, or a task's result.
 
-    Attributes
-    ----------
-    future
-        Dask future of the object, or of the results of a bundle. It changes when the object is
-        brought to the workers again.
-    bring_again
-        Coroutine function that brings the object to the workers again after it was lost, and
-        changes ``future`` and ``position``; its argument is the reference.
-    value
-        The original of an uploaded object.
-    position
-        Position of the result in its bundle; None for an uploaded object.
+    ``future`` is the object's, or that of a bundle's results. ``bring_again`` uploads a lost object
+    again, and changes ``future`` and ``position``. ``value`` is the original of an uploaded object.
+    ``position`` is that in the bundle, or None for an uploaded object.
     """
 
     __slots__ = ("bring_again", "future", "position", "value")
@@ -69,7 +59,7 @@ class Reference:
 
 def _by_key(future: Future[Any]) -> Any:
     found = getattr(_open, "found", None)
-    if found is None:  # it stands in a result, not in an argument
+    if found is None:  # it is in a result, not in an argument
         return future.__reduce_ex__(PROTOCOL)
     found[future.key] = future
     return _of_key, (future.key,)
@@ -85,12 +75,12 @@ def _by_reference(reference: Reference) -> Any:
 
 def _of_key(key: Any) -> Any:
     value = _open.values[key]
-    # Other calls take the same uploaded object, also in this process.
+    # Other tasks, including those in this process, take the same uploaded object.
     return value.load(readonly=True) if type(value) is Pickled else value
 
 
 def _of_part(key: Any, position: int) -> Any:
-    return _open.values[key][position].load(copies=True)  # other calls may take the same result
+    return _open.values[key][position].load(copies=True)  # other tasks may take the same result
 
 
 _REDUCERS: dict[Any, Any] = {
@@ -118,15 +108,9 @@ def _dump(value: Any, pickler: type[pickle.Pickler], buffers: list[Any] | None =
 
 
 def dump(value: Any, buffers: list[Any] | None = None) -> bytes:
-    """Pickle a value; functions and classes that cannot be imported are pickled by value.
+    """Pickle a value, by value if it cannot be imported.
 
-    Parameters
-    ----------
-    value
-        The value.
-    buffers
-        List to which large buffers are added, such as the data of arrays; the bytes do not contain
-        these then. None to copy them into the bytes.
+    Large buffers go to ``buffers``, if any.
     """
     try:
         data = _dump(value, _PlainPickler, buffers)
@@ -141,10 +125,7 @@ def dump(value: Any, buffers: list[Any] | None = None) -> bytes:
 
 
 class Pickled:
-    """A large value as pickle made it, whose buffers are not copied.
-
-    Raises whatever the value's own code raises if it cannot be pickled.
-    """
+    """A large value in pickled form, whose buffers are not copied. May raise the value's errors."""
 
     __slots__ = ("_buffers", "_data")
 
@@ -160,14 +141,10 @@ class Pickled:
         return sum(memoryview(part).nbytes for part in (self._data, *self._buffers))
 
     def load(self, *, copies: bool = False, readonly: bool = False) -> Any:
-        """Return the value, made anew.
+        """Return a new value.
 
-        Parameters
-        ----------
-        copies
-            Whether it shares no memory with the value of another load.
-        readonly
-            Whether what it shares, such as the data of arrays, cannot be changed through it.
+        With ``copies`` it shares no memory with other loads. With ``readonly`` the memory that it
+        shares, such as the data of arrays, cannot be changed through it.
         """
         buffers = self._buffers
         if copies:
@@ -184,7 +161,7 @@ def _pickled(data: Any, *buffers: Any) -> Pickled:
 
 
 def why_not_sendable(value: Any) -> str | None:
-    """Return why a value cannot be pickled, or None if it can; Dask futures can."""
+    """Return why a value cannot be pickled, or None if it can. Dask futures can."""
     _open.found = {}
     try:
         dump(value)
@@ -205,29 +182,24 @@ def load(data: bytes) -> Any:
 
 #: Types of arguments whose values Dask provides.
 _REFERENCES = frozenset({Future, KnownFuture, Reference})
-#: Types of arguments that a call cannot change.
+#: Types of arguments that a task cannot change.
 _UNCHANGING = frozenset({type(None), bool, int, float, complex, str, bytes}) | _REFERENCES
 #: Types of callables that have no state of their own.
 _STATELESS = (FunctionType, BuiltinFunctionType, type)
-#: Largest size in bytes of a pickled function whose loaded object is kept after the first use.
+#: Maximum bytes of a pickled function whose loaded object is cached.
 MOST_REMEMBERED = 1 << 16
 
 
-#: Key -> Dask future, or reference with the future, of each such argument of a call.
+#: Dask futures, or references with futures, in the arguments of a task, by key.
 Found = dict[Any, Any]
 
 
 def dump_calls(calls: Sequence[Any]) -> tuple[bytes, list[Found]]:
-    """Pickle calls; return the bytes, and for each call the references in its arguments.
+    """Pickle ``bundles.Calls``, and return the bytes and each task's references in its arguments.
 
-    The list is empty if no call has any. Arguments that a call might change are pickled separately
-    for each call. So calls do not share objects, and an argument that cannot be loaded fails only
-    its own call.
-
-    Parameters
-    ----------
-    calls
-        The calls, in the form of :data:`scalable.protocol.bundles.Calls`.
+    The list is empty if no task has any. Arguments that a task might change are pickled separately
+    for each task. So tasks do not share objects, and an argument that cannot be loaded fails only
+    its own task.
     """
     indexes, rows, named = calls
     kinds = set(map(type, chain.from_iterable(rows)))
@@ -264,30 +236,12 @@ def _dump_apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
 
 
 def load_calls(data: bytes, values: Mapping[Any, Any]) -> Any:
-    """Load calls; return the indexes of their functions, and a row for each call.
-
-    :func:`arguments` turns a row into the arguments of the call.
-
-    Parameters
-    ----------
-    data
-        Bytes from :func:`dump_calls`.
-    values
-        Key -> value of each Dask future in the arguments.
-    """
+    """Load indexes and rows of :func:`dump_calls`, with the values of Dask futures by key."""
     return _load_with(data, values)
 
 
 def arguments(row: Any, values: Mapping[Any, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the positional and the keyword arguments of a call.
-
-    Parameters
-    ----------
-    row
-        Row from :func:`load_calls`.
-    values
-        Key -> value of each Dask future in the arguments.
-    """
+    """Return a task's positional and keyword arguments from its :func:`load_calls` row."""
     if type(row) is not bytes:
         return row, {}
     args, kwargs = _load_with(row, values)
@@ -306,7 +260,7 @@ _functions: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
 
 
 def dump_function(function: Callable[..., Any]) -> tuple[bytes, bytes]:
-    """Pickle a function; return the digest of the bytes, and the bytes."""
+    """Pickle a function, and return the digest of the bytes, and the bytes."""
     # Only plain functions pickled by name are cached: anything else may have changed since then.
     plain = type(function) is FunctionType
     if plain and (known := _functions.get(function)) is not None:
@@ -326,15 +280,7 @@ def _is_by_name(function: Callable[..., Any], data: bytes) -> bool:
 
 
 def load_function(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
-    """Load a function. A callable that has state is loaded anew for each call.
-
-    Parameters
-    ----------
-    digest, data
-        Result of :func:`dump_function`.
-    code
-        Id of the code to run: equal bytes may name another version of a function.
-    """
+    """Load a function of a code id. One with state is loaded again for each execution."""
     known = len(data) <= MOST_REMEMBERED
     function = _load_function(digest, code, data) if known else load(data)
     if isinstance(function, _STATELESS):
@@ -355,10 +301,7 @@ def _call_fresh(data: bytes, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Pickle an exception with its traceback.
-
-    An exception that cannot be pickled is replaced by one that describes it.
-    """
+    """Pickle an exception with its traceback, or one that describes it if it cannot be pickled."""
     _break_cycles(error)
     # This function of Dask pickles the traceback, and shortens errors that are too long.
     message = error_message(error)
@@ -384,10 +327,7 @@ def _break_cycles(error: BaseException) -> None:
 
 
 def load_error(data: bytes) -> BaseException:
-    """Load an exception with its original traceback.
-
-    A ``RuntimeError`` with the formatted text takes its place if its class cannot be loaded here.
-    """
+    """Load an exception with its traceback, or a RuntimeError if its class cannot be loaded."""
     message = load(data)
     try:
         _, error, trace = clean_exception(message["exception"], message["traceback"])

@@ -1,4 +1,4 @@
-"""Checks and texts about the names and worker counts of pools. No I/O."""
+"""Checks and messages about the names and worker counts of pools. No I/O."""
 
 from __future__ import annotations
 
@@ -14,19 +14,11 @@ UNTAGGED = ""
 def wanted_counts(
     n: int | str | Mapping[str, int], count: int | None, only_pool: Callable[[], str]
 ) -> dict[str, int]:
-    """Return tag -> worker count from the arguments of ``scale``.
+    """Return worker counts by tag from the arguments of ``scale``.
 
-    Parameters
-    ----------
-    n, count
-        Arguments of ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``. Counts are totals.
-    only_pool
-        Function that returns the tag for a count without a tag, or raises ClusterError.
-
-    Raises
-    ------
-    ClusterError
-        If a count is missing, negative or not an integer.
+    These are ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``, in total numbers.
+    ``only_pool`` returns the tag for a count without a tag. Raises ClusterError if a count is
+    missing or negative, or not an integer.
     """
     if isinstance(n, Mapping):
         counts = dict(n)
@@ -44,20 +36,7 @@ def wanted_counts(
 
 
 def only_tag(tags: Iterable[str], verb: str = "scale(tag, n)") -> str:
-    """Return the tag of a cluster's only pool.
-
-    Parameters
-    ----------
-    tags
-        Tags of the cluster.
-    verb
-        Example of a call that names a pool, shown in the error message.
-
-    Raises
-    ------
-    ClusterError
-        If the cluster has several pools, or none.
-    """
+    """Return the tag of a cluster's only pool. Raises ClusterError if it has none or several."""
     known = sorted(tags)
     if len(known) != 1:
         words = ", ".join(map(repr, known)) or "no pool"
@@ -66,7 +45,7 @@ def only_tag(tags: Iterable[str], verb: str = "scale(tag, n)") -> str:
 
 
 def check_tag(tag: str, *known: Mapping[str, Any]) -> None:
-    """Raise ClusterError if ``tag`` is a key of none of the mappings in ``known``."""
+    """Raise ClusterError if no mapping in ``known`` has ``tag`` as a key."""
     if not any(tag in pools for pools in known):
         raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(known[0])}")
 
@@ -83,5 +62,5 @@ def shown(tag: str) -> str:
 
 
 def known_tags(pools: Mapping[str, Any]) -> str:
-    """Return the sorted tags as text for a message; ``none`` if there are none."""
+    """Return the sorted tags for a message, or ``none``."""
     return ", ".join(sorted(repr(tag) for tag in pools if tag)) or "none"

@@ -21,27 +21,16 @@ LARGEST_PORT = 65535
 
 
 class NextFreePort(Server):
-    """Dask server that listens on the next free port if its port is taken.
-
-    The port is found by listening on it: another process cannot take it in between.
-
-    Parameters
-    ----------
-    *args, **kwargs
-        Arguments of Dask's server.
-    ports_tried
-        Number of ports to try, from the requested one on.
-    """
+    """Dask server that listens on the first free of ``ports_tried`` ports, without a race."""
 
     def __init__(self, *args: Any, ports_tried: int = 1, **kwargs: Any) -> None:
         self._ports_tried = ports_tried
         super().__init__(*args, **kwargs)
 
     async def listen(self, port_or_addr: Any = None, *args: Any, **kwargs: Any) -> None:
-        """Listen on an address, or on the first of the following ports that is free."""
         addresses = _following(port_or_addr, self._ports_tried)
         for address in addresses[:-1]:
-            # Looked at first, because a failing server leaves its sockets to the garbage collector.
+            # Checked first, because a failing server leaves its sockets to the garbage collector.
             if _is_taken(address):
                 logger.debug("%s is taken", address)
                 continue
@@ -57,7 +46,6 @@ class NextFreePort(Server):
 
 
 def _is_taken(address: str) -> bool:
-    """Return whether a server could not listen on an address now."""
     host, port = parse_host_port(parse_address(address)[1])
     found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     for family, kind, protocol, _, place in found:
@@ -69,7 +57,7 @@ def _is_taken(address: str) -> bool:
                 probe.bind(place)
                 probe.listen()
         except OSError as error:
-            # Other errors are the server's to judge, such as those of a machine without IPv6.
+            # The server judges other errors, such as those of a machine without IPv6.
             if error.errno == errno.EADDRINUSE:
                 return True
     return False

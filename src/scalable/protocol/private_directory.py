@@ -1,8 +1,7 @@
 """Directories of server nodes that no other user can enter, replace or prepare.
 
-Dask puts the local directory of a scheduler, worker or nanny first on ``sys.path``. By default it
-is below ``/tmp/dask-scratch-space``, a name that any user of the machine can take beforehand, and
-then put modules there that the processes of another user import.
+Dask puts a node's local directory first on ``sys.path``. Its default, below
+``/tmp/dask-scratch-space``, is a name that any user can take to plant modules.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from pathlib import Path
 from scalable.errors import ClusterError
 from scalable.protocol.search_path import is_trusted, is_unmapped
 
-#: Seconds after which an unlocked directory is taken for one whose process was killed.
+#: Seconds after which an unlocked directory counts as left by a killed process.
 STALE_S = 60.0
 _PREFIX = "scalable-node"
 _WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -38,18 +37,7 @@ def default_parent() -> Path:
 
 
 def scratch_parent(given: str | os.PathLike[str] | None = None) -> Path:
-    """Return the directory in which scratch directories are made, after a check.
-
-    Parameters
-    ----------
-    given
-        The directory; by default that of :func:`default_parent`.
-
-    Raises
-    ------
-    ClusterError
-        If another user could replace what is made in it.
-    """
+    """Return the parent of scratch directories. Raises ClusterError if others can replace it."""
     parent = Path(given or default_parent())
     parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     parent = parent.resolve()
@@ -67,10 +55,7 @@ def scratch_parent(given: str | os.PathLike[str] | None = None) -> Path:
 
 
 def _replaceable(status: os.stat_result) -> str | None:
-    """Return why others could rename what is in a directory; None if they cannot.
-
-    A group that may write is trusted: directories of projects are shared on purpose.
-    """
+    """Return why others could rename a directory's content, or None. Project groups are trusted."""
     if status.st_mode & _WRITABLE_BY_OTHERS and not is_trusted(status.st_uid):
         return f"belongs to another user (uid {status.st_uid})"
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
@@ -79,33 +64,14 @@ def _replaceable(status: os.stat_result) -> str | None:
 
 
 def make_private(prefix: str, parent: str | os.PathLike[str] | None = None) -> Path:
-    """Make a directory with an unforeseeable name, which only its owner may enter.
-
-    Parameters
-    ----------
-    prefix
-        First part of its name.
-    parent
-        Directory to make it in, as in :func:`scratch_parent`.
-
-    Raises
-    ------
-    ClusterError
-        If another user could replace it.
-    """
+    """Make a private directory. Raises ClusterError if another user could replace it."""
     path = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=scratch_parent(parent)))
     check_private(path)
     return path
 
 
 def check_private(path: str | os.PathLike[str]) -> None:
-    """Check that a directory belongs to this user, who alone may change it.
-
-    Raises
-    ------
-    ClusterError
-        If it belongs to another user, others may write in it, or it is no directory.
-    """
+    """Raise ClusterError unless this user owns the directory and alone may change it."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         reason = "is not a directory"
@@ -122,20 +88,10 @@ def check_private(path: str | os.PathLike[str]) -> None:
 
 
 class PrivateDirectory:
-    """A private directory that is locked while it is used, and removed at the end.
+    """A private directory that is locked while it is used, and then removed.
 
-    If a process is killed, its directory stays; the next process of the same user on the same
-    machine removes it.
-
-    Parameters
-    ----------
-    parent
-        Directory to make it in, as in :func:`scratch_parent`.
-
-    Attributes
-    ----------
-    path
-        Path of the directory.
+    If a process is killed, the next process of the same user on the same machine removes its
+    directory. ``parent`` is as in :func:`scratch_parent`.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
@@ -145,19 +101,19 @@ class PrivateDirectory:
         _remove_stale_once(self.path.parent)
 
     def release(self) -> None:
-        """Remove the directory, and what is in it from ``sys.path``."""
+        """Remove the directory, and its entries from ``sys.path``. Idempotent."""
         self._finalizer()
 
 
 def _prefix() -> str:
-    # A file system that machines share: those of another machine look unlocked here.
+    # On a file system that machines share, another machine's directories look unlocked here.
     return f"{_PREFIX}-{re.sub(r'[^A-Za-z0-9]', '_', socket.gethostname())}"
 
 
 def _remove(path: Path, lock: int | None, owner: int) -> None:
     if os.getpid() != owner:
         return  # a fork of the process that uses it
-    # Left on the search path, a name that is free again would be another user's to take.
+    # On the search path, another user could take a name that is free again.
     below = f"{path}{os.sep}"
     sys.path[:] = [entry for entry in sys.path if not f"{entry}{os.sep}".startswith(below)]
     shutil.rmtree(path, ignore_errors=True)
@@ -166,7 +122,7 @@ def _remove(path: Path, lock: int | None, owner: int) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a directory for as long as this process lives; None if it is locked, or cannot be."""
+    """Lock a directory for the life of this process, or None if it is locked or cannot be."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -185,19 +141,13 @@ def _remove_stale_once(parent: Path) -> None:
 
 
 def remove_stale(parent: Path) -> list[Path]:
-    """Remove the directories that killed processes of this user left on this machine.
-
-    Returns
-    -------
-    list of Path
-        Directories that were removed.
-    """
+    """Remove what killed processes of this user left on this machine, and return the removed."""
     removed = []
     for path in parent.glob(f"{_prefix()}-????????"):
         with suppress(OSError, ClusterError):
             check_private(path)
             if time.time() - path.lstat().st_mtime < STALE_S:
-                continue  # it may have been made, and not locked yet
+                continue  # it may be new and not locked yet
             lock = _lock(path)
             if lock is not None:
                 shutil.rmtree(path, ignore_errors=True)

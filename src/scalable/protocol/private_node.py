@@ -1,4 +1,4 @@
-"""Server nodes whose local directory is private, for our classes and for those of others."""
+"""Server nodes whose local directory is private, for our classes and those of others."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from scalable.protocol.private_directory import PrivateDirectory
 
 
 class PrivateNode:
-    """A server node whose local directory belongs to this user alone.
-
-    A ``local_directory`` that is given is the directory in which the node's own is made.
-    """
+    """A server node with a private local directory, made in ``local_directory`` if given."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         directory = PrivateDirectory(kwargs.pop("local_directory", None))
         self._private_directory = directory
         try:
             with ExitStack() as stack:
-                # No other process uses the directory: nothing is to be locked, nothing purged.
+                # No other process uses the directory, so that Dask need not lock or purge it.
                 stack.enter_context(dask.config.set({"distributed.worker.use-file-locking": False}))
                 if _takes_directory(type(self)):
                     kwargs["local_directory"] = str(directory.path)
@@ -32,8 +29,8 @@ class PrivateNode:
                     place = {"temporary-directory": str(directory.path)}
                     stack.enter_context(dask.config.set(place))
                 super().__init__(*args, **kwargs)
-            # Dask's directory inside goes with this one. Its own end may come later, or in a fork:
-            # it would print that nothing is there to be removed.
+            # Dask's directory inside is removed with this one. Its own removal may come later, or
+            # in a fork, and would print that the directory does not exist.
             if (inside := getattr(self, "_workdir", None)) is not None:
                 inside.release()
                 Path(inside.dir_path).mkdir(mode=0o700)
@@ -43,7 +40,6 @@ class PrivateNode:
             raise
 
     async def close(self, *args: Any, **kwargs: Any) -> Any:
-        """Close the node, and remove its directory."""
         try:
             return await super().close(*args, **kwargs)  # type: ignore[misc]
         finally:
@@ -59,14 +55,14 @@ def private_class(cls: type[Any]) -> type[Any]:
 
 
 def _takes_directory(cls: type[Any]) -> bool:
-    """Return whether the constructors of a class hand ``local_directory`` on."""
+    """Return whether the constructors of a class pass ``local_directory`` on."""
     for each in cls.__mro__:
         if each is PrivateNode or "__init__" not in vars(each):
             continue
         parameters = inspect.signature(vars(each)["__init__"]).parameters
         if "local_directory" in parameters:
             return True
-        # SchedulerState is beside Server, not above it.
+        # SchedulerState is a sibling of Server, not its base.
         ends = not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
         if ends and issubclass(each, Server):
             return False

@@ -1,8 +1,7 @@
-"""Requests to a scheduler inside another process of the same user, through a socket of the machine.
+"""Unix socket for requests to a scheduler in another process of the same user.
 
-A session whose workers are threads opens no port. Its process listens on a Unix socket instead, in
-a directory that only its user can enter. Requests and answers are lines of JSON. Only the handlers
-that readers need are served.
+A session whose workers are threads opens no port. Its process listens on this socket, in a private
+directory. Requests and answers are lines of JSON.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from scalable.protocol.private_directory import PrivateDirectory, check_private
 
 logger = logging.getLogger("scalable.protocol")
 
-#: Handlers that are served, apart from those of readers also those with which users scale.
+#: Handlers exposed on the socket: read-only ones, and those with which users scale.
 SERVED = (
     Handler.STATUS,
     Handler.OVERVIEW,
@@ -40,25 +39,22 @@ SERVED = (
     Handler.DRAIN,
     Handler.SET_BUDGET,
 )
-#: Largest request and largest answer, in bytes.
+#: Maximum bytes of a request and of an answer.
 MOST_BYTES = 2**26
-#: Seconds in which a connected process has to send its request.
+#: Seconds in which a connected process must send its request.
 REQUEST_S = 10.0
-#: Seconds in which it has to read most of the answer.
+#: Seconds in which it must read most of the answer.
 TAKEN_S = 30.0
-#: Longest path of the directory of a socket, whose own path may have 103 bytes on some systems.
+#: Maximum bytes of the directory's path. The socket's own path may have 103 on some systems.
 _LONGEST_PATH = 100
 _NAME = "s"
 
 
 class PrivateSocket:
-    """A socket on which the handlers of a scheduler are served to processes of the same user.
+    """A socket that serves scheduler handlers to processes of the same user.
 
-    Parameters
-    ----------
-    handlers
-        Name of a handler -> function or coroutine function that serves it; only those in
-        :data:`SERVED` are.
+    ``handlers`` are functions or coroutine functions by name, of which only those in :data:`SERVED`
+    are served.
     """
 
     def __init__(self, handlers: Mapping[str, Callable[..., Any]]) -> None:
@@ -68,14 +64,10 @@ class PrivateSocket:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def start(self) -> Path:
-        """Begin to listen; return the path of the socket.
+        """Start listening, and return the path of the socket.
 
-        Raises
-        ------
-        OSError
-            When the machine has no such sockets, or no directory can be made for it.
-        ClusterError
-            When another user could replace that directory.
+        Raises OSError if the machine has no Unix sockets or a directory cannot be made, and
+        ClusterError if another user could replace that directory.
         """
         self._directory = _directory()
         self._loop = asyncio.get_running_loop()
@@ -89,10 +81,10 @@ class PrivateSocket:
         return path
 
     def close(self) -> None:
-        """Stop listening, and remove the socket; from any thread, and twice without harm."""
+        """Stop listening, and remove the socket. For any thread. Idempotent."""
         server, self._server = self._server, None
         if server is not None and self._loop is not None:
-            with suppress(RuntimeError):  # at the end of the process the loop is closed already
+            with suppress(RuntimeError):  # when the process exits, the loop is closed already
                 self._loop.call_soon_threadsafe(server.close)
         directory, self._directory = self._directory, None
         if directory is not None:
@@ -106,7 +98,7 @@ class PrivateSocket:
                 await asyncio.wait_for(writer.drain(), TAKEN_S)
         except (OSError, TimeoutError, ValueError) as error:
             logger.debug("a request from another process was not answered: %r", error)
-            writer.transport.abort()  # or what a stopped process does not read would stay here
+            writer.transport.abort()  # or what a suspended process does not read would stay here
         finally:
             writer.close()
 
@@ -124,21 +116,13 @@ class PrivateSocket:
             return {"answer": await answer if inspect.isawaitable(answer) else answer}
         except (ScalableError, TypeError, ValueError, KeyError) as error:
             return {"error": str(error)}
-        except Exception as error:  # a defect of ours, which the asker is to see too
+        except Exception as error:  # a defect of ours, which is reported to the caller too
             logger.exception("%s, asked for by another process, has failed", name)
             return {"error": f"{name} has failed: {error!r}"}
 
 
 class SocketComm:
-    """The handlers behind a socket, as an object for :class:`.SchedulerCalls`.
-
-    Each call opens a connection of its own.
-
-    Parameters
-    ----------
-    path
-        Path of the socket.
-    """
+    """A socket's handlers for :class:`.SchedulerCalls`. Each request opens a connection."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -176,7 +160,7 @@ def _directory() -> PrivateDirectory:
 
 
 def _is_own_user(connection: socket.socket) -> bool:
-    """Return whether the process at the other end belongs to this user; True where not known."""
+    """Return whether the peer process belongs to this user, or True if it is unknown."""
     if not sys.platform.startswith("linux"):
         return True  # the directory of the socket keeps others out
     layout = "3i"

@@ -1,7 +1,7 @@
-"""Errors that keep no text when they are pickled with their traceback.
+"""Restoration of errors that lose their message when pickled with their traceback.
 
-The library that pickles tracebacks makes an error anew without its constructor. Some errors of
-Python have a state of their own, which only their constructor sets from ``args``.
+The library that pickles tracebacks rebuilds an error without its constructor. Some errors of Python
+have state that only their constructor sets from ``args``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Error = TypeVar("Error")
 
 
 def restored(error: Error) -> Error:
-    """Return an unpickled error with the text it had, and so the errors in its chain of causes."""
+    """Restore the messages of an unpickled error and of the errors in its chain of causes."""
     seen: set[int] = set()
     found: list[object] = [error]
     while found:

@@ -1,4 +1,4 @@
-"""The search path of modules in the processes that we start, and who may change what is on it."""
+"""The module search path of the processes that we start, and its protection."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ _SCRATCH_SPACE = "dask-scratch-space"
 
 
 def search_path() -> tuple[str, ...]:
-    """Return ``sys.path`` for other processes: without the local directories of server nodes.
-
-    Those are removed with their node, and their names are free for others then.
-    """
+    """Return ``sys.path`` without local directories of nodes, whose names others can take later."""
     return tuple(entry or str(Path.cwd()) for entry in lasting(sys.path))
 
 
@@ -30,8 +27,8 @@ def lasting(entries: Iterable[str]) -> list[str]:
 def interpreter_options(directory: str | Path) -> tuple[str, ...]:
     """Return the options of ``python -m`` for a working directory.
 
-    Python puts the working directory first on ``sys.path``. One that every user may change, such
-    as ``/tmp``, and one of another user stay off it.
+    Python puts the working directory first on ``sys.path``. ``-P`` prevents it for another user's
+    directory, and for one that every user may change, such as ``/tmp``.
     """
     status = Path(directory).stat()
     return () if is_trusted(status.st_uid) and not status.st_mode & stat.S_IWOTH else ("-P",)
@@ -47,7 +44,7 @@ def _in_user_namespace() -> bool:
 
 
 def is_unmapped(uid: int) -> bool:
-    """Return whether an owner is not known here: in a container root may have no number."""
+    """Return whether an owner is unknown here: in a container root may have no number."""
     if not _in_user_namespace():
         return False
     try:

@@ -1,12 +1,7 @@
-"""Memory that processes of one machine share, so that large data is not sent between them.
+"""Memory segments that processes of one machine share instead of sending large data.
 
-A *segment* is an anonymous file in memory (memfd), written once and then sealed: nobody can change
-or shorten it. No directory holds it, and the system frees it with its last holder, whichever
-process is killed. Another process of the same user opens it as ``/proc/PID/fd/NUMBER``.
-
-Processes map a segment copy on write: what one of them writes into its view is its own.
-
-Not in here: connections. They say who may open what (``dask_seams/shared_frames.py``).
+A *segment* is a sealed memfd: it cannot be changed or shortened, and is freed with its last holder.
+Others of the user map ``/proc/PID/fd/NUMBER`` copy on write.
 """
 
 from __future__ import annotations
@@ -30,56 +25,41 @@ from scalable.liveness import identify_process
 
 logger = logging.getLogger("scalable.protocol")
 
-#: Smallest size in bytes of a buffer that is shared instead of sent.
+#: Minimum bytes of a buffer that is shared instead of sent.
 LEAST = 1 << 20
-#: Share of the descriptors a process may have that are given to segments; each takes two.
+#: Share of a process's permitted descriptors for segments. Each segment takes two.
 _DESCRIPTOR_SHARE = 1 / 8
-#: Share of a segment that a part must have to be lent; a smaller one would keep the rest in memory.
+#: Minimum share of a segment that a part must have: a smaller one would keep the rest in memory.
 _LEAST_SHARE = 1 / 2
-#: A limit of a control group that is none, in the older version of control groups.
+#: Value from which a control group's limit means "no limit", in version 1 of control groups.
 _NO_LIMIT = 1 << 60
 _NAME = "scalable-segment"
 _LINK = f"/memfd:{_NAME} "
-#: Bytes that pagemap(5) has for each page, and pages of which they are read at once.
+#: Bytes of a page's entry in pagemap(5), and number of entries that are read at once.
 _ENTRY, _PAGES_AT_ONCE = 8, 1 << 16
-# What pagemap(5) says about a page: it is in memory, it is in the swap, it belongs to a file.
+# Bits of an entry in pagemap(5): in memory, in the swap, belongs to a file.
 _PRESENT, _SWAPPED, _OF_FILE = 63, 62, 61
 
 
 class RefusedSegmentError(OSError):
-    """Error about a segment that is not what another process says that it is."""
+    """Raised for a segment that differs from its description by another process."""
 
 
 class Part(NamedTuple):
-    """A range of bytes of a segment, as one process tells it to another.
+    """A range of bytes of a segment, as one process describes it to another."""
 
-    Attributes
-    ----------
-    descriptor
-        Number of the segment's descriptor in the process that tells.
-    inode
-        Number of the file, which another file under that descriptor would not have.
-    size
-        Size of the segment in bytes.
-    start, length
-        Range in bytes.
-    """
-
+    #: Number of the segment's descriptor in the describing process.
     descriptor: int
+    #: Number of the file, by which another file under that descriptor is detected.
     inode: int
+    #: Bytes of the whole segment.
     size: int
     start: int
     length: int
 
 
 class Segment:
-    """An open segment; the process lets go of it when the object, and all views of it, are gone.
-
-    Parameters
-    ----------
-    descriptor
-        Descriptor of the file, which the object closes.
-    """
+    """An open segment, closed when the object and all views of it are gone. Owns ``descriptor``."""
 
     __slots__ = ("__weakref__", "descriptor")
 
@@ -89,7 +69,7 @@ class Segment:
         _segments.add(self)
 
     def part(self, start: int, length: int) -> Part:
-        """Return what another process must know to open a range of bytes."""
+        """Return the description with which another process opens a range of bytes."""
         status = os.fstat(self.descriptor)
         return Part(self.descriptor, status.st_ino, status.st_size, start, length)
 
@@ -103,7 +83,7 @@ class Segment:
         return memoryview(mapped)
 
 
-#: Number of each mapping -> the mapping, its address, and the segment, which lives as long.
+#: Each mapping by number, with its address, and the segment, which is held as long.
 _mapped: dict[int, tuple[weakref.ref[mmap.mmap], int, Segment]] = {}
 _numbers = count()
 _segments: weakref.WeakSet[Segment] = weakref.WeakSet()
@@ -117,7 +97,7 @@ def _map(descriptor: int) -> mmap.mmap:
 
 
 def is_possible() -> bool:
-    """Return whether the system has what segments need."""
+    """Return whether the system supports segments."""
     return hasattr(os, "memfd_create") and hasattr(fcntl, "F_ADD_SEALS")
 
 
@@ -126,13 +106,7 @@ def _seals() -> int:
 
 
 def write_segment(data: memoryview) -> Segment:
-    """Copy bytes into a new segment.
-
-    Raises
-    ------
-    OSError
-        If the system gives no memory or no descriptor.
-    """
+    """Copy bytes into a new segment. Raises OSError without memory or descriptors."""
     segment = Segment(os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING))
     done = 0
     while done < data.nbytes:
@@ -143,20 +117,7 @@ def write_segment(data: memoryview) -> Segment:
 
 
 def shared(data: memoryview) -> tuple[Segment, int] | None:
-    """Return a segment that holds bytes, and their start in it.
-
-    Bytes that are in a segment already are not copied.
-
-    Parameters
-    ----------
-    data
-        One-dimensional, of unsigned bytes.
-
-    Returns
-    -------
-    tuple or None
-        None if this process cannot share the bytes now.
-    """
+    """Return the segment of bytes, copied into a new one if need be, and their start, or None."""
     known = _segment_around(data)
     if known is not None:
         return known
@@ -177,19 +138,8 @@ def is_shared(data: memoryview) -> bool:
 def open_part(process: int, part: Part) -> memoryview:
     """Return bytes that another process shares, copy on write.
 
-    Parameters
-    ----------
-    process
-        Process id of the other process.
-    part
-        The bytes, as that process tells them.
-
-    Raises
-    ------
-    RefusedSegmentError
-        If there is something else than the segment that the part describes.
-    OSError
-        If the segment cannot be opened, or is gone.
+    Raises RefusedSegmentError if the file is not the segment that the part describes, and OSError
+    if the segment cannot be opened or is gone.
     """
     if not all(type(number) is int and number >= 0 for number in (process, *part)):
         raise RefusedSegmentError(f"{part} does not describe a segment")
@@ -201,13 +151,13 @@ def open_part(process: int, part: Part) -> memoryview:
         return _copy(segment, part)
     try:
         return segment.view()[part.start : part.start + part.length]
-    except OSError as error:  # a limit on addresses or on memory that is promised
+    except OSError as error:  # a limit on addresses or on committed memory
         logger.debug("%s is copied instead of mapped: %s", part, error)
         return _copy(segment, part)
 
 
 def _open(path: Path) -> Segment:
-    """Open a segment of another process; nothing else of that process is opened."""
+    """Open a segment of another process. Nothing else of that process is opened."""
     if not str(path.readlink()).startswith(_LINK):
         raise RefusedSegmentError(f"{path} is not a segment")
     segment = Segment(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
@@ -236,10 +186,7 @@ def _has_many() -> bool:
 
 
 def _segment_around(data: memoryview) -> tuple[Segment, int] | None:
-    """Return the segment that bytes of this process are in, and their start in it.
-
-    Bytes that were written to after they were mapped are in none.
-    """
+    """Return the segment and start of bytes that were not written to since they were mapped."""
     if not _mapped:
         return None
     address = _address_of(data)
@@ -267,10 +214,7 @@ def _address_of(data: memoryview) -> int | None:
 
 
 def _is_as_mapped(address: int, size: int) -> bool:
-    """Return whether no page of a view has been written to; see pagemap(5) of Linux.
-
-    A page that was written to is the process's own: it belongs to no file any more.
-    """
+    """Return whether no page of a view has become the process's own. See pagemap(5)."""
     first, end = address // mmap.PAGESIZE, -(-(address + size) // mmap.PAGESIZE)
     try:
         with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
@@ -294,17 +238,11 @@ def _has_own(pagemap: bytes) -> bool:
     return bool(own & int.from_bytes(mark, sys.byteorder))
 
 
-# Who can share ------------------------------------------------------------------------------------
+# Processes that can share memory ------------------------------------------------------------------
 
 
 def introduction() -> dict[str, Any]:
-    """Return what another process must know to find out whether it can open segments of this one.
-
-    Raises
-    ------
-    OSError
-        If this process can have no segments.
-    """
+    """Return the facts for :func:`process_of`. Raises OSError if this process has no segments."""
     return _introduction(os.getpid())
 
 
@@ -312,7 +250,7 @@ def introduction() -> dict[str, Any]:
 def _introduction(process: int) -> dict[str, Any]:
     word = secrets.token_bytes(16)
     segment = write_segment(memoryview(word))
-    _words[process] = segment  # as long as the process lives
+    _words[process] = segment  # kept until the process exits
     found = identify_process()
     return {
         "process": process,
@@ -326,15 +264,10 @@ _words: dict[int, Segment] = {}
 
 
 def process_of(told: Any) -> int | None:
-    """Return the id of a process whose segments this process can open; None if it cannot.
+    """Return the process id in another's introduction, or None if it shares no memory.
 
-    Two processes share memory if they run on one machine, for one user, in one space of process
-    ids and under one memory limit, and if this one can read a word that the other has in a segment.
-
-    Parameters
-    ----------
-    told
-        The other process's :func:`introduction`.
+    Two processes share memory if they have the same machine, user, process id namespace and memory
+    limit, and if this one can read the secret word in the other's segment.
     """
     try:
         own = introduction()
@@ -358,17 +291,10 @@ def _memory_domain() -> str:
 
 
 def limiting_group(groups: str, root: Path) -> str:
-    """Return the control group whose memory limit holds for a process; "" if none holds.
+    """Return the control group whose memory limit applies to a process, or "" if none.
 
-    The pages of a segment count for the process that writes them: under a limit of its own it could
-    be killed for data that only others still use.
-
-    Parameters
-    ----------
-    groups
-        Control groups of the process, see cgroups(7).
-    root
-        Directory of all control groups.
+    The pages of a segment count for the process that writes them: under its own limit it could be
+    killed for data that only others still use. ``groups`` is as in cgroups(7).
     """
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)

@@ -1,7 +1,7 @@
-"""Short texts of the arguments of calls, made without running the user's code.
+"""Short strings for the arguments of tasks, made without running the user's code.
 
-A ``__repr__`` of the user may raise, hang, be huge or change things. None is called: instances of
-classes that this module does not know are shown by the name of their class and their attributes.
+A user's ``__repr__`` may raise, hang, be huge or change state, so that none is called. Instances of
+unknown classes are shown by class name and attributes.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from itertools import chain, islice
 from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MethodType, ModuleType
 from typing import Any
 
-#: Largest number of characters of the arguments of one call, and of one value among them.
+#: Maximum characters of the arguments of one task, and of one value among them.
 MOST_CHARACTERS = 2000
 MOST_OF_VALUE = 400
-#: Largest number of characters of a text, and of entries of a collection, that are shown.
+#: Maximum shown characters of a string, and shown entries of a collection.
 _TEXT = 120
 _ENTRIES = 6
 _DEPTH = 3
-#: Number of bits of the largest integer that is written out.
+#: Maximum bits of an integer that is shown in full.
 _INTEGER_BITS = 256
 _CUT = "..."
 
@@ -36,24 +36,16 @@ _PLAIN = frozenset(
     }
 )  # fmt: skip
 _PATHS = frozenset({pathlib.PosixPath, pathlib.PurePosixPath, pathlib.PureWindowsPath})
-#: Libraries whose arrays and tables tell their shape and type without computing anything.
+#: Libraries whose arrays and tables have their shape and type without computation.
 _OF_ARRAYS = frozenset(
     {"numpy", "pandas", "xarray", "dask", "scipy", "polars", "pyarrow", "cupy", "torch"}
 )
-#: Their small values with a short ``repr``.
+#: Scalars of these libraries with a short ``repr``.
 _SCALARS = frozenset({"Timestamp", "Timedelta", "Period", "NaTType"})
 
 
 def shown_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return the arguments of a call as text, at most ``MOST_CHARACTERS`` characters long.
-
-    Takes well under a millisecond and runs no code of the user's classes.
-
-    Parameters
-    ----------
-    args, kwargs
-        Positional and keyword arguments.
-    """
+    """Return a task's arguments as a short string in under a millisecond."""
     parts: list[str] = []
     left = MOST_CHARACTERS
     for name, value in chain((("", value) for value in args), kwargs.items()):
@@ -67,7 +59,7 @@ def shown_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any, most: int = MOST_OF_VALUE) -> str:
-    """Return a value as text of at most so many characters, without running code of its class."""
+    """Return a value as a string of at most ``most`` characters. Runs no code of its class."""
     try:
         text = _shown(value, _DEPTH)
     except Exception as error:  # noqa: BLE001 - another thread may change the value meanwhile
@@ -162,7 +154,7 @@ def _set(value: Any, depth: int) -> str:
 
 
 def _derived(plain: Callable[[Any], Any]) -> Callable[[Any, int], str]:
-    """Return how to show an instance of a class that derives from a plain type."""
+    """Return a function that shows an instance of a class derived from a plain type."""
     return lambda value, _: f"{_class_name(type(value))}({_shown(plain(value), 0)})"
 
 
@@ -170,8 +162,8 @@ def _member(value: Any, _: int) -> str:
     return f"{_class_name(type(value))}.{attributes_of(value).get('_name_', '?')}"
 
 
-#: Base class -> how to show its instances. The plain values of classes that derive from a plain
-#: type are read past the code of the class.
+#: Function that shows the instances of a base class. The plain values of classes that derive from a
+#: plain type are read without the code of the class.
 _BY_BASE: tuple[tuple[type, Callable[[Any, int], str]], ...] = (
     (list, _list),
     (tuple, _tuple),
@@ -188,12 +180,12 @@ _BY_BASE: tuple[tuple[type, Callable[[Any, int], str]], ...] = (
 
 
 def _named(value: Any, base: type, text: str) -> str:
-    """Return the text of a collection, with the name of its class unless that is ``base``."""
+    """Return the text of a collection, with its class name unless that is ``base``."""
     return text if type(value) is base else f"{_class_name(type(value))}({text})"
 
 
 def _of_library(value: Any) -> str:
-    """Return class, shape and type of an array or a table; a small number as it is."""
+    """Return class, dtype and shape of an array or table, and a small scalar as it is."""
     kind = type(value)
     if _class_name(kind) in _SCALARS or (
         _module(kind) == "numpy" and getattr(value, "shape", None) == () and value.itemsize <= 32
@@ -230,7 +222,7 @@ def _assigned(pairs: Iterable[tuple[Any, Any]], count: int, depth: int) -> str:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """Return the attributes of an instance, read past the code of its class."""
+    """Return the attributes of an instance, read without the code of its class."""
     for base in _bases(type(value)):
         if "__slots__" in (own := _namespace(base)):
             names = own["__slots__"]

@@ -1,4 +1,4 @@
-"""The two ends of a resumable stream: between a local socket and the carriers of the stream."""
+"""The two ends of a resumable stream, each between a local socket and its carriers."""
 
 from __future__ import annotations
 
@@ -14,40 +14,34 @@ from scalable.protocol.streams import Buffer, Stream
 
 logger = logging.getLogger("scalable.protocol")
 
-#: Seconds without anything else to send after which a sign of life is sent.
+#: Idle seconds after which a keep-alive frame is sent.
 ALIVE_S = 2.0
-#: Seconds without a byte from the other end after which a carrier counts as broken: for the near
-#: end, which replaces it, and for the far end, which only waits.
+#: Seconds without a byte from the peer after which a carrier counts as broken: for the near end,
+#: which replaces it, and for the far end, which only waits.
 SILENT_S, FAR_SILENT_S = 8, 30
 #: Bytes read from a socket at once.
 READ = 2**18
-#: Seconds between readings of a socket while its stream has no room and no carrier. Without them
-#: the writer's kernel would break off a connection whose reader has stopped for long (Dask sets
-#: TCP_USER_TIMEOUT to 30 s). Each lets the window of TCP open once.
+#: Seconds between reads of a socket while its stream is full and has no carrier. Each read opens
+#: the TCP window once. Otherwise the writer's kernel would abort a connection that is not read for
+#: long (Dask sets TCP_USER_TIMEOUT to 30 s).
 TRICKLE_S = 3.0
 
 
 class Carrier(Protocol):
-    """A connection to the other end; its methods raise OSError when it breaks."""
+    """A connection to the peer. Its methods raise OSError when it breaks."""
 
     async def send(self, pieces: Sequence[Buffer]) -> None:
         """Send bytes, given in pieces."""
 
     async def receive(self) -> Buffer:
-        """Return the next bytes, as many as there are; empty at the end of the connection."""
+        """Return the available bytes, at least one, empty at the end of the connection."""
 
     async def close(self) -> None:
-        """Close the connection; it may be closed already."""
+        """Close the connection. Idempotent."""
 
 
 class SocketCarrier:
-    """A carrier over a socket.
-
-    Parameters
-    ----------
-    connection
-        Connected socket, which does not block.
-    """
+    """A carrier over a connected, non-blocking socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = without_delay(connection)
@@ -56,18 +50,16 @@ class SocketCarrier:
         self._closed = False
 
     async def send(self, pieces: Sequence[Buffer]) -> None:
-        """Send bytes, given in pieces."""
         for part in _joined(pieces):
             with self._in_use():
                 await self._loop.sock_sendall(self._socket, part)
 
     async def receive(self) -> Buffer:
-        """Return the next bytes."""
         with self._in_use():
             return await self._loop.sock_recv(self._socket, READ)
 
     async def close(self) -> None:
-        """Close the socket; what uses it ends with OSError, or the end of the connection."""
+        """Close the socket. Pending uses raise OSError or return the end of the connection."""
         self._closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -76,7 +68,7 @@ class SocketCarrier:
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
-        """Keep the socket's number while the event loop waits for it."""
+        """Keep the socket's descriptor while the event loop waits for it."""
         if self._closed:
             raise ConnectionError("the connection is closed")
         self._uses += 1
@@ -103,13 +95,7 @@ def _joined(pieces: Sequence[Buffer]) -> list[Buffer]:
 
 
 async def receive_exactly(carrier: Carrier, count: int) -> tuple[bytes, Buffer]:
-    """Return the first bytes from a carrier, and those that have come after them.
-
-    Raises
-    ------
-    OSError
-        When the connection ends before.
-    """
+    """Return the first ``count`` bytes, and any after them. Raises ConnectionError if too few."""
     data = b""
     while len(data) < count:
         more = await carrier.receive()
@@ -120,29 +106,17 @@ async def receive_exactly(carrier: Carrier, count: int) -> tuple[bytes, Buffer]:
 
 
 def without_delay(connection: socket.socket) -> socket.socket:
-    """Let a TCP socket send small messages at once; return it."""
+    """Set TCP_NODELAY, so that small messages are sent at once, and return the socket."""
     with suppress(OSError):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 
 
 class StreamEnd:
-    """One end of a stream, between a socket and one carrier after the other.
+    """One end of a stream, between a socket and successive carriers.
 
-    :meth:`run` moves bytes between the socket and the memory of the stream, :meth:`carry` between
-    that memory and a carrier.
-
-    Parameters
-    ----------
-    stream
-        State of this end.
-    connection
-        Connected socket, which does not block; it is closed at the end of :meth:`run`.
-
-    Attributes
-    ----------
-    stream
-        State of this end.
+    :meth:`run` moves bytes between the socket and the stream's buffers, and :meth:`carry` between
+    the buffers and a carrier. :meth:`run` closes the connected, non-blocking socket.
     """
 
     def __init__(self, stream: Stream, connection: socket.socket) -> None:
@@ -158,7 +132,7 @@ class StreamEnd:
     # The socket -----------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve the socket until it is closed in both directions, or broken."""
+        """Serve the socket until it is closed in both directions or broken."""
         tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
         try:
             await asyncio.gather(*tasks)
@@ -172,11 +146,10 @@ class StreamEnd:
             self._socket.close()
 
     def close_socket(self) -> None:
-        """Close the socket, also if :meth:`run` was cancelled before it began."""
+        """Close the socket, including if :meth:`run` was cancelled before it started."""
         self._socket.close()
 
     def reset(self) -> None:
-        """Break the stream off."""
         self.stream.reset()
         self._wake()
 
@@ -199,7 +172,7 @@ class StreamEnd:
         self._wake()
 
     async def _room(self) -> None:
-        """Wait for room in the stream; without a carrier not for long."""
+        """Wait for space in the stream, without a carrier at most ``TRICKLE_S``."""
         while self.stream.room <= 0 and not self.stream.was_reset:
             self._has_room.clear()
             try:
@@ -234,26 +207,11 @@ class StreamEnd:
     async def carry(
         self, carrier: Carrier, first: Buffer = b"", *, silent_s: int | None = None
     ) -> str | None:
-        """Use a carrier to which the stream is attached until it breaks, or the stream is over.
+        """Use an attached carrier until it breaks, and return the reason, or None after the stream.
 
-        Parameters
-        ----------
-        carrier
-            The connection to the other end.
-        first
-            Bytes that have come from it already.
-        silent_s
-            Seconds after which a silent carrier counts as broken; None for the near end's.
-
-        Returns
-        -------
-        str or None
-            Why the carrier broke; None if the stream is over.
-
-        Raises
-        ------
-        StreamError
-            When the other end does not keep to the protocol.
+        ``first`` contains bytes that were received already. ``silent_s`` is the time after which a
+        silent carrier counts as broken, by default the near end's. Raises StreamError if the peer
+        violates the protocol.
         """
         self._carried = True
         heard = asyncio.Event()
@@ -310,15 +268,12 @@ class StreamEnd:
             self._has_received.set()
         if stream.room > 0:
             self._has_room.set()
-        # Also when a confirmation lets more be sent.
+        # A confirmation may permit more bytes too.
         self._has_to_send.set()
 
 
 async def _watch(heard: asyncio.Event, rounds: int) -> None:
-    """Raise TimeoutError when nothing was heard for so many rounds of a second each.
-
-    Rounds are counted instead of seconds: a process that was stopped has not listened.
-    """
+    """Raise TimeoutError after ``rounds`` silent seconds, without those while suspended."""
     silent = 0
     while silent < rounds:
         await asyncio.sleep(1.0)

@@ -1,18 +1,6 @@
-"""Byte streams that outlive the connections which carry them. No I/O and no clock.
+"""Byte streams that outlive the connections (*carriers*) below them. No I/O and no clock.
 
-A stream has two ends: the *near* end beside a client, and the *far* end beside the scheduler. It is
-carried by one connection at a time, its *carrier*, which may break at any byte. Each end keeps
-the bytes that the other has not confirmed; on the next carrier both ends say how much they have
-received, and sending goes on from there. So each byte arrives once, in its order.
-
-On a carrier, the near end sends a *hello* and the far end an *answer*; frames follow in both
-directions. The position of data in the stream follows from the hello or the answer. An end may send
-as far as the other allows, which bounds the memory of both. The end of the bytes counts as one more
-byte, so that it is confirmed like them. The far end says goodbye before it forgets a stream; a near
-end that missed this asks, and is told that the stream is unknown.
-
-The dialling side keeps the 128 random bits that identify a stream to itself: who knows them may
-continue the stream. They are no substitute for the encryption of what the stream carries.
+The ends are *near* (client) and *far* (scheduler). :class:`Stream` describes the protocol.
 """
 
 from __future__ import annotations
@@ -23,14 +11,14 @@ import struct
 from collections import deque
 from dataclasses import dataclass
 
-#: Port beside a scheduler in a remote place at which tunnels end. It listens on loopback: only its
-#: own machine or pod, and those who forward a port of it, can reach it.
+#: Port of a remote scheduler's machine for tunnels. It is on loopback: only the machine or pod
+#: itself, and anyone who forwards a port of it, can reach it.
 RELAY_PORT = 8788
-#: Bytes that one end may have sent and the other not delivered.
+#: Maximum bytes that one end has sent and the other has not delivered.
 WINDOW = 8 * 2**20
-#: Seconds after which a stream without a carrier is given up.
+#: Seconds after which a stream without a carrier is abandoned.
 KEPT_S = 120.0
-#: Bytes that are taken for one sending.
+#: Maximum data bytes of one send.
 TAKEN = 2**20
 ID_LENGTH = 16
 
@@ -48,7 +36,7 @@ Buffer = bytes | memoryview
 
 
 class StreamError(Exception):
-    """The other end does not keep to the protocol."""
+    """Raised if the other end violates the protocol."""
 
 
 class Refusal(enum.IntEnum):
@@ -61,7 +49,6 @@ class Refusal(enum.IntEnum):
 
     @property
     def words(self) -> str:
-        """The reason as text."""
         return {
             Refusal.NONE: "",
             Refusal.UNKNOWN: "the stream was given up there, or the scheduler is new",
@@ -72,32 +59,22 @@ class Refusal(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Hello:
-    """The first bytes that the near end sends on a carrier.
-
-    Attributes
-    ----------
-    stream
-        Id of the stream.
-    fresh
-        Whether the far end has never answered for this stream, and may open it.
-    received
-        Bytes of the stream that the near end has received.
-    limit
-        Bytes of the stream up to which the far end may send.
-    """
+    """The first bytes that the near end sends on a carrier."""
 
     stream: bytes
+    #: True if the far end has never answered for this stream, and may open it.
     fresh: bool
+    #: Bytes of the stream that the near end has received.
     received: int
+    #: Position in the stream up to which the far end may send.
     limit: int
 
     def encoded(self) -> bytes:
-        """Return the bytes to send."""
         return _HELLO.pack(_MAGIC, self.fresh, self.stream, self.received, self.limit)
 
     @classmethod
     def decoded(cls, data: bytes) -> Hello:
-        """Return the hello that bytes of the length ``HELLO_LENGTH`` hold."""
+        """Decode ``HELLO_LENGTH`` bytes. Raises StreamError for another protocol version."""
         magic, fresh, stream, received, limit = _HELLO.unpack(data)
         if magic != _MAGIC or fresh not in (0, 1):
             raise StreamError("no hello of a stream in this version")
@@ -106,30 +83,21 @@ class Hello:
 
 @dataclass(frozen=True)
 class Answer:
-    """The first bytes that the far end sends on a carrier.
-
-    Attributes
-    ----------
-    refusal
-        Reason of a refusal.
-    received, limit
-        As in :class:`Hello`, of the far end.
-    kept_s
-        Seconds for which the far end keeps a stream without a carrier.
-    """
+    """The first bytes that the far end sends on a carrier."""
 
     refusal: Refusal
+    #: As in :class:`Hello`, of the far end; so is ``limit``.
     received: int = 0
     limit: int = 0
+    #: Seconds for which the far end keeps a stream without a carrier.
     kept_s: int = 0
 
     def encoded(self) -> bytes:
-        """Return the bytes to send."""
         return _ANSWER.pack(self.refusal, self.received, self.limit, self.kept_s)
 
     @classmethod
     def decoded(cls, data: bytes) -> Answer:
-        """Return the answer that bytes of the length ``ANSWER_LENGTH`` hold."""
+        """Decode ``ANSWER_LENGTH`` bytes. Raises StreamError for another protocol version."""
         refusal, *numbers = _ANSWER.unpack(data)
         try:
             return cls(Refusal(refusal), *numbers)
@@ -138,35 +106,25 @@ class Answer:
 
 
 def new_stream_id() -> bytes:
-    """Return a random id, which nobody can guess."""
+    """Return a random, unguessable stream id."""
     return secrets.token_bytes(ID_LENGTH)
 
 
 class Stream:
     """One end of a stream.
 
-    Parameters
-    ----------
-    window
-        Bytes that the other end may send beyond those that were delivered here, and that this end
-        keeps for the other.
-    far
-        Whether this is the far end.
+    A stream uses one carrier at a time, which may break at any byte. Each end keeps the bytes that
+    the other has not confirmed. On the next carrier the near end's *hello* and the far end's
+    *answer* contain the received counts, and sending continues from there, so that each byte
+    arrives once and in order. Frames follow in both directions. Each end may send up to the other's
+    limit, which bounds the memory of both. The end of the bytes counts as one more byte, so that it
+    is confirmed too. The far end sends a goodbye before it forgets a stream. A near end that missed
+    it is refused with ``UNKNOWN``. The 128 random bits of the id are a secret of the dialling side:
+    anyone with them may continue the stream. They do not replace encryption.
 
-    Attributes
-    ----------
-    written
-        Bytes that were given to this end.
-    confirmed
-        Bytes of them that the other end has received.
-    received
-        Bytes that have come from the other end.
-    ended_here, ended_there
-        Whether no more bytes follow from this end, from the other end.
-    was_reset
-        Whether one of the ends has broken the stream off.
-    over
-        Whether the far end has said goodbye, or one end was told that the other broke off.
+    ``window`` limits the undelivered bytes from the other end, and the bytes kept for it.
+    ``written`` bytes were given to this end, and the other has ``confirmed`` so many. ``over`` is
+    set by the far end's goodbye, and after a reset.
     """
 
     def __init__(self, window: int = WINDOW, *, far: bool = False) -> None:
@@ -191,46 +149,43 @@ class Stream:
 
     @property
     def room(self) -> int:
-        """Number of bytes that may be written now; negative if more were."""
+        """Number of bytes that may be written now. Negative if more were."""
         return self._window - (self.written - self.confirmed)
 
     def write(self, data: Buffer) -> None:
-        """Keep bytes for the other end."""
         assert not self.ended_here
         if data and not self.was_reset:
             self.written += len(data)
             self._unsent.append(data)
 
     def end(self) -> None:
-        """Let the other end know, after all bytes, that no more follow."""
+        """Announce to the other end, after all bytes, that no more follow."""
         self.ended_here = True
 
     def reset(self) -> None:
-        """Break the stream off, and let the other end know."""
+        """Abort the stream at both ends."""
         if not self.was_reset:
             self._forget()
             self._resets = True
 
     @property
     def _done(self) -> bool:
-        """Whether nothing is left to send, to confirm or to receive."""
+        """True if nothing remains to send, to confirm or to receive."""
         complete = self.ended_there and self._end_confirmed
         return complete and self._told[0] == self._position
 
     # Carriers -------------------------------------------------------------------------------------
 
     def greeting(self) -> tuple[int, int]:
-        """Return what a hello or an answer says: bytes received, and the limit for the other."""
+        """Return the bytes received and the other end's limit, for a hello or an answer."""
         self._told = (self._position, self._delivered + self._window)
         return self._told
 
     def attach(self, received: int, limit: int) -> None:
-        """Go on with a new carrier, on which the other end has said these numbers.
+        """Continue on a new carrier with the numbers of the other end.
 
-        Raises
-        ------
-        StreamError
-            When the other end has received what was not sent, or lacks what it has confirmed.
+        Raises StreamError if the other end has received bytes that were not sent, or lacks bytes
+        that it has confirmed.
         """
         end = self.written + 1 if self._end_sent else self._sent_ever
         if not self.confirmed <= received <= end:
@@ -254,13 +209,7 @@ class Stream:
         self._limit = max(self._limit, limit)
 
     def take(self, *, idle: bool = False) -> list[Buffer]:
-        """Return what to send on the carrier now, as pieces of bytes; empty for nothing.
-
-        Parameters
-        ----------
-        idle
-            Whether something has to be sent so that the other end knows the carrier works.
-        """
+        """Return what to send on the carrier now, in pieces. Not empty if ``idle``."""
         if self.was_reset:
             return self._last(idle=idle)
         frames: list[Buffer] = []
@@ -291,7 +240,7 @@ class Stream:
         return frames
 
     def _last(self, *, idle: bool) -> list[Buffer]:
-        """Return what is left to send of a stream that was broken off."""
+        """Return what remains to send of a stream that was reset."""
         kind = _ALIVE if idle else 0
         if self._resets and not self._reset_sent:
             self._reset_sent = True
@@ -304,7 +253,7 @@ class Stream:
 
     @property
     def owes_confirmation(self) -> bool:
-        """Whether the other end should soon learn what has arrived here."""
+        """True if the other end should soon receive a confirmation."""
         received, limit = self._told
         least = self._window // 16
         more = max(self._position - received, self._delivered + self._window - limit)
@@ -313,13 +262,7 @@ class Stream:
     # Bytes from the other end ---------------------------------------------------------------------
 
     def feed(self, data: Buffer) -> list[memoryview]:
-        """Take bytes from the carrier; return the bytes of the stream in them, in pieces.
-
-        Raises
-        ------
-        StreamError
-            When these are no frames, or more data than the other end may send.
-        """
+        """Process received bytes and return the stream's data. Raises StreamError if invalid."""
         view, pieces = memoryview(data), []
         while view:
             if self._data_left:
@@ -343,7 +286,7 @@ class Stream:
         return pieces
 
     def delivered(self, count: int) -> None:
-        """Note that so many of the received bytes were handed on, so that others may follow."""
+        """Record that received bytes were passed on, so that others may follow."""
         self._delivered += count
 
     def _framed(self, frame: bytes) -> None:

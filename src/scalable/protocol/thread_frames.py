@@ -1,4 +1,4 @@
-"""Reading of the frames of all threads without the danger of a deadlock."""
+"""Reading the frames of all threads without the risk of a deadlock."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _reading = threading.Lock()
 
 
 def read_frames_without_collection() -> None:
-    """Make ``sys._current_frames`` collect no garbage; needed once in a process.
+    """Make ``sys._current_frames`` collect no garbage. Idempotent.
 
-    Dask calls it every few milliseconds for its profiles. Meanwhile Python before 3.13 holds a lock
-    without which no thread can end. A garbage collection at this moment may run Python code, as
-    Dask's callback of the collector. Then another thread may run and end, and waits for the lock
-    with Python's global lock in its hands: the process hangs for ever.
+    Dask calls it every few milliseconds for its profiles. Python before 3.13 holds a lock during it
+    that a thread needs to exit. A garbage collection at this moment may run Python code, such as
+    Dask's callback of the collector. Then another thread may run and exit, waiting for the lock
+    while it holds the global interpreter lock: the process hangs for ever.
     """
     read = sys._current_frames  # noqa: SLF001 - public but for its name
     if sys.version_info >= (3, 13) or getattr(read, "collects_nothing", False):

@@ -15,26 +15,19 @@ from scalable.protocol.private_directory import PrivateDirectory, check_private
 
 logger = logging.getLogger("scalable.protocol")
 
-#: Number of archives that stay unpacked, beside those of running calls.
+#: Number of archives that stay unpacked, apart from those of running tasks.
 TREES_KEPT = 4
 _NAME = "carried"
 
 
 class Trees:
-    """Unpacked archives, each in a directory with the name of its digest.
-
-    Parameters
-    ----------
-    directory
-        Private directory of this process, which is removed with it; None to make one when the first
-        archive is unpacked.
-    """
+    """Unpacked archives by digest, in the given private directory or one made for the first."""
 
     def __init__(self, directory: str | Path | None = None) -> None:
         self._given = directory or None
         self._own: PrivateDirectory | None = None
         self._place: Path | None = None
-        #: Digest -> directory, the one that was used last at the end.
+        #: Directories by digest, the last used one last.
         self._trees: dict[str, Path] = {}
         self._on_path: list[str] = []
         self._lock = threading.Lock()
@@ -46,13 +39,7 @@ class Trees:
         return len(self._trees)
 
     def add(self, files: CarriedFiles, data: bytes) -> None:
-        """Unpack an archive, unless it is unpacked.
-
-        Raises
-        ------
-        ArchiveError
-            If the data are not the archive that was described, or cannot be unpacked.
-        """
+        """Unpack an archive, unless it is unpacked. Raises ArchiveError for a wrong archive."""
         with self._lock:
             if files.digest in self._trees:
                 return
@@ -73,7 +60,7 @@ class Trees:
         return self._place
 
     def path_of(self, files: CarriedFiles | None, path: str) -> str | None:
-        """Return where a file of the client is unpacked; None if it is not in the archive."""
+        """Return where a client's file is unpacked, or None if it is not in the archive."""
         tree = None if files is None else self._trees.get(files.digest)
         name = None if files is None else files.name_of(path)
         return None if tree is None or name is None else str(tree / name)
@@ -96,13 +83,7 @@ class Trees:
         return files is None or not path.startswith(f"{self._place / files.digest}{os.sep}")
 
     def drop_old(self, in_use: Collection[str]) -> None:
-        """Remove the archives that were used longest ago.
-
-        Parameters
-        ----------
-        in_use
-            Digests of archives that running calls use.
-        """
+        """Remove the least recently used archives, except those ``in_use`` by running tasks."""
         with self._lock:
             for digest in list(self._trees)[:-TREES_KEPT]:
                 if digest not in in_use:

@@ -1,4 +1,4 @@
-"""Versions of Python and packages, by which a client and its scheduler understand each other."""
+"""Versions of Python and packages that a client and its scheduler must share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from scalable import settings
 
-#: Package whose releases must be equal: they encode messages in different ways.
+#: Package whose releases must be equal, because they encode messages in different ways.
 STRICT = "distributed"
 PACKAGES = ("dask", STRICT, "scalable")
 _ON = frozenset({"1", "true", "yes", "on"})
@@ -20,25 +20,17 @@ _ON = frozenset({"1", "true", "yes", "on"})
 
 @dataclass(frozen=True)
 class ImageVersions:
-    """The versions in the image of a scheduler.
-
-    Attributes
-    ----------
-    image
-        Name of the image.
-    packages
-        Package -> version, with ``python`` and ``scalable``.
-    allows_mismatch
-        Whether clients with another release of ``distributed`` may connect.
-    """
+    """The versions in the image of a scheduler."""
 
     image: str
+    #: Version by package, including ``python`` and ``scalable``.
     packages: Mapping[str, str]
+    #: True if clients with another release of ``distributed`` may connect.
     allows_mismatch: bool = False
 
     @classmethod
     def of_this_process(cls) -> Self | None:
-        """Return the versions of this process; None if it does not run in an image."""
+        """Return this process's versions, or None if it does not run in an image."""
         image = os.environ.get(settings.IMAGE, "")
         if not image:
             return None
@@ -46,20 +38,15 @@ class ImageVersions:
         return cls(image, own_versions(), allowed)
 
     def to_message(self) -> list[Any]:
-        """Return the attributes as plain values."""
         return [self.image, dict(self.packages), self.allows_mismatch]
 
     @classmethod
     def from_message(cls, message: list[Any]) -> Self:
-        """Return the versions that :meth:`to_message` wrote."""
         image, packages, allows_mismatch = message
         return cls(image, packages, bool(allows_mismatch))
 
     def differences(self) -> dict[str, tuple[str, str]]:
-        """Return package -> version in the image and version here, where they differ.
-
-        Of Python, only the minor versions count: 3.11 and 3.12 differ.
-        """
+        """Map packages to (image's, own) versions that differ, of Python only major and minor."""
         found = {}
         for package, here in own_versions().items():
             there = str(self.packages.get(package, "unknown"))
@@ -76,7 +63,7 @@ def _counting(package: str, text: str) -> str:
 
 @cache
 def own_versions() -> dict[str, str]:
-    """Return package -> version in this process; no package is imported."""
+    """Return this process's versions by package. Imports no package."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

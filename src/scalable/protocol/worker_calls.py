@@ -1,4 +1,4 @@
-"""RPC handlers that our workers add to Dask's: their names, and calls with types for answers."""
+"""RPC handlers that our workers add to Dask's: names and typed calls."""
 
 from __future__ import annotations
 
@@ -13,22 +13,12 @@ class WorkerHandler(StrEnum):
 
 
 class WorkerCalls:
-    """Calls the handlers of one of our workers, with types for arguments and answers.
-
-    Parameters
-    ----------
-    comm
-        Dask's ``rpc`` object of the worker.
-    """
+    """Typed calls of one worker's handlers. ``comm`` is Dask's ``rpc`` object of the worker."""
 
     def __init__(self, comm: Any) -> None:
         self._comm = comm
 
     async def shown_call(self, key: Any = None) -> dict[str, Any]:
-        """Return ``output`` of a worker, and ``arguments`` and ``position`` of a running call.
-
-        See :func:`scalable.worker.shown_calls.shown_call`. The answer of a worker that is not ours
-        is empty.
-        """
+        """See :func:`scalable.worker.shown_calls.shown_call`, empty if it is not our worker."""
         answer = await getattr(self._comm, WorkerHandler.SHOWN_CALL.value)(key=key)
         return answer if isinstance(answer, dict) else {}

@@ -1,9 +1,7 @@
-"""Places to run: the contract (``base``), the registry, and one folder for each provider.
+"""Providers: the interface (``base``), the registry, and one folder for each built-in provider.
 
-A provider validates offline and imports Dask only when it builds or scales.
-
-The classes of the built-in providers can be imported from here; a class, and its folder, is loaded
-when it is first used.
+A provider's class is importable from here, and its folder is loaded on first use. Providers
+validate offline, and import Dask only when they build or scale a cluster.
 """
 
 import importlib
@@ -12,7 +10,7 @@ from typing import Any
 
 
 def _classes() -> dict[str, str]:
-    """Return name of the class -> name of the folder, for each built-in provider."""
+    """Map the class name of each built-in provider to the name of its folder."""
     folders = [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
     exported = {f: importlib.import_module(f"{__name__}.{f}").__all__ for f in folders}
     return {c: f for f, names in exported.items() for c in names if c.endswith("Provider")}

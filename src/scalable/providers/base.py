@@ -1,9 +1,7 @@
-"""The interface of providers. A provider is the plug-in for one kind of place to run workers.
+"""The interface of providers: plug-ins that run workers on one kind of target.
 
-A third party implements exactly :class:`DeploymentProvider` and registers the class, at run time
-with :func:`scalable.providers.registry.register_provider` or through an entry point in the group
-``scalable.providers``. This module does not import Dask, so that validating and
-planning start quickly.
+A third party registers a class with the methods of :class:`DeploymentProvider`, at run time or in
+the entry point group ``scalable.providers``. This module does not import Dask.
 """
 
 from __future__ import annotations
@@ -64,12 +62,12 @@ __getattr__, __dir__ = exported_lazily(
 
 
 class OptionsModel:
-    """Class attribute that imports a provider's option model when it is first read.
+    """Class attribute that imports a provider's option model on first access.
 
     Parameters
     ----------
     module, name
-        Module of the model, and its name there.
+        Module of the model, and the model's name in it.
     """
 
     def __init__(self, module: str, name: str) -> None:
@@ -82,7 +80,7 @@ class OptionsModel:
 
 @runtime_checkable
 class ClusterHandle(Protocol):
-    """A running cluster, as its users see it.
+    """A running cluster, from the point of view of its users.
 
     Any cluster object of ``distributed`` is a cluster handle.
     """
@@ -100,50 +98,53 @@ class ClusterHandle(Protocol):
         """The ``distributed.Security`` that clients need, or None."""
 
     def close(self) -> Any:
-        """End the cluster; ending a cluster twice is harmless."""
+        """Stop the cluster. A second call has no effect."""
 
 
 @runtime_checkable
 class DeploymentProvider(Protocol):
     """The methods of every provider.
 
-    A class may also offer ``close(cluster)``, which ends the cluster and everything that it
-    started, and does nothing if the cluster has ended (without it ``cluster.close()`` is called);
-    ``estimate_cost(spec, plan) -> CostEstimate | None``; and two attributes:
-    ``options_model``, a pydantic model of the options that a target may carry (without it any
-    option is accepted), and ``traits``, a :class:`Traits` (without it the defaults hold).
+    A class may also have:
+
+    - ``close(cluster)``, which stops the cluster and everything that it started, and has no effect
+      on a stopped cluster (by default ``cluster.close()`` is called);
+    - ``estimate_cost(spec, plan)``, which returns a CostEstimate or None;
+    - ``options_model``, a pydantic model of the options that a target may have (by default any
+      option is accepted);
+    - ``traits``, a :class:`Traits` (by default one with the default values).
     """
 
     name: str
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check the request without contacting the place or changing anything."""
+        """Check the request without contacting the backend or changing anything."""
 
     def build_cluster(self, spec: DeploymentSpec) -> ClusterHandle:
-        """Start a scheduler; start no workers yet if the place allows that.
+        """Start a scheduler, but no workers yet if the backend allows that.
 
         Raises
         ------
         scalable.errors.ProviderError
-            When the place refuses the cluster; nothing is left running.
+            When the backend refuses the cluster; nothing is left running.
         """
 
     def scale(self, cluster: ClusterHandle, plan: ScalePlan) -> None:
-        """Set the pools to the counts of the plan; return at once, before workers come or go.
+        """Set the pools to the plan's worker counts. Return before workers start or stop.
 
-        Idempotent. Counts are absolute; a tag that the plan does not name stays as it is.
+        Idempotent. Counts are absolute; a pool that the plan does not name stays as it is.
         """
 
 
 class ClusterServices(Protocol):
-    """Starts the scheduler and managers of a detached cluster in the place of a provider.
+    """Starts the scheduler and managers of a detached cluster on a provider's backend.
 
-    A detached cluster outlives the process that made it. A manager is the program that starts and
-    ends its workers.
+    A detached cluster outlives the process that created it. A manager is a program that starts and
+    stops its workers.
     """
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:
-        """Start a program; return when the start is recorded, not when the program runs.
+        """Start a program. Return when the start is recorded, not when the program runs.
 
         Parameters
         ----------
@@ -158,22 +159,26 @@ class ClusterServices(Protocol):
         """
 
     def state(self, cluster_id: str) -> Mapping[str, str]:
-        """Return program -> ``pending`` or ``running``, for programs that have not ended."""
+        """Map the programs that have not exited to ``pending`` or ``running``."""
 
 
 class ClusterLifecycle(Protocol):
     """Optional methods of a provider, for detached clusters, which outlive their creator.
 
-    Each method may be left out: without ``pools`` a target cannot be detached; without ``discover``
-    and ``delete`` jobs and processes of clusters without a record are not found; without
-    ``services`` the scheduler and managers of a cluster are processes of the user's machine.
+    Each method may be left out:
+
+    - without ``pools`` a target cannot be detached;
+    - without ``discover`` and ``delete``, jobs and processes of clusters without a record are not
+      found;
+    - without ``services``, the scheduler and managers of a cluster are processes of the user's
+      machine.
     """
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
         """Return the pools whose workers one manager will start; start nothing yet.
 
-        If ``site.detached``, the workers outlive the manager's process. They carry the cluster's id
-        and their own names, by which ``launcher.adopt()`` finds them again.
+        If ``site.detached``, the workers outlive the manager's process. They are labelled with the
+        cluster's id and their own names, by which ``launcher.adopt()`` finds them again.
 
         Raises
         ------
@@ -182,27 +187,27 @@ class ClusterLifecycle(Protocol):
         """
 
     def discover(self) -> Iterable[Mapping[str, Any]]:
-        """Return one row for each of this user's clusters with jobs or processes in this place.
+        """Return one row for each of this user's clusters with jobs or processes on this backend.
 
-        Only clusters of the present state directory count.
+        Only clusters of the current state directory count.
 
         Returns
         -------
         iterable of mapping
             ``id`` (the cluster's UUID), ``provider``, and ``what``, a description of the jobs or
-            processes. Empty where this machine has no access to the place. The method returns
+            processes. Empty if this machine has no access to the backend. The method returns
             or raises within seconds.
         """
 
     def delete(self, cluster_id: str) -> list[str]:
-        """End all jobs and processes of a cluster, except the calling process or job.
+        """Stop all jobs and processes of a cluster, except the calling process or job.
 
-        Return a description of each, once all have ended; empty if there are none.
+        Return a description of each, once all have stopped; empty if there are none.
 
         Raises
         ------
         scalable.errors.ProviderError
-            When a job or process does not end in time.
+            When a job or process does not stop in time.
         """
 
     def services(self, spec: DeploymentSpec | None = None) -> ClusterServices:
@@ -212,75 +217,75 @@ class ClusterLifecycle(Protocol):
         """
 
     def places(self) -> Iterable[Mapping[str, str]]:
-        """Return the places that this user reaches from here without a manifest.
+        """Return the sites that this user can reach from here without a manifest.
 
-        Only for providers whose trait ``remote`` is true. Each place is described by texts that
-        :meth:`remote` understands. Empty where the user has no access.
+        Only for providers whose trait ``remote`` is true. Each site is described by strings that
+        :meth:`remote` accepts. Empty if the user has no access.
         """
 
     def place_of(self, spec: DeploymentSpec) -> Mapping[str, str]:
-        """Return the place that a target names; ask nothing."""
+        """Return the site that a target names, without any request."""
 
     def remote(self, place: Mapping[str, str]) -> RemotePlace:
-        """Return an object that finds and reaches the clusters of one place; ask nothing yet."""
+        """Return an object that finds and reaches the clusters of one site, without any request."""
 
 
 class TunnelEnd(Protocol):
-    """The end of a tunnel on this machine."""
+    """The side of a tunnel on this machine."""
 
     async def open(self) -> int:
-        """Listen on loopback; return the port."""
+        """Listen on loopback, and return the port."""
 
     async def close(self) -> None:
-        """End all connections and stop listening."""
+        """Close all connections and stop listening."""
 
 
 class RemotePlace(Protocol):
-    """Finds and reaches the clusters in a place that shares no files with the user's machine.
+    """Finds and reaches the clusters on a site that shares no files with the user's machine.
 
-    The objects of the place are the truth: they keep the files of each cluster (its record, its
-    credentials, the resolved manifest), and they belong to one root object, so that deleting the
-    root ends everything. Any process with the user's access to the place can use a cluster.
+    The site's objects are authoritative. They store the files of each cluster: its record, its
+    credentials, the resolved manifest. They belong to one root object, so that deleting the root
+    deletes everything. Any process with the user's access to the site can use a cluster.
 
     Methods may be called from any thread. Each returns or raises
     :class:`scalable.errors.ProviderError` within seconds.
     """
 
     def clusters(self) -> Mapping[str, Mapping[str, str]]:
-        """Return cluster id -> files (relative path -> text), for all clusters of this user.
+        """Map the ids of all clusters of this user to their files: relative paths to contents.
 
-        Clusters of other users, and clusters that completed, are left out.
+        Clusters of other users, and completed clusters, are left out.
         """
 
     def programs(self, cluster_id: str) -> Mapping[str, ProgramState]:
-        """Return program -> state, for ``scheduler`` and each manager; empty without the root."""
+        """Map ``scheduler`` and each manager to its state. Empty if there is no root."""
 
     def address(self, cluster_id: str) -> str | None:
-        """Return the address of the scheduler if this process is inside the place, else None."""
+        """Return the address of the scheduler if this process runs on the site, else None."""
 
     def outer_address(self, cluster_id: str) -> str | None:
-        """Return the address of the scheduler for workers in other places; None without one."""
+        """Return the address of the scheduler for workers on other sites, or None."""
 
     def tunnel(self, cluster_id: str) -> TunnelEnd:
-        """Return a tunnel to the scheduler; it opens again by itself when it is cut."""
+        """Return a tunnel to the scheduler. It reconnects automatically."""
 
     def logs(self, cluster_id: str, since: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
-        """Return program or worker -> new output, and a mark to pass as ``since`` the next time.
+        """Map programs and workers to their new output and the mark for the next ``since``.
 
         Parameters
         ----------
         cluster_id
             Id of the cluster.
         since
-            Program or worker -> mark of the last call.
+            Marks of the last call, by program or worker.
         """
 
     def keep(self, cluster_id: str, seconds: float | None) -> None:
-        """Set the time after which the place ends the cluster, whoever has died; None for never."""
+        """Set the seconds until the backend deletes the cluster, even if unused. None: never."""
 
     def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
-        """Delete the root object, and return when all that it owns is gone.
+        """Delete the root object, and return when everything that it owns is gone.
 
-        Return a description of what was ended; empty if there is no such cluster. A program of the
+        Return descriptions of what was deleted; empty if there is no such cluster. A program of the
         cluster itself does not wait.
         """

@@ -1,4 +1,4 @@
-"""Prices that were asked of a provider, kept under the state directory."""
+"""Prices that a provider reported, stored under the state directory."""
 
 from __future__ import annotations
 
@@ -25,47 +25,26 @@ _REGION = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,62}")
 
 @dataclass(frozen=True)
 class Refreshed:
-    """The result of asking a provider for its prices.
-
-    Attributes
-    ----------
-    region
-        Region whose prices were asked.
-    count
-        Number of prices.
-    path
-        File that keeps them.
-    note
-        Remark about prices that could not be asked; empty without one.
-    """
+    """The result of refreshing one provider's prices in one region."""
 
     region: str
+    #: Number of prices.
     count: int
+    #: File that stores them.
     path: Path
+    #: Remark about prices that the provider did not report, or empty.
     note: str = ""
 
 
 def path_of(provider: str, region: str) -> Path:
-    """Return the path of the file with the prices of a provider in a region.
-
-    Raises
-    ------
-    ProviderError
-        When the name of the region has characters that no region has.
-    """
+    """Return the price file of a region. Raise ProviderError for an invalid region name."""
     if not _REGION.fullmatch(region):
         raise ProviderError(f"{region!r} is not the name of a region")
     return settings.state_dir() / "prices" / f"{provider}-{region}.json"
 
 
 def keep(provider: str, region: str, prices: Iterable[Price]) -> Path:
-    """Replace the kept prices of a region atomically; only the user can read the file.
-
-    Raises
-    ------
-    ProviderError
-        When the file cannot be written.
-    """
+    """Replace the stored prices of a region atomically, in a file that only the user can read."""
     path = path_of(provider, region)
     data = {"version": VERSION, "prices": [price.to_dict() for price in prices]}
     try:
@@ -77,7 +56,7 @@ def keep(provider: str, region: str, prices: Iterable[Price]) -> Path:
 
 
 def kept(provider: str, region: str) -> list[Price]:
-    """Return the kept prices of a region; none if there are none, or if they cannot be read."""
+    """Return the stored prices of a region. Empty if there are none, or if they are unreadable."""
     try:
         path = path_of(provider, region)
         if not path.exists():

@@ -26,50 +26,33 @@ from scalable.spec import (
 )
 from scalable.spec.prices import Offer, Packing, Price, Rate
 
-#: Program -> cores and bytes of memory of its machine.
+#: Cores and bytes of memory of each program's machine.
 PROGRAMS = {
     "scheduler": (SCHEDULER_CPUS, SCHEDULER_MEMORY),
     "manager": (MANAGER_CPUS, MANAGER_MEMORY),
 }
-#: Upper limit of workers on one machine.
+#: Upper limit for the workers on one machine.
 MOST_UNITS = 8
 
 
 @dataclass(frozen=True)
 class Quote:
-    """The prices of one target.
+    """The prices of one target."""
 
-    Attributes
-    ----------
-    rates
-        Tag -> price of its workers' machines; a tag without a known price is missing.
-    always
-        Program -> price of its machine.
-    notes
-        Sentences for the user, such as sizes that were rounded up.
-    """
-
+    #: Rates of the workers, by tag. A tag without a known price is missing.
     rates: Mapping[str, Rate] = field(default_factory=dict)
+    #: Rates of the scheduler's and the manager's machines, by program.
     always: Mapping[str, Rate] = field(default_factory=dict)
+    #: Sentences for the user, such as sizes that were rounded up.
     notes: tuple[str, ...] = ()
 
 
 def prices_in_force(package: str, region: str, spec: DeploymentSpec) -> list[Price]:
-    """Return the prices of a region: the manifest's, else kept ones, else those of the table.
-
-    Parameters
-    ----------
-    package
-        Name of the provider's package, with its tables.
-    region
-        The provider's name of the region.
-    spec
-        Request, whose ``prices`` may name shapes.
-    """
+    """Return the prices of a region: from the manifest, else stored ones, else the table's."""
     provider = package.rpartition(".")[2]
     found = {price.shape: price for price in prices_of(package) if price.region == region}
     for price in kept(provider, region):
-        # A provider's interface may not tell spot prices: those of the table go on.
+        # A provider's API may not report spot prices. Then those of the table are scaled.
         known = found.get(price.shape)
         if price.spot_per_hour is None and known is not None and known.spot_per_hour is not None:
             scale = price.per_hour / known.per_hour
@@ -101,15 +84,7 @@ def unknown_names(package: str, spec: DeploymentSpec) -> list[str]:
 
 
 def estimated(quote: Quote, plan: ScalePlan) -> CostEstimate | None:
-    """Return the cost of an hour with the workers of a plan; None if no worker has a price.
-
-    Parameters
-    ----------
-    quote
-        Prices of the target.
-    plan
-        Worker counts.
-    """
+    """Return the hourly cost of a plan's workers and programs, or None if no worker has a price."""
     if not quote.rates:
         return None
     by_tag = {
@@ -141,17 +116,9 @@ def _unique(texts: Iterable[str]) -> list[str]:
 
 
 def share_counted(share: float, request: MachineRequest) -> float:
-    """Return the fraction of spot prices by which the type of a machine is chosen.
-
-    For workers it is the fraction with which plans count. Programs, and machines that stand in for
-    spot machines where all should be such, are paid at the full price.
-
-    Parameters
-    ----------
-    share
-        Fraction of the target's machines at spot prices.
-    request
-        The machine.
+    """Return the share of spot prices that counts when the type of a machine is chosen.
+    It is 0 for programs, and for on-demand machines that replace spot machines on an all-spot
+    target.
     """
     return share if request.units and (request.spot or share < 1) else 0.0
 
@@ -163,41 +130,22 @@ def spot_share(spot: object) -> float:
 
 @dataclass(frozen=True)
 class Machines:
-    """The machine types that a target may use, with their prices.
-
-    Attributes
-    ----------
-    offers
-        Machine types of the region.
-    types
-        Names of the types that the target names: the first one with a price is taken. Empty for the
-        one on which workers cost least.
-    spot
-        Fraction of the machines at spot prices.
-    reserved_bytes
-        Memory that the operating system of a machine keeps.
-    tight
-        Whether a type that is named holds one worker of its whole size.
-    """
+    """The machine types that a target may use, with their prices."""
 
     offers: Sequence[Offer]
+    #: Types that the target names; the first with a price is used. Empty for the cheapest.
     types: tuple[str, ...]
+    #: Fraction of the machines at spot prices.
     spot: float
+    #: Memory that a machine's operating system occupies.
     reserved_bytes: int
+    #: Whether a named type may be filled by one worker of the machine's whole size.
     tight: bool = False
 
     def packing(
         self, cpus: float, memory_bytes: int, gpus: int = 0, *, most_units: int
     ) -> Packing | None:
-        """Return the machine type for workers, and how many share one; None if none has a price.
-
-        Parameters
-        ----------
-        cpus, memory_bytes, gpus
-            Size of one worker.
-        most_units
-            Upper limit of workers on one machine, for which the choice is made.
-        """
+        """Return the machine type and the number of workers on it, or None without a price."""
         offers = self.offers
         if self.types:
             named = {offer.shape.name: offer for offer in offers}
@@ -209,29 +157,22 @@ class Machines:
         return best
 
     def by_price(self, cpus: float, memory_bytes: int, gpus: int = 0) -> list[Offer]:
-        """Return the machine types that hold all workers of a machine, the cheapest first.
-
+        """Return the types that hold workers of this total size, cheapest first.
         Plans count the first one, and launchers try them in this order. Types with GPUs are left
-        out where no worker needs one.
-
-        Parameters
-        ----------
-        cpus, memory_bytes, gpus
-            Size of all workers of the machine together.
+        out if no worker needs one.
         """
         suited = [offer for offer in self.offers if bool(offer.shape.gpus) == bool(gpus)]
         size = cpus, memory_bytes + self.reserved_bytes, gpus
         return by_price(suited, *size, spot=self.spot)
 
     def quote(self, spec: DeploymentSpec) -> Quote:
-        """Return the prices of a target's workers and programs, each on machines of its own."""
         rates, notes = {}, []
         for tag, component in spec.components.items():
             rate = self._rate(component)
             if rate is not None:
                 rates[tag] = rate
                 notes.append(said_shape(tag, rate))
-        # Programs are never on spot machines.
+        # Programs never run on spot machines.
         steady = replace(self, spot=0.0)
 
         def program(cpus: float, memory_bytes: int) -> Price | None:
@@ -256,16 +197,8 @@ class Machines:
 def shared_rate(
     units: int, price_of: Callable[[int], Price | None], spot: float = 0.0
 ) -> Rate | None:
-    """Return the price of workers that share machines; None if a machine has no price.
-
-    Parameters
-    ----------
-    units
-        Number of workers on a full machine.
-    price_of
-        Function that takes a number of workers and returns the price of the machine for them.
-    spot
-        Fraction of the machines at spot prices.
+    """Return the rate of workers that share machines, or None if a machine has no price.
+    ``units`` is the number of workers on a full machine. ``price_of`` takes a number of workers.
     """
     prices = [price_of(count) for count in range(1, units + 1)]
     known = [price for price in prices if price is not None]
@@ -275,31 +208,19 @@ def shared_rate(
 
 
 def program_rates(price_of: Callable[[float, int], Price | None]) -> dict[str, Rate]:
-    """Return program -> price of its machine, for programs with a price.
-
-    Parameters
-    ----------
-    price_of
-        Function that takes cores and bytes of memory and returns the price of a machine.
-    """
+    """Map the programs with a price to their rates. ``price_of`` takes cores and bytes."""
     found = {name: price_of(cpus, memory) for name, (cpus, memory) in PROGRAMS.items()}
     return {name: Rate(price) for name, price in found.items() if price is not None}
 
 
 def said_shape(tag: str, rate: Rate) -> str:
-    """Return a sentence that says on which machines workers run."""
+    """Return a sentence that names the machine type of a pool's workers."""
     on_one = "1 worker" if rate.units == 1 else f"up to {rate.units} workers"
     return f"Workers of {tag!r} run on {rate.price.shape}, {on_one} on each."
 
 
 def most_units(workers: WorkerRange | None) -> int:
-    """Return the upper limit of a pool's workers on one machine.
-
-    Parameters
-    ----------
-    workers
-        Allowed numbers of the pool's workers, or None.
-    """
+    """Return the upper limit for a pool's workers on one machine."""
     most = None if workers is None else workers.maximum
     return MOST_UNITS if most is None else max(1, min(MOST_UNITS, most))
 
@@ -307,19 +228,7 @@ def most_units(workers: WorkerRange | None) -> int:
 def warnings_about(
     package: str, region: str | None, spec: DeploymentSpec, quote: Quote
 ) -> list[Diagnostic]:
-    """Return warnings about names in ``prices`` that nothing has, and about missing prices.
-
-    Parameters
-    ----------
-    package
-        Name of the provider's package.
-    region
-        Region of the target, or None.
-    spec
-        The request.
-    quote
-        Prices of the target.
-    """
+    """Return warnings for unknown names in ``prices`` and for missing prices."""
     path = ("targets", spec.target_name)
     found = [
         Diagnostic(

@@ -1,4 +1,4 @@
-"""The known providers: built in, registered at run time, or installed by other packages."""
+"""The available providers: built in, registered at run time, or installed by other packages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _registered: dict[str, type[Any]] = {}
 
 
 def _is_built_in(key: str) -> bool:
-    """Return whether a built-in provider has the name, which is that of its folder here."""
+    """A built-in provider has the name of its folder."""
     found = find_spec(f"{__package__}.{key}") if key.isidentifier() else None
     return found is not None and found.submodule_search_locations is not None
 
@@ -37,7 +37,7 @@ def _installed() -> dict[str, EntryPoint]:
 
 
 def _is_known(key: str) -> bool:
-    # Installed packages come last: looking through them takes longest.
+    # Installed packages come last: searching them takes longest.
     return key in _registered or _is_built_in(key) or key in _installed()
 
 
@@ -47,7 +47,7 @@ def provider_names() -> tuple[str, ...]:
 
 
 def register_provider(name: str, cls: type[Any]) -> None:
-    """Make a provider known under a name, in this process.
+    """Register a provider under a name, in this process only.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def register_provider(name: str, cls: type[Any]) -> None:
 
 
 def unregister_provider(name: str) -> None:
-    """Forget a provider that :func:`register_provider` made known."""
+    """Remove a provider that was registered with :func:`register_provider`."""
     del _registered[name.lower()]
 
 
@@ -105,7 +105,7 @@ def get_provider(name: str) -> Any:
 
 
 def provider_traits(name: str) -> Traits:
-    """Return the traits of a provider; a built-in provider is not imported for this.
+    """Return the traits of a provider, without importing a built-in provider.
 
     Errors are those of :func:`provider_class`.
     """
@@ -121,7 +121,7 @@ def machine_providers() -> tuple[str, ...]:
 
 
 def inside_job_of(name: str) -> bool:
-    """Return whether this process runs in a job of a provider; False for an unknown provider."""
+    """Return whether this process runs in a provider's job. False for an unknown provider."""
     try:
         variable = provider_traits(name).job_variable
     except ProviderError:
@@ -130,7 +130,7 @@ def inside_job_of(name: str) -> bool:
 
 
 class _OptionModels(Mapping[str, Any]):
-    """Option models of all providers; each provider is loaded when its model is looked up."""
+    """Option models of all providers. Each provider is loaded when its model is looked up."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
@@ -163,8 +163,8 @@ def _option_model(name: str) -> Any:
 def option_models() -> Mapping[str, Any]:
     """Return the pydantic models of providers' options, by the provider's name in lower case.
 
-    A provider is loaded when its model is looked up. The model is None where the provider accepts
-    any option, and where the provider is a plug-in that cannot be imported; the import error is
+    A provider is loaded when its model is looked up. The model is None if the provider accepts
+    any option, and if the provider is a plug-in that cannot be imported; the import error is
     raised when the provider is used.
     """
     return _OptionModels()

@@ -1,4 +1,4 @@
-"""Reading of the tables of prices and shapes that a provider's folder contains."""
+"""Readers of the price and shape tables in a provider's folder."""
 
 from __future__ import annotations
 
@@ -14,30 +14,18 @@ GIB = 2**30
 
 @cache
 def prices_of(package: str) -> tuple[Price, ...]:
-    """Return all prices of a provider's ``prices.csv``, in its order.
-
-    Parameters
-    ----------
-    package
-        Name of the provider's package.
-    """
+    """Return the prices in ``prices.csv`` of a provider's package, in file order."""
     return tuple(_price(row) for row in _rows(package, "prices.csv"))
 
 
 @cache
 def shapes_of(package: str) -> Mapping[str, Shape]:
-    """Return name -> shape of a provider's ``shapes.csv``.
-
-    Parameters
-    ----------
-    package
-        Name of the provider's package.
-    """
+    """Map names to the shapes in ``shapes.csv`` of a provider's package."""
     return {row["shape"]: _shape(row) for row in _rows(package, "shapes.csv")}
 
 
 def offers(prices: Iterator[Price] | list[Price], shapes: Mapping[str, Shape]) -> list[Offer]:
-    """Return shapes with their prices; prices of cores and memory are left out."""
+    """Return the shapes with their prices, without the prices of single cores and memory."""
     return [
         Offer(shapes[price.shape], price)
         for price in prices

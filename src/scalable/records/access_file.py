@@ -1,4 +1,4 @@
-"""Access files: all that clients and managers on other machines need to reach a cluster."""
+"""Access files: what clients and managers on other machines need to connect to a cluster."""
 
 from __future__ import annotations
 
@@ -18,35 +18,23 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class AccessFile:
-    """Address of a cluster, and the credentials for connecting to it.
-
-    Attributes
-    ----------
-    id, name, address
-        Id and name of the cluster, and address of its scheduler.
-    pem
-        Keyword of ``distributed.Security`` -> PEM text.
-    tags, tasks, labels
-        From the cluster's manifest: the tags, task -> tag, and label -> tags.
-    """
+    """Address of a cluster, and the credentials for connecting to it."""
 
     id: str
     name: str
+    #: Address of the scheduler.
     address: str
+    #: PEM strings by keyword of ``distributed.Security``.
     pem: Mapping[str, str]
     tags: tuple[str, ...] = ()
+    #: Tags by task name, from the manifest.
     tasks: Mapping[str, str] = field(default_factory=dict)
+    #: Tags by label, from the manifest.
     labels: Mapping[str, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, directory: ClusterDirectory) -> AccessFile:
-        """Return address and credentials of a cluster that is recorded on this machine.
-
-        Raises
-        ------
-        ClusterError
-            When the cluster has no scheduler that other processes can reach.
-        """
+        """Raise ClusterError if the cluster has no scheduler that other processes can reach."""
         record, scheduler = directory.record(), directory.scheduler()
         if record.embedded:
             raise ClusterError(
@@ -71,18 +59,8 @@ class AccessFile:
 
 
 def find_access(name: str) -> AccessFile:
-    """Return address and credentials of a cluster.
-
-    Parameters
-    ----------
-    name
-        Name of the cluster, ``provider/name``, its id or the beginning of its id, or the path of an
-        access file.
-
-    Raises
-    ------
-    ClusterError
-        When no cluster or several clusters match, or the credentials cannot be used.
+    """Return address and credentials of a cluster: name, ``provider/name``, id (prefix) or file.
+    Raise ClusterError if no cluster or several clusters match, or the credentials are unusable.
     """
     try:
         return AccessFile.of(find(name))
@@ -94,13 +72,9 @@ def find_access(name: str) -> AccessFile:
 
 
 def write_access_file(path: Path, directory: ClusterDirectory) -> None:
-    """Write a cluster's address and credentials to a file that only its owner may read.
-
-    Raises
-    ------
-    ClusterError
-        When the path is a symbolic link, is no regular file, or belongs to another user; or when
-        the cluster is in a remote place, to which each process opens a tunnel of its own.
+    """Write a cluster's address and credentials to a file that only its owner can read.
+    Raise ClusterError if the path is a symbolic link, not a regular file, or another user's. Raise
+    it for a remote cluster too, to which each process opens its own tunnel.
     """
     if directory.record().remote:
         raise ClusterError(
@@ -114,13 +88,7 @@ def write_access_file(path: Path, directory: ClusterDirectory) -> None:
 
 
 def read_access_file(path: Path) -> AccessFile:
-    """Read an access file.
-
-    Raises
-    ------
-    ClusterError
-        When the file is not an access file, or others may read it.
-    """
+    """Read an access file. Raise ClusterError if it is invalid or others can read it."""
     try:
         data = json.loads(read_private(path))
         version = data.pop("version")

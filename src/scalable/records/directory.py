@@ -32,11 +32,11 @@ SPEC = "spec.json"
 PLAN = "plan.json"
 #: File with the programs that were started, each with its process or job.
 SERVICES = "services.json"
-#: File with the process of a manager, in the directory of the manager.
+#: File with the process of a manager, in the manager's directory.
 MANAGER = "manager.json"
 #: File with the process of the user, in the directory of an embedded cluster.
 OWNER = "owner.json"
-#: File that marks a copy which was found in a place and which nobody has used by its name yet.
+#: File that marks a copy from a remote site that no local user has referred to by name yet.
 UNNAMED = "unnamed"
 TOKEN = "token"  # noqa: S105 - a file's name
 _PEM = ("ca.pem", "cert.pem", "key.pem")
@@ -44,7 +44,7 @@ _ROLES = ("client", "scheduler", "worker")
 _NUMBER = (int, float)
 _TEXT_OR_NONE = (str, type(None))
 _Kinds = Mapping[str, type | tuple[type, ...]]
-#: Types that the values of each file must have, if they are there.
+#: Types that the values of each file must have, if present.
 _SCHEDULER_KINDS: _Kinds = {"address": str, "log_dir": _TEXT_OR_NONE, "dashboard": _TEXT_OR_NONE}
 _STATUS_KINDS: _Kinds = {
     "written_at": _NUMBER,
@@ -59,21 +59,15 @@ _STATUS_KINDS: _Kinds = {
 }
 _ROW_KINDS: _Kinds = {"id": str, "state": str, "silent_s": _NUMBER}
 _PROGRAM_KINDS: _Kinds = {"service": str, "pid": int, "nonce": str}
-#: Attempts to remove a directory: a process that ends may write a last file meanwhile.
+#: Attempts to remove a directory, because an exiting process may still write a last file.
 REMOVALS = 3
 
 
 class ClusterDirectory:
-    """The private directory of one cluster.
-
-    Each file has one writer. The creator of the cluster (or the process that deletes it) writes the
-    record; the scheduler and the managers write the files about themselves. Files are replaced
-    atomically.
-
-    Parameters
-    ----------
-    path
-        The directory, whose name is the cluster's id.
+    """The private directory of one cluster. Its name is the cluster's id.
+    Each file has one writer, and is replaced atomically. The creator of the cluster, or the process
+    that deletes it, writes the record. The scheduler and the managers write the files about
+    themselves.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,12 +75,11 @@ class ClusterDirectory:
 
     @property
     def id(self) -> str:
-        """The cluster's UUID."""
         return self.path.name
 
     @staticmethod
     def parent() -> Path:
-        """Return the directory that holds the directories of all clusters."""
+        """Return the directory that contains the directories of all clusters."""
         return settings.state_dir() / "clusters"
 
     # State ----------------------------------------------------------------------------------------
@@ -94,25 +87,15 @@ class ClusterDirectory:
     def state(
         self, record: ClusterRecord, status: Mapping[str, Any] | None, now: float
     ) -> tuple[str, str | None]:
-        """Return the state of the cluster, and the reason.
-
-        Parameters
-        ----------
-        record
-            Its record.
-        status
-            Status that its scheduler gave or wrote last, or None.
-        now
-            Epoch seconds.
-        """
+        """Return the state of the cluster and the reason. ``status`` is the last one."""
         sight = sight_of(record, self.scheduler(), self.services)
         return state_of(record, status, sight, now)
 
     def is_over(self) -> bool:
-        """Return whether the cluster has certainly ended."""
+        """Return whether the cluster has certainly stopped."""
         return not self.path.exists()
 
-    # Making, changing, removing -------------------------------------------------------------------
+    # Creating, changing, removing -----------------------------------------------------------------
 
     @classmethod
     def create(
@@ -124,13 +107,8 @@ class ClusterDirectory:
         plan: Mapping[str, Any] | None = None,
     ) -> Self:
         """Create the directory of a new cluster, before its processes are started.
-
-        Raises
-        ------
-        NameTakenError
-            When another cluster that is not embedded has the name.
-        ClusterError
-            When another process holds the lock for too long, or the files cannot be written.
+        Raise NameTakenError if another cluster that is not embedded has the name. Raise
+        ClusterError if the lock is held for too long, or the files cannot be written.
         """
         made = cls(cls.parent() / record.id)
         texts = {MANIFEST: manifest_yaml, PLAN: json.dumps(plan or {})}
@@ -150,29 +128,27 @@ class ClusterDirectory:
         try:
             for name, text in texts.items():
                 write_private(self.path / name, text)
-            # Last: a directory belongs to a cluster once it holds this file.
+            # Last: a directory belongs to a cluster once it contains this file.
             self._write(RECORD, record.to_dict())
         except OSError:
             self.remove()
             raise
 
     def set_stage(self, stage: str) -> None:
-        """Set the stage (creating, made, deleting) in the record; do nothing without a record."""
+        """Set the stage (creating, made, deleting). Do nothing without a record."""
         with suppress(FileNotFoundError):
             self.write_record(replace(self.record(), stage=stage))
 
     def write_record(self, record: ClusterRecord) -> None:
-        """Replace the record of the cluster."""
         self._write(RECORD, record.to_dict())
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the lock of this directory during a ``with`` block."""
         with locked_directory(self.path):
             yield
 
     def remove(self) -> None:
-        """Remove everything, the record last; do nothing if the directory does not exist."""
+        """Remove everything, the record last. Idempotent."""
         for _ in range(REMOVALS):
             with suppress(FileNotFoundError):  # another process may remove it at the same time
                 for entry in self.path.iterdir():
@@ -189,15 +165,7 @@ class ClusterDirectory:
     # Reading and writing --------------------------------------------------------------------------
 
     def record(self) -> ClusterRecord:
-        """Return the record of the cluster.
-
-        Raises
-        ------
-        FileNotFoundError
-            When the record does not exist (any more).
-        ClusterError
-            When the file cannot be used.
-        """
+        """Raise FileNotFoundError without a record, and ClusterError for an unusable one."""
         path = self.path / RECORD
         try:
             return ClusterRecord.from_dict(json.loads(read_private(path)))
@@ -210,7 +178,7 @@ class ClusterDirectory:
             ) from error
 
     def may_be_named(self, name: str) -> bool:
-        """Return whether the text of a record that cannot be read contains a cluster's name."""
+        """Return whether an unreadable record contains a cluster's name."""
         try:
             text = (self.path / RECORD).read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
@@ -220,16 +188,15 @@ class ClusterDirectory:
         return re.search(rf'"name":\s*{re.escape(json.dumps(name))}', text) is not None
 
     def scheduler(self) -> dict[str, Any] | None:
-        """Return process, address and run of the scheduler; None until it listens."""
+        """Return process, address and run of the scheduler, or None until it listens."""
         said = self._read(SCHEDULER)
         return said and self._checked(SCHEDULER, said, {**_SCHEDULER_KINDS, **_PROGRAM_KINDS})
 
     def write_scheduler(self, said: Mapping[str, Any]) -> None:
-        """Write process, address and run of the scheduler."""
         self._write(SCHEDULER, said)
 
     def status(self) -> dict[str, Any] | None:
-        """Return the status that the scheduler wrote last, or None."""
+        """Return the last status that the scheduler wrote."""
         status = self._read(STATUS)
         if status is not None:
             self._checked(STATUS, status, _STATUS_KINDS)
@@ -238,25 +205,18 @@ class ClusterDirectory:
         return status
 
     def write_status(self, status: Mapping[str, Any]) -> None:
-        """Write the status, as the scheduler reports it."""
         self._write(STATUS, status)
 
     def spending(self) -> dict[str, Any] | None:
-        """Return the costs that the scheduler wrote last, for one that goes on; None if none."""
+        """Return the last costs that the scheduler wrote, for a successor of it."""
         return self._read(SPENDING)
 
     def write_spending(self, state: Mapping[str, Any]) -> None:
-        """Write the costs, for a scheduler that goes on."""
+        """Write the costs, for a successor of the scheduler."""
         self._write(SPENDING, state)
 
     def services(self) -> dict[str, dict[str, Any]]:
-        """Return program -> its process or job, for programs that were started.
-
-        Raises
-        ------
-        ClusterError
-            When the file cannot be used.
-        """
+        """Map the started programs to their process or job. Raise ClusterError if unreadable."""
         notes = self._read(SERVICES) or {}
         return {
             service: self._checked(SERVICES, note, _PROGRAM_KINDS)
@@ -264,46 +224,27 @@ class ClusterDirectory:
         }
 
     def write_services(self, notes: Mapping[str, Mapping[str, Any]]) -> None:
-        """Write the programs that were started."""
         self._write(SERVICES, notes)
 
     def plan(self) -> dict[str, Any]:
-        """Return the plan for which the cluster was made, as plain values; empty without one."""
+        """Return the plan for which the cluster was created, or an empty dictionary."""
         return self._read(PLAN) or {}
 
     def manager_directory(self, manager: str) -> Path:
-        """Return the private directory of a manager.
-
-        Raises
-        ------
-        ClusterError
-            When the id leads to another directory.
-        """
+        """Raise ClusterError if the id leads to another directory."""
         return self.path / "managers" / names.FILE_NAME.require(manager)
 
     def write_request(self, manager: str, manifest_yaml: str, spec: str | None) -> None:
-        """Write the request of a manager.
-
-        Parameters
-        ----------
-        manager
-            Id of the manager.
-        manifest_yaml
-            The manifest as it is resolved for the manager's target, for people.
-        spec
-            JSON form of the manager's deployment spec; None if the spec has no JSON form.
-        """
+        """Write a manager's resolved manifest, for people, and its spec if that has a JSON form."""
         parent = private_directory(self.manager_directory(manager))
         write_private(parent / MANIFEST, manifest_yaml)
         if spec is not None:
             write_private(parent / SPEC, spec)
 
     def manifest_path(self, manager: str | None = None) -> Path:
-        """Return the path of the resolved manifest of the cluster, or of one of its managers."""
         return self._home(manager) / MANIFEST
 
     def spec_text(self, manager: str | None = None) -> str | None:
-        """Return the stored deployment spec of the cluster or of a manager; None without one."""
         path = self._home(manager) / SPEC
         try:
             return read_private(path)
@@ -316,7 +257,7 @@ class ClusterDirectory:
         return self.path if manager is None else self.manager_directory(manager)
 
     def managers(self) -> dict[str, dict[str, Any]]:
-        """Return manager id -> process, for managers that the scheduler has accepted."""
+        """Map the managers that the scheduler has accepted to their processes."""
         found = {}
         for path in (self.path / "managers").glob(f"*/{MANAGER}"):
             try:
@@ -330,37 +271,32 @@ class ClusterDirectory:
 
     @property
     def logs_dir(self) -> Path:
-        """Directory of the logs of scheduler and managers."""
+        """Directory of the scheduler's and managers' logs."""
         return self.path / "logs"
 
     def worker_logs(self) -> Path | None:
-        """Return the directory of the workers' output; None until the scheduler has named it."""
+        """Return the directory of the workers' output, or None until the scheduler has named it."""
         said = self.record().log_dir or (self.scheduler() or {}).get("log_dir")
         return None if said is None else Path(said)
 
     def fetch_run(self) -> None:
-        """Bring the record of the cluster's run up to date, as :meth:`fetch_logs` does."""
+        """Update the copy of the run's record. Here it is always up to date."""
 
     def fetch_logs(self) -> None:
-        """Bring the logs up to date; those of programs that share files are so."""
+        """Update the copies of the logs. Here they are always up to date."""
 
     def token(self) -> str:
-        """Return the token that opens the live page."""
+        """Return the access token of the dashboard."""
         return read_private(self.path / TOKEN)
 
     def write_pem(self, authority: str, certificate: str, key: str) -> None:
-        """Write the cluster's credentials."""
         directory = private_directory(self.path / "tls")
         for name, text in zip(_PEM, (authority, certificate, key), strict=True):
             write_private(directory / name, text)
 
     def pem(self) -> dict[str, str]:
-        """Return the credentials: keyword of ``distributed.Security`` -> PEM text.
-
-        Raises
-        ------
-        ClusterError
-            When other users could read the files, or files are missing.
+        """Map keywords of ``distributed.Security`` to PEM strings.
+        Raise ClusterError if files are missing, or other users could read them.
         """
         try:
             texts = [read_private(self.path / "tls" / name) for name in _PEM]
@@ -391,7 +327,7 @@ class ClusterDirectory:
     def _checked(
         self, name: str, value: Any, kinds: _Kinds, required: Iterable[str] = ()
     ) -> dict[str, Any]:
-        """Return a part of a file, or raise ClusterError if a value has another type."""
+        """Return a part of a file. Raise ClusterError if a value has another type."""
         fault = None
         found: dict[str, Any] = value
         if not isinstance(value, dict):
@@ -410,7 +346,7 @@ class ClusterDirectory:
 
 
 def unwritable(path: Path, error: OSError) -> ClusterError:
-    """Return the error that tells a user that the files of a cluster cannot be written."""
+    """Return the error for cluster files that cannot be written."""
     return ClusterError(
         f"the files of the cluster cannot be written to {path}: {error.strerror or error}",
         hint="free space there, or let XDG_STATE_HOME name a directory that you can write to",
@@ -418,7 +354,7 @@ def unwritable(path: Path, error: OSError) -> ClusterError:
 
 
 def pem_fields(authority: str, certificate: str, key: str) -> dict[str, str]:
-    """Return keyword of ``distributed.Security`` -> PEM text; all roles share one certificate."""
+    """Map keywords of ``distributed.Security`` to PEM strings. All roles share a certificate."""
     fields = {"tls_ca_file": authority}
     for role in _ROLES:
         fields |= {f"tls_{role}_cert": certificate, f"tls_{role}_key": key}

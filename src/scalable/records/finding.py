@@ -1,4 +1,4 @@
-"""Finding recorded clusters by name, and their status."""
+"""Recorded clusters by name, and their status."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from scalable.spec import ClusterRecord, ClusterStatus, PoolStatus
 from scalable.spec.clusters import pools_from_dict
 
 SHORTEST_ID = 4
-#: Module with the clusters of remote places. It stands above this room, because it asks providers,
-#: and is loaded by its name when there is such a cluster or a name is not known here.
+#: Module with the remote clusters. It is in a higher layer, because it contacts providers,
+#: and is imported by name when there is such a cluster or a name is unknown here.
 REMOTE = "scalable.lifecycle.remote"
 
 
@@ -44,7 +44,7 @@ def _read_all() -> tuple[list[ClusterDirectory], list[tuple[ClusterDirectory, st
 
 
 def copies() -> list[ClusterRecord]:
-    """Return the records that can be read here; no cluster is asked for anything."""
+    """Return the readable records, without contacting any cluster."""
     found = []
     for path in sorted(ClusterDirectory.parent().glob(f"*/{RECORD}")):
         try:
@@ -55,8 +55,7 @@ def copies() -> list[ClusterRecord]:
 
 
 def opened(path: Path) -> ClusterDirectory:
-    """Return the cluster whose directory is given; what it is asked for may come from its place.
-
+    """Return the cluster in a directory. A remote one fetches its data from its site.
     Errors are those of :meth:`ClusterDirectory.record`.
     """
     directory = ClusterDirectory(path)
@@ -67,22 +66,10 @@ def opened(path: Path) -> ClusterDirectory:
 
 
 def find(name: str) -> ClusterDirectory:
-    """Return the directory of a cluster.
-
-    Parameters
-    ----------
-    name
-        Name of the cluster, ``provider/name``, its id, the first four or more letters of its id, or
-        the name of its run. A cluster whose record cannot be read is found by its whole id, or by
-        its name if the file still contains it.
-
-    Raises
-    ------
-    UnknownClusterError
-        When no cluster matches; the hint lists the known names.
-    ClusterError
-        When several clusters match (the message lists them), or when none matches and some records
-        cannot be read.
+    """Return the directory of a cluster: name, ``provider/name``, id or prefix of 4+, or run name.
+    A cluster with an unreadable record is found by its full id, or by its name if the file still
+    contains it. Raise UnknownClusterError, with a hint that lists the names, if none matches.
+    Raise ClusterError if several match, or if none matches and some records are unreadable.
     """
     try:
         found = _find(name)
@@ -90,10 +77,10 @@ def find(name: str) -> ClusterDirectory:
         if not importlib.import_module(REMOTE).fetch_copies():
             raise
         found = _find(name)
-    if found.is_over():  # it is remote, and was ended from elsewhere
+    if found.is_over():  # it is remote, and was deleted from elsewhere
         found.remove()
         found = _find(name)
-    # Who names a cluster trusts it; until then its scheduler is not asked for anything.
+    # A user who names a cluster trusts it. Until then its scheduler is not contacted.
     (found.path / UNNAMED).unlink(missing_ok=True)
     return found
 
@@ -116,7 +103,7 @@ def _find(name: str) -> ClusterDirectory:
     if len(meant) == 1:
         return meant[0]
     if not meant and unread:
-        # The cluster may be running and its record unreadable: it must not be reported as ended.
+        # A cluster with an unreadable record may be running: it must not be reported as stopped.
         raise ClusterError(f"no readable record is of a cluster {name!r}: {'; '.join(unread)}")
     if not meant:
         known = ", ".join(sorted({r.name for _, r in records})) or "none"
@@ -127,7 +114,7 @@ def _find(name: str) -> ClusterDirectory:
 
 
 def _run_of(directory: ClusterDirectory) -> str | None:
-    """Return the name of a cluster's run; None if there is none, or it cannot be read."""
+    """Return the name of a cluster's run, or None if there is none or it is unreadable."""
     try:
         run = (directory.scheduler() or {}).get("run")
     except ClusterError:
@@ -139,20 +126,8 @@ def status_of(
     directory: ClusterDirectory, now: float, answer: Mapping[str, Any] | None = None
 ) -> ClusterStatus:
     """Return the status of a cluster, from its files and the process table.
-
-    Parameters
-    ----------
-    directory
-        The cluster.
-    now
-        Epoch seconds.
-    answer
-        Status that the scheduler has just given; None to use the status on disk.
-
-    Raises
-    ------
-    FileNotFoundError
-        When the cluster was removed at this moment.
+    ``answer``, a fresh status of the scheduler, replaces that on disk. Raise FileNotFoundError if
+    the cluster has just been removed.
     """
     record, scheduler = directory.record(), directory.scheduler()
     status = directory.status() if answer is None else answer
@@ -171,7 +146,7 @@ def status_of(
         {"id": manager, "target": described["target"], "state": "starting"}
         for manager, described in record.managers.items()
     ]
-    # The end of a tunnel is of use to this process alone: a remote scheduler tells its own address.
+    # A tunnel's port is valid only in this process. A remote scheduler reports its own address.
     return ClusterStatus(
         name=record.name,
         id=record.id,

@@ -1,4 +1,4 @@
-"""The lock of a directory, which processes of several machines respect."""
+"""The lock of a directory, respected by processes on several machines."""
 
 from __future__ import annotations
 
@@ -11,20 +11,14 @@ from pathlib import Path
 
 from scalable.errors import ClusterError
 
-#: Longest wait for the lock, which is held for milliseconds; seconds.
+#: Longest wait in seconds for the lock. It is usually held for milliseconds.
 LOCK_TIMEOUT_S = 30.0
 _LOCK_POLL_S = 0.02
 
 
 @contextmanager
 def locked_directory(parent: Path) -> Iterator[None]:
-    """Hold the lock of a directory during a ``with`` block.
-
-    Raises
-    ------
-    ClusterError
-        When another process holds it for 30 s, or the file system has no locks.
-    """
+    """Hold the lock of a directory. Raise ClusterError after 30 s, or without file locks."""
     path = parent / ".lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""The file in which sessions show their clusters to the ``scalable run`` around them."""
+"""The file in which sessions report their clusters to the enclosing ``scalable run``."""
 
 from __future__ import annotations
 
@@ -15,15 +15,7 @@ from scalable.spec.overview import Overview
 
 @dataclass(frozen=True)
 class ShownCluster:
-    """The cluster of one session, as it was last shown.
-
-    Attributes
-    ----------
-    overview
-        Its last overview.
-    ended
-        Whether the session has ended.
-    """
+    """The last overview of one session's cluster. ``ended``: the session has finished."""
 
     overview: Overview
     ended: bool = False
@@ -31,41 +23,20 @@ class ShownCluster:
 
 class OverviewFile:
     """The last overviews of the clusters of a workflow's sessions, in one file.
-
-    The process that started the workflow makes the file and reads it; sessions, which may be in
-    several processes, write into it. A lock keeps readers from half a text.
-
-    Parameters
-    ----------
-    path
-        The file; it exists.
+    The process that started the workflow creates and reads the file. The sessions, possibly in
+    several processes, write into it under a lock.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def show(self, session: str, overview: Overview, *, ended: bool = False) -> None:
-        """Replace the overview of a session.
-
-        Parameters
-        ----------
-        session
-            Name of the session, unique among the workflow's.
-        overview
-            Overview of its cluster.
-        ended
-            Whether the session has ended.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written, for example because its reader has ended.
-        """
+        """Replace the overview of a session. Raise OSError if its reader has removed the file."""
         entry = {"overview": overview.to_dict(), "ended": ended}
         self._change(lambda shown: shown.update({session: entry}))
 
     def end(self, session: str) -> None:
-        """Mark a session as ended; errors are those of :meth:`show`."""
+        """Mark a session as finished. Errors are those of :meth:`show`."""
 
         def mark(shown: dict[str, Any]) -> None:
             if session in shown:
@@ -74,7 +45,7 @@ class OverviewFile:
         self._change(mark)
 
     def read(self) -> dict[str, ShownCluster] | None:
-        """Return session -> its cluster; None while a session writes, or if the file is gone."""
+        """Map sessions to clusters. None while a session writes, or if the file is gone."""
         try:
             with self._path.open(encoding="utf-8") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -100,7 +71,7 @@ class OverviewFile:
 
     @contextmanager
     def _locked(self) -> Iterator[TextIO]:
-        # "r+": a file whose reader has ended is not made again.
+        # "r+": if the reader has exited, the file is not created again.
         with self._path.open("r+", encoding="utf-8") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield file

@@ -1,4 +1,4 @@
-"""The files of a cluster as texts, for places that keep them in objects of their own."""
+"""The files of a cluster as strings, for backends that store them in their own objects."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from scalable.records.directory import (
 )
 from scalable.spec import ClusterRecord, names
 
-#: File in which a provider keeps what it needs to know about the objects of a remote cluster.
+#: File with what a provider needs to find the objects of a remote cluster.
 PLACE = "place.json"
-#: File that says that the creator of a remote cluster has begun to make things in its place.
+#: File that marks that the creator of a remote cluster has started to create objects.
 BEGUN = "begun"
 #: CA certificate, certificate and private key.
 CREDENTIALS = ("tls/ca.pem", "tls/cert.pem", "tls/key.pem")
-#: Files that the creator of a cluster writes, apart from those of its managers.
+#: Files that the creator of a cluster writes, except those of its managers.
 _FILES = (RECORD, PLACE, MANIFEST, SPEC, PLAN, TOKEN, *CREDENTIALS)
 #: Directory of the files of managers.
 _MANAGERS = "managers"
 
 
-#: Stands for the slashes of a path in a key, where a place allows no slash.
+#: Replaces the slashes of a path in a key, because some backends allow no slash.
 _SLASH = ".."
 
 
@@ -41,20 +41,12 @@ def key_of(path: str) -> str:
 
 
 def path_of(key: str) -> str:
-    """Return the relative path that :func:`key_of` made a key of."""
+    """Return the relative path from which :func:`key_of` made a key."""
     return key.replace(_SLASH, "/")
 
 
 def packed(directory: ClusterDirectory, manager: str | None = None) -> dict[str, str]:
-    """Return relative path -> text of the files that a cluster's scheduler or manager needs.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-    manager
-        Id of the manager; None for the scheduler.
-    """
+    """Map relative paths to the files that the scheduler (``manager`` None) or a manager needs."""
     paths = [directory.path / name for name in _FILES]
     if manager is not None:
         paths += sorted(p for p in directory.manager_directory(manager).iterdir() if p.is_file())
@@ -68,21 +60,9 @@ def packed(directory: ClusterDirectory, manager: str | None = None) -> dict[str,
 def unpack(
     files: Mapping[str, str], record: ClusterRecord, *, copied: bool = False
 ) -> ClusterDirectory:
-    """Write the files of a cluster into its directory here; its record comes last.
-
-    Parameters
-    ----------
-    files
-        Relative path -> text.
-    record
-        The record to write; it takes the place of that in ``files``.
-    copied
-        Whether the files were found in a place, and nobody has named the cluster here yet.
-
-    Raises
-    ------
-    ClusterError
-        When a path leads out of the directory.
+    """Write a cluster's files into the local state directory, the record last.
+    ``record`` replaces the one in ``files``. ``copied``: the files come from a remote site, and no
+    local user has named the cluster yet. Raise ClusterError if a path leads out of the directory.
     """
     private_directory(ClusterDirectory.parent())
     made = ClusterDirectory(ClusterDirectory.parent() / names.FILE_NAME.require(record.id))
@@ -98,13 +78,7 @@ def unpack(
 
 
 def record_in(files: Mapping[str, str]) -> ClusterRecord:
-    """Return the record among the files of a cluster.
-
-    Raises
-    ------
-    ClusterError
-        When there is none, or it cannot be used.
-    """
+    """Return the record in a cluster's files. Raise ClusterError if it is missing or unusable."""
     try:
         return ClusterRecord.from_dict(json.loads(files[RECORD]))
     except (KeyError, ValueError, RecursionError) as error:
@@ -113,7 +87,7 @@ def record_in(files: Mapping[str, str]) -> ClusterRecord:
 
 def _inner(name: str) -> Path:
     path = PurePosixPath(name)
-    # Nothing that names a process of this machine is taken from elsewhere.
+    # Files from elsewhere must not name processes of this machine.
     of_manager = len(path.parts) == 3 and path.parts[0] == _MANAGERS
     known = name in _FILES or (of_manager and path.name in (MANIFEST, SPEC))
     if not known or any(not names.FILE_NAME.accepts(part) for part in path.parts):

@@ -1,6 +1,5 @@
-"""Remote places in which this user has started something, remembered on this machine.
-
-Remains of a killed process may be in a place that the variables of the present shell do not name.
+"""Remote sites on which this user has started something, recorded on this machine.
+Remains of a killed process may be on a site that the current shell's variables do not name.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from scalable import settings
 from scalable.errors import ClusterError
 from scalable.files import private_directory, read_private, write_private
 
-#: Seconds for which a place is remembered after it was last used.
+#: Seconds for which a site is kept after its last use.
 REMEMBERED_S = 30 * 86400.0
 
 
@@ -25,7 +24,7 @@ def _directory() -> Path:
 
 
 def remember(provider: str, place: Mapping[str, str]) -> None:
-    """Remember a place; where that cannot be written, it is found by its clusters alone."""
+    """Record a site. Without write access it is found by its clusters only."""
     text = json.dumps({"provider": provider, "place": dict(place)}, sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:16]
     with suppress(OSError, ClusterError):
@@ -33,7 +32,7 @@ def remember(provider: str, place: Mapping[str, str]) -> None:
 
 
 def remembered(provider: str) -> list[dict[str, str]]:
-    """Return the places of a provider that were used lately, in a fixed order."""
+    """Return the recently used sites of a provider, in a fixed order."""
     found = []
     for path in sorted(_directory().glob("*.json")):
         with suppress(OSError, ClusterError, ValueError, KeyError, TypeError, AttributeError):
@@ -47,5 +46,5 @@ def remembered(provider: str) -> list[dict[str, str]]:
 
 
 def all_places(provider: str, present: list[dict[str, str]]) -> list[dict[str, str]]:
-    """Return the places of the present shell, and the remembered ones after them."""
+    """Return the sites of the current shell, followed by the recorded ones."""
     return present + [place for place in remembered(provider) if place not in present]

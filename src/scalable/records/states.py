@@ -8,23 +8,17 @@ from typing import Any
 
 from scalable.spec import ClusterRecord
 
-#: A scheduler writes its status every 2 s; after this time without one it counts as unreachable.
+#: A scheduler writes its status every 2 s. After this time without one it is unreachable.
 SILENT_S = 15.0
 
 
 @dataclass(frozen=True)
 class Sight:
-    """Observation of the process that a cluster depends on.
+    """Observation of the process that a cluster depends on."""
 
-    Attributes
-    ----------
-    alive
-        Whether the process is alive; None if that is unknown.
-    another
-        Whether its process id belongs to another process now, or its host was restarted.
-    """
-
+    #: Whether the process is alive. None if that is unknown.
     alive: bool | None
+    #: Whether another process has its process id now, or its host was restarted.
     another: bool = False
 
 
@@ -32,18 +26,8 @@ def state_of(
     record: ClusterRecord, status: Mapping[str, Any] | None, sight: Sight | None, now: float
 ) -> tuple[str, str | None]:
     """Return the state of a cluster, and the reason.
-
-    Parameters
-    ----------
-    record
-        Record of the cluster.
-    status
-        Status that its scheduler gave or wrote last, or None.
-    sight
-        Observation of its scheduler's process (of its user's process for an embedded cluster); None
-        while that process is not known.
-    now
-        Epoch seconds.
+    ``status`` is the scheduler's last one. ``sight`` is None while the process is unknown. ``now``
+    is epoch seconds.
     """
     if sight is not None and sight.another:
         return "stale", "its process id belongs to another process, or its machine was restarted"

@@ -1,5 +1,5 @@
-"""All that remote places share, in the processes that make and manage their clusters.
+"""Common parts of remote backends, in the processes that create and manage their clusters.
 
-The scheduler of such a cluster runs in the place, and no files are shared. Not here: what one place
-is asked and answers, which stands in its provider's folder.
+The scheduler runs in the backend, and no files are shared. Requests to one backend are in its
+provider's package.
 """

@@ -1,4 +1,4 @@
-"""Questions to a cloud from code that is no coroutine."""
+"""Requests to a cloud from synchronous code."""
 
 from __future__ import annotations
 
@@ -18,21 +18,10 @@ def ask(
     question: Callable[[Cloud], Awaitable[Result]],
     timeout_s: float,
 ) -> Result:
-    """Ask a cloud something, also from inside a running event loop.
+    """Run ``question`` with a new connection, which is closed afterwards.
 
-    Parameters
-    ----------
-    connect
-        Function that makes a connection, which is closed at the end.
-    question
-        Coroutine function of the connection.
-    timeout_s
-        Longest wait in seconds.
-
-    Raises
-    ------
-    ProviderError
-        When the cloud refuses, or does not answer in time.
+    Can be called in an event loop. Blocks for at most ``timeout_s`` seconds. Raises ProviderError
+    if the cloud refuses or does not answer in time.
     """
 
     async def asked() -> Result:

@@ -1,8 +1,7 @@
-"""The interface of a cloud: machines that cost money, and private files that only they can read.
+"""Interface of a cloud: machines that cost money, and private files that only they can read.
 
-A cloud has no objects that own each other, and nothing there ends a cluster by itself. So each
-thing carries the marks of its cluster, the files of the scheduler are made first and deleted last,
-and each machine ends with its program.
+No cloud object owns others, and no cloud stops a cluster. So all resources carry its marks, the
+scheduler's files are created first and deleted last, and a machine stops with its program.
 """
 
 from __future__ import annotations
@@ -18,20 +17,20 @@ from scalable.spec import ComponentSpec
 
 #: Id of the cluster.
 CLUSTER = "scalable-cluster"
-#: Text of the user, as :meth:`Cloud.owner` returns it.
+#: Name of the user, as :meth:`Cloud.owner` returns it.
 OWNER = "scalable-owner"
-#: Purpose of a machine, or of files: one of the roles below.
+#: Purpose of a machine or of files: one of the roles below.
 ROLE = "scalable-role"
 #: Id of the manager that a worker or a manager's machine belongs to.
 MANAGER = "scalable-manager"
 #: Component of a machine with workers.
 TAG = "scalable-tag"
-#: Name of a machine, as its request gave it.
+#: Name of a machine, from its request.
 NAME = "scalable-name"
 
 SCHEDULER, MANAGING, WORKERS = "scheduler", "manager", "workers"
 
-#: Environment variable that is set in programs on a cloud's machines: the name of the provider.
+#: Environment variable in programs on a cloud's machines: the name of the provider.
 MACHINE_OF = "SCALABLE_MACHINE_OF"
 
 
@@ -42,24 +41,24 @@ class MachineRequest:
     Attributes
     ----------
     name
-        Name that no other machine has had; a request that is repeated starts no second machine.
+        Name that no other machine has had. A repeated request does not start a second machine.
     marks
-        Mark -> text. All are found again at the machine, exactly as they are here.
+        Mark names and values. The cloud reports them unchanged with the machine.
     program
         Arguments of ``python -m scalable.programs.machine PROVIDER``, which is the command of the
         container: ``scheduler``; ``manager`` and its id; or ``workers`` and the names of units.
     files
-        Name of the files that the program reads, as they were given to :meth:`Cloud.put_files`.
+        Name of the files that the program reads, as passed to :meth:`Cloud.put_files`.
     cpus, memory_bytes, gpus
-        Resources of one unit; the machine has at least as much for each of its units.
+        Resources of one unit. The machine has at least these for each of its units.
     units
         Names of the workers on the machine; empty for a scheduler or a manager.
     image
         Container image.
     environment
-        Variable -> value, none of them secret.
+        Environment variables, none of them secret.
     spot
-        Whether the machine may be one that the cloud can take back.
+        Whether the machine may be preemptible.
     """
 
     name: str
@@ -80,7 +79,7 @@ class MachineState(Enum):
 
     PENDING = "pending"
     RUNNING = "running"
-    #: It was told to end, and is still there.
+    #: It was stopped, and still exists.
     ENDING = "ending"
     ENDED = "ended"
 
@@ -92,27 +91,27 @@ class Machine:
     Attributes
     ----------
     id
-        Id that the cloud has given it.
+        Id in the cloud.
     marks
-        Its marks, with ``NAME``.
+        Its marks, including ``NAME``.
     units
         Names of the workers that it was started for.
     state
         Its state.
     reason
-        Text for the user: why it waits, or how it ended.
+        Reason for the user: why it is pending, or how it ended.
     address, public_address
-        Its addresses within the cloud's network, and from outside; None while it has none.
+        Its private and public addresses; None while it has none.
     exit_code
-        Exit code of its program, where the cloud tells it.
+        Exit code of its program, if the cloud reports it.
     from_outside
-        Whether the cloud or a person ended it, so that the end is no crash.
+        Whether the cloud or a person stopped it, so that this is not a crash.
     out_of_memory
-        Whether its program was ended because it used more memory than the machine has.
+        Whether its program was killed because it used more memory than the machine has.
     shape, zone, spot
-        Type of machine, zone, and whether it is a spot machine, as far as they are known.
+        Machine type, zone, and whether it is a spot machine, as far as they are known.
     made_at
-        Time at which it was requested, in Unix seconds; 0.0 if the cloud does not tell.
+        Time of its request, in Unix seconds; 0.0 if the cloud does not report it.
     """
 
     id: str
@@ -138,7 +137,7 @@ class Refusal:
     Attributes
     ----------
     reason
-        Reason in plain words, with what was tried: zones, types of machine.
+        Reason in plain words, with the zones and machine types that were tried.
     """
 
     reason: str
@@ -151,11 +150,11 @@ class StoredFiles:
     Attributes
     ----------
     name
-        Name by which they were put there.
+        Name under which they were stored.
     marks
-        Mark -> text.
+        Mark names and values.
     files
-        Relative path -> text.
+        Contents by relative path.
     """
 
     name: str
@@ -164,84 +163,94 @@ class StoredFiles:
 
 
 class Cloud(Protocol):
-    """One account and region of a cloud, as one user sees it.
+    """One account and region of a cloud, as one user can access it.
 
-    All coroutines are idempotent: what exists already, and what is gone already, is no error. They
-    end within a minute and raise :class:`scalable.errors.ProviderError`, whose ``transient`` says
-    whether another attempt may succeed. Requests that the cloud throttles are repeated, with jitter
-    and for a bounded time. Wrong credentials are an error of one line.
+    All coroutines are idempotent: it is not an error if a resource exists already, or is already
+    gone. They return within a minute or raise :class:`scalable.errors.ProviderError`, whose
+    ``transient`` is true if another attempt may succeed. Throttled requests are retried, with
+    jitter and for a bounded time. The error for wrong credentials has one line.
     """
 
     @property
     def spot_share(self) -> float:
-        """Share of the machines with workers that are spot machines, from 0 to 1."""
+        """Share of spot machines among the machines with workers, from 0 to 1."""
 
     def units_on(self, component: ComponentSpec) -> int:
-        """Return the number of units of a component that share one machine; ask nothing."""
+        """Return the number of a component's units that share one machine, without a request."""
 
     async def owner(self) -> str:
-        """Return a text that names the user, and no other user of the account."""
+        """Return a name of the user that no other user of the account has."""
 
     async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> None:
-        """Find, or create, what machines need beside themselves: a network, its rules, roles.
+        """Find or create what machines need: a network, its rules and roles.
 
-        What is created carries the marks.
+        Created resources carry the marks.
         """
 
     async def run(self, requests: Sequence[MachineRequest]) -> Mapping[str, Machine | Refusal]:
-        """Start machines; return name -> machine, or the refusal for want of capacity.
+        """Start machines, and map each request's name to its machine or refusal.
 
-        The call returns when the cloud has taken the requests, not when the machines run. Other
-        zones and types of machine are tried before a request is refused.
+        A refusal means that there is no capacity. The method returns when the cloud has accepted
+        the requests, not when the machines run. Other zones and machine types are tried before a
+        request is refused.
 
         Raises
         ------
         ProviderError
-            When a request can never succeed, or the cloud does not answer. What was started before
-            is found by :meth:`machines`.
+            When a request can never succeed, or the cloud does not answer. :meth:`machines` returns
+            the machines that were started before.
         """
 
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
-        """Return all machines with these marks, also those that ended lately; one paged request."""
+        """Return all machines with these marks, with one paged request.
+
+        Includes machines that ended recently.
+        """
 
     async def stop(self, machines: Sequence[Machine]) -> None:
-        """Tell machines to end; return without waiting for their ends.
+        """Stop machines, without waiting until they are gone.
 
-        Their programs get SIGTERM, and half a minute to end.
+        Their programs get SIGTERM, and half a minute to exit.
         """
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
-        """Tell a machine to end some of its units while others go on."""
+        """Stop some units of a machine, while the others continue."""
 
     async def put_files(
         self, name: str, marks: Mapping[str, str], files: Mapping[str, str]
     ) -> None:
-        """Keep private files, which the user and the machines of the cluster alone can read.
+        """Store private files that only the user and the cluster's machines can read.
 
         Files of that name are replaced. No other program or user of the account's machines can read
         them, and they are encrypted at rest.
         """
 
     async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
-        """Return all files with these marks, with their texts."""
+        """Return all files with these marks, including their contents."""
 
     async def delete_files(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete all files with these marks, at once and for good; return a description of each."""
+        """Delete all files with these marks, immediately and for good.
+
+        Returns a description of each.
+        """
 
     async def clean(self, marks: Mapping[str, str]) -> list[str]:
-        """Remove what :meth:`prepare` created for the cluster with these marks, and what no cluster
-        uses any more; return a description of each thing.
+        """Delete what :meth:`prepare` created for the marked cluster, and what no cluster uses.
+
+        Returns a description of each resource.
         """
 
     async def leftovers(self, marks: Mapping[str, str]) -> Mapping[str, str]:
-        """Return cluster id -> description of what :meth:`prepare` has created with these marks for
-        clusters that have no files, some time ago, and of files that were never whole.
+        """Map cluster ids to descriptions of what clusters without files have left.
+
+        These are older resources that :meth:`prepare` created with these marks, and incomplete
+        files.
         """
 
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:
         """Return the output of a machine's program after a mark, and the next mark.
 
-        The first mark is empty. A machine that has ended still has its output for a while.
+        The first mark is empty. The output of an ended machine stays available for a while.
         """
 
     async def close(self) -> None:
@@ -249,10 +258,13 @@ class Cloud(Protocol):
 
 
 class MachineSide(Protocol):
-    """The cloud as a program on one of its machines sees it. Methods may block for seconds."""
+    """The cloud, as a program on one of its machines accesses it.
+
+    Methods may block for seconds.
+    """
 
     def files(self) -> Mapping[str, str]:
-        """Return relative path -> text of the files that the request named.
+        """Return the contents of the files that the request named, by relative path.
 
         Afterwards neither the environment nor the command line of this process contains them.
         """
@@ -261,14 +273,14 @@ class MachineSide(Protocol):
         """Return the machine's address within the cloud's network."""
 
     def machine_type(self) -> str:
-        """Return the cloud's name of the machine's type; empty if it has none or is not told."""
+        """Return the cloud's name of the machine type, or an empty string if it is unknown."""
 
     def stopped_units(self) -> frozenset[str]:
-        """Return the units that :meth:`Cloud.stop_units` has named."""
+        """Return the units that were passed to :meth:`Cloud.stop_units`."""
 
     def notice(self) -> float | None:
-        """Return the seconds until the cloud takes the machine back; None without a notice.
+        """Return the seconds until the cloud preempts the machine, or None without a notice.
 
-        It is asked each second, and again after SIGTERM, which is the notice in some places: then
-        the units go on for as long as this tells, instead of being told to end at once.
+        It is called each second, and again after SIGTERM, which is the notice in some clouds. After
+        a notice the units continue for this time, instead of stopping immediately.
         """

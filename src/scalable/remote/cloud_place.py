@@ -1,4 +1,4 @@
-"""The clusters on a cloud's machines, found and reached by whoever has access to the account."""
+"""Clusters on a cloud's machines, which any process with access to the account can use."""
 
 from __future__ import annotations
 
@@ -36,61 +36,48 @@ logger = logging.getLogger("scalable.remote")
 
 ANSWER_TIMEOUT_S = 20.0
 LOGS_TIMEOUT_S = 120.0
-#: Seconds after which a session without a machine for its scheduler has failed, and a scheduler's
-#: machine whose program has not begun.
+#: Seconds after which a session without a scheduler machine has failed, and a scheduler machine
+#: whose program has not started.
 MACHINELESS_S = 900.0
-#: Seconds in which the creator of a detached cluster requests the scheduler's machine, or gives up;
-#: and a minute for differences between clocks.
+#: Seconds within which the creator of a detached cluster requests the scheduler's machine or gives
+#: up, and a minute for differences between clocks.
 START_TIMEOUT_S, CLOCKS_S = 120.0, 60.0
 
 
 class CloudPlace:
-    """The clusters of one user in one place of a cloud; see :class:`.RemotePlace`.
-
-    Parameters
-    ----------
-    connect
-        Function that makes a connection to the cloud.
-    """
+    """Clusters of one user in one cloud site (a :class:`.RemotePlace`)."""
 
     def __init__(self, connect: Callable[[], Cloud]) -> None:
         self._connect = connect
 
     def clusters(self) -> dict[str, dict[str, str]]:
-        """Return cluster id -> files, for all clusters of the user."""
         return ask(self._connect, _clusters, ANSWER_TIMEOUT_S)
 
     def programs(self, cluster_id: str) -> dict[str, ProgramState]:
-        """Return program -> state; empty if the cluster is not there."""
         return ask(self._connect, lambda cloud: _programs(cloud, cluster_id), ANSWER_TIMEOUT_S)
 
     def address(self, cluster_id: str) -> str | None:
-        """Return the scheduler's address if this process is on one of the cloud's machines."""
         if MACHINE_OF not in os.environ:
             return None
         machine = ask(self._connect, lambda c: scheduler_of(c, cluster_id), ANSWER_TIMEOUT_S)
         return None if machine is None else inner_address(machine)
 
     def outer_address(self, cluster_id: str) -> str | None:
-        """Return the public address of the scheduler, or the one within its network."""
+        """Return the scheduler's public address, or else the one within its network."""
         machine = ask(self._connect, lambda c: scheduler_of(c, cluster_id), ANSWER_TIMEOUT_S)
         host = None if machine is None else machine.public_address or machine.address
         return f"tls://{host}:{PORT}" if host else None
 
     def tunnel(self, cluster_id: str) -> SchedulerTunnel:
-        """Return a tunnel to the scheduler."""
         return SchedulerTunnel(self._connect, cluster_id)
 
     def logs(self, cluster_id: str, since: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-        """Return program or worker -> new output, and the next mark."""
         return ask(self._connect, lambda cloud: _logs(cloud, cluster_id, since), LOGS_TIMEOUT_S)
 
     def keep(self, cluster_id: str, seconds: float | None) -> None:
-        """Do nothing: the scheduler ends itself in time, and all machines end with it."""
+        """Do nothing: the scheduler stops itself in time, and all machines stop with it."""
 
     def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
-        """End all machines of a cluster, and remove what was made for it."""
-
         async def delete(cloud: Cloud) -> list[str]:
             frame = MachineFrame(cluster_id, await cloud.owner(), {})
             own = [] if wait else await _machines_of_this_process(cloud, frame)
@@ -100,7 +87,7 @@ class CloudPlace:
 
 
 async def _machines_of_this_process(cloud: Cloud, frame: MachineFrame) -> list[str]:
-    """Return the ids of the machines of managers: one of them asks."""
+    """Return the ids of the managers' machines: the caller runs on one of them."""
     return [machine.id for machine in await cloud.machines(frame.marks(MANAGING))]
 
 
@@ -119,7 +106,7 @@ async def _clusters(cloud: Cloud) -> dict[str, dict[str, str]]:
 
 
 def _is_detached(cluster_id: str, files: Mapping[str, str]) -> bool:
-    """Return whether files are those of a cluster that can be reached without its creator."""
+    """Return True for the files of a cluster that does not need its creator."""
     try:
         record = record_in(files)
     except ClusterError as error:
@@ -129,7 +116,7 @@ def _is_detached(cluster_id: str, files: Mapping[str, str]) -> bool:
 
 
 def is_session(cluster_id: str) -> bool:
-    """Return whether a cluster ends with its creator's session, by the form of its id."""
+    """Return whether a cluster stops with its creator's session, by the form of its id."""
     try:
         return str(uuid.UUID(cluster_id)) != cluster_id
     except ValueError:
@@ -137,10 +124,7 @@ def is_session(cluster_id: str) -> bool:
 
 
 def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
-    """Return cluster id -> description, for what clusters of the user have left.
-
-    That are sessions whose scheduler is gone, and whatever has no files by which it is found.
-    """
+    """Describe, by cluster id, sessions without a scheduler and resources without files."""
 
     async def find(cloud: Cloud) -> dict[str, str]:
         own = {OWNER: await cloud.owner()}
@@ -171,7 +155,7 @@ def remains(connect: Callable[[], Cloud]) -> dict[str, str]:
 
 
 def is_fresh(files: Mapping[str, str]) -> bool:
-    """Return whether files were put there so lately that their machine may not be there yet."""
+    """Return whether files are so new that their machine may not exist yet."""
     try:
         record = record_in(files)
         made = datetime.fromisoformat(record.created_at)
@@ -182,7 +166,7 @@ def is_fresh(files: Mapping[str, str]) -> bool:
 
 
 async def scheduler_of(cloud: Cloud, cluster_id: str) -> Machine | None:
-    """Return the machine of a cluster's scheduler; the one that runs if there are several."""
+    """Return the machine of a cluster's scheduler, preferably the newest one that runs."""
     frame = MachineFrame(cluster_id, await cloud.owner(), {})
     found = await cloud.machines(frame.marks(SCHEDULER))
     runs = [machine for machine in found if machine.state is MachineState.RUNNING]
@@ -190,7 +174,7 @@ async def scheduler_of(cloud: Cloud, cluster_id: str) -> Machine | None:
 
 
 def inner_address(machine: Machine) -> str | None:
-    """Return the address of a scheduler within the cloud's network, once its machine has one."""
+    """Return a scheduler's address within the cloud's network, or None if it has none yet."""
     return f"tls://{machine.address}:{PORT}" if machine.address else None
 
 
@@ -212,7 +196,7 @@ async def _programs(cloud: Cloud, cluster_id: str) -> dict[str, ProgramState]:
             found[program] = ProgramState(
                 "failed", f"machine {machine.id} runs, and its program has never begun"
             )
-    # The files are there before the machine is, and after a machine that ended long ago.
+    # The files exist before the machine, and after a machine that ended long ago.
     fresh = is_fresh(files[0].files)
     machineless = ProgramState("pending", "its machine has not been started yet")
     gone = ProgramState("failed", "the scheduler's machine is gone")
@@ -221,9 +205,9 @@ async def _programs(cloud: Cloud, cluster_id: str) -> dict[str, ProgramState]:
 
 
 async def has_never_begun(cloud: Cloud, machine: Machine) -> bool:
-    """Return whether the machine of a scheduler is there, and its program will not begin any more.
+    """Return whether a scheduler's machine exists, but its program will not start any more.
 
-    Nothing ends such a machine by itself, and it costs money.
+    Such a machine does not stop by itself, and it costs money.
     """
     there = machine.state in (MachineState.PENDING, MachineState.RUNNING)
     if not there or not 0 < machine.made_at < time.time() - MACHINELESS_S:
@@ -267,14 +251,13 @@ def _log_name(machine: Machine) -> str:
 
 
 class SchedulerTunnel:
-    """A tunnel to the scheduler of one cluster, whose machine is looked up when it is opened."""
+    """Tunnel to the scheduler of one cluster, whose machine ``open`` looks up."""
 
     def __init__(self, connect: Callable[[], Cloud], cluster_id: str) -> None:
         self._connect, self._cluster_id = connect, cluster_id
         self._tunnel: Tunnel | None = None
 
     async def open(self) -> int:
-        """Listen on loopback; return the port."""
         cloud: Any = self._connect()
         try:
             machine = await scheduler_of(cloud, self._cluster_id)
@@ -288,6 +271,5 @@ class SchedulerTunnel:
         return await self._tunnel.open()
 
     async def close(self) -> None:
-        """End all connections and stop listening."""
         if self._tunnel is not None:
             await self._tunnel.close()

@@ -1,4 +1,4 @@
-"""The base class of the providers of clouds: all but the cloud."""
+"""Base class of cloud providers: everything except the cloud."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CloudProvider(ABC):
     """Provider whose scheduler and workers are machines of a cloud.
 
     The manager of a session runs in the user's process, or with ``manager: there`` on a machine.
-    The manager of a detached cluster is a machine, too, or with ``manager: here`` a process of the
+    The manager of a detached cluster is a machine too, or with ``manager: here`` a process on the
     user's machine.
 
     Attributes
@@ -34,7 +34,7 @@ class CloudProvider(ABC):
     name, traits
         Name of the provider, and its traits.
     ours
-        Keys of a place that only the user's machine understands.
+        Keys of a site that only the user's machine understands.
     """
 
     name: ClassVar[str]
@@ -43,32 +43,33 @@ class CloudProvider(ABC):
 
     @abstractmethod
     def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> Cloud:
-        """Return a connection to a place; ask nothing yet.
+        """Return a connection to a site, without a request.
 
-        Without ``spec`` nothing is started by it. An empty place is that of ``spec``.
+        Without ``spec`` the connection cannot start machines. An empty ``place`` is that of
+        ``spec``.
         """
 
     @abstractmethod
     def machine_side(self) -> MachineSide:
-        """Return the cloud as this process sees it, which runs on one of its machines."""
+        """Return the cloud as this process, on one of its machines, accesses it."""
 
     @abstractmethod
     def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Return the place that a target names; ask nothing."""
+        """Return the site that a target names, without a request."""
 
     @abstractmethod
     def places(self) -> list[dict[str, str]]:
-        """Return the places that the user reaches from here without a manifest."""
+        """Return the sites that the user can reach from here without a manifest."""
 
     # Sessions -------------------------------------------------------------------------------------
 
     def build_cluster(self, spec: DeploymentSpec) -> SessionCluster:
-        """Start a scheduler on a machine, and connect to it; its pools are empty.
+        """Start a scheduler with empty pools on a machine, and connect to it.
 
         Raises
         ------
         ProviderError
-            When the cloud refuses, or the scheduler does not run in time; nothing is left running.
+            When the cloud refuses, or the scheduler does not run in time. Nothing is left running.
         """
         from scalable.records.places import remember
         from scalable.remote.machine_site import MachineSite
@@ -82,18 +83,21 @@ class CloudProvider(ABC):
         )
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
-        """Set pools to the counts of the plan; machines come and go in the background."""
+        """Set pools to the plan's numbers of workers.
+
+        Machines start and stop in the background.
+        """
         cluster.scale_to_plan(dict(plan.workers_by_tag))
 
     def close(self, cluster: Any) -> None:
-        """End all machines of the cluster, and remove what was made for it."""
+        """Stop all machines of the cluster, and delete what was created for it."""
         if cluster is not None:
             cluster.close()
 
     # Detached clusters ----------------------------------------------------------------------------
 
     def remote(self, place: Mapping[str, str]) -> CloudPlace:
-        """Return an object that finds and reaches the user's clusters in a place."""
+        """Return an object that finds and reaches the user's clusters in a site."""
         from scalable.remote.cloud_place import CloudPlace
 
         return CloudPlace(lambda: self.cloud(place))
@@ -117,7 +121,7 @@ class CloudProvider(ABC):
         return managed_pools(spec, site, connect)
 
     def discover(self) -> list[dict[str, Any]]:
-        """Return a row for each cluster without a record that has left something in the cloud."""
+        """Return a row for each cluster without a record that has left resources in the cloud."""
         found: list[dict[str, Any]] = []
         for place in self.places():
             from scalable.remote.cloud_place import remains
@@ -127,10 +131,10 @@ class CloudProvider(ABC):
         return found
 
     def delete(self, cluster_id: str) -> list[str]:
-        """End the machines of a cluster, and remove what was made for it.
+        """Stop the machines of a cluster, and delete what was created for it.
 
-        The record tells the place of a detached cluster; without one, all places are looked at that
-        the user reaches from here.
+        The record of a detached cluster contains the site. Without a record, all sites are searched
+        that the user can reach from here.
         """
         from scalable.records import ClusterDirectory
         from scalable.remote.cloud_place import is_session
@@ -150,7 +154,7 @@ class CloudProvider(ABC):
     def _places_of_managers(
         self, directory: ClusterDirectory, record: ClusterRecord
     ) -> list[dict[str, str]]:
-        """Return the places in which managers start machines for a cluster that is elsewhere."""
+        """Return the sites in which managers start machines for a cluster of another backend."""
         from scalable.spec.codec import SpecFormatError, decode_spec
 
         found: list[dict[str, str]] = []

@@ -1,4 +1,4 @@
-"""The scheduler and managers of a detached cluster, on machines of a cloud."""
+"""Scheduler and managers of a detached cluster, on machines of a cloud."""
 
 from __future__ import annotations
 
@@ -51,21 +51,12 @@ from scalable.spec import ClusterRecord, DeploymentSpec
 
 logger = logging.getLogger("scalable.remote")
 
+#: Opens a connection to a site, for a target's spec if machines will be started.
 Connect = Callable[[Mapping[str, str], DeploymentSpec | None], Cloud]
 
 
 class CloudServices:
-    """Starts the schedulers and managers of detached clusters; see :class:`.ClusterServices`.
-
-    Parameters
-    ----------
-    spec
-        Deployment spec of the program's target; None if nothing is started.
-    connect
-        Function: ``connect(place, spec)`` makes a connection to the cloud.
-    inner_place
-        Function that returns a place as the cloud's own machines name it.
-    """
+    """Starts the schedulers and managers of detached clusters (a :class:`.ClusterServices`)."""
 
     def __init__(
         self,
@@ -73,25 +64,11 @@ class CloudServices:
         connect: Connect,
         inner_place: Callable[[Mapping[str, str]], dict[str, str]],
     ) -> None:
+        # `inner_place` translates a site for the cloud's own machines.
         self._spec, self._connect, self._inner_place = spec, connect, inner_place
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:  # noqa: ARG002 - the image has its own Python, and the cloud keeps the output
-        """Request the machine of the scheduler or of a manager.
-
-        Parameters
-        ----------
-        directory, service
-            Directory of the cluster here; ``scheduler``, or the id of a manager.
-        program, log
-            Not used.
-
-        Raises
-        ------
-        ProviderError
-            When the cloud refuses.
-        NameTakenError
-            When the user has another cluster of that name in the place.
-        """
+        """Request a program's machine. Raises NameTakenError if a cluster of that name exists."""
         cluster = ClusterDirectory(directory)
         place = cluster.record().place
         if service == SCHEDULER:
@@ -104,7 +81,6 @@ class CloudServices:
         )
 
     def state(self, cluster_id: str) -> dict[str, str]:
-        """Return program -> ``pending`` or ``running``, for programs that have not ended."""
         try:
             record = ClusterDirectory(ClusterDirectory.parent() / cluster_id).record()
         except FileNotFoundError:
@@ -122,16 +98,16 @@ class CloudServices:
         frame, record = await self._frame(cloud, cluster), cluster.record()
         await _refuse_taken(cloud, frame, record)
         files = self._files(frame, cluster)
-        # From here on there may be something: a refused start is cleared away there, too.
+        # From here on there may be resources, so the cleanup of a refused start includes the cloud.
         write_private(cluster.path / BEGUN, "")
         await start_scheduler(cloud, frame, files)
         await _refuse_ended(cloud, frame, cluster, record.name)
-        # Two creators that begin at once see each other now: the later one gives way.
+        # Two creators that start at the same time find each other now: the later one gives up.
         await _refuse_taken(cloud, frame, record, begun=True)
 
     async def _start_manager(self, cloud: Cloud, cluster: ClusterDirectory, manager: str) -> None:
         frame = await self._frame(cloud, cluster)
-        # A manager on a machine may not keep files: who starts it has the rights.
+        # A manager on a machine has no right to store files, but its starter has.
         await keep_worker_files(cloud, frame, manager, self._spec, security_of(cluster.pem()))
         hint = f"run `scalable resume {cluster.record().name}` later"
         files = self._files(frame, cluster, manager)
@@ -141,10 +117,7 @@ class CloudServices:
     def _files(
         self, frame: MachineFrame, cluster: ClusterDirectory, manager: str | None = None
     ) -> dict[str, str]:
-        """Return the files of a program, which tell the place as the cloud's machines see it.
-
-        The account of a machine is not the user's, so the place names the user.
-        """
+        """Return a program's files, with site and owner as the cloud's machines name them."""
         record = cluster.record()
         place = self._inner_place(record.place) | {"owner": frame.owner}
         inner = dataclasses.replace(record, place=place)
@@ -154,13 +127,7 @@ class CloudServices:
 async def _refuse_ended(
     cloud: Cloud, frame: MachineFrame, cluster: ClusterDirectory, noun: str
 ) -> None:
-    """Remove a cluster that another process has ended while a machine of it was requested.
-
-    Raises
-    ------
-    ProviderError
-        When it was ended.
-    """
+    """Raise ProviderError if another process has stopped the cluster, and delete the cluster."""
     with suppress(FileNotFoundError):
         if cluster.record().stage != "deleting":
             return
@@ -171,14 +138,9 @@ async def _refuse_ended(
 async def _refuse_taken(
     cloud: Cloud, frame: MachineFrame, record: ClusterRecord, *, begun: bool = False
 ) -> None:
-    """Raise NameTakenError if the user has another living cluster of that name in the place.
+    """Raise NameTakenError if the user has another running cluster of that name in the site.
 
-    Parameters
-    ----------
-    cloud, frame, record
-        Connection, facts and record of the new cluster.
-    begun
-        Whether the files of the new cluster are there: then only an earlier cluster counts.
+    With ``begun`` the new cluster's files are stored already, and only an earlier cluster counts.
     """
     mine = (record.created_at, record.id)
     for stored in await cloud.files({OWNER: frame.owner, ROLE: SCHEDULER}):
@@ -189,7 +151,7 @@ async def _refuse_taken(
             continue
         machine = await scheduler_of(cloud, other.id)
         if machine is None:
-            # An earlier creator may only be slower: its machine would come after this one.
+            # An earlier creator may be slower, and its machine would start after this one.
             if not (begun and is_fresh(stored.files)):
                 continue
             found = f"{other.id}, whose machine has not been started yet"
@@ -207,17 +169,7 @@ async def _refuse_taken(
 
 
 class ManagedMachines(MachineLauncher):
-    """Launcher of the machines of one manager, which outlive the manager's process.
-
-    Parameters
-    ----------
-    cloud, frame
-        Connection, and facts about the cluster.
-    site, spec
-        The manager, and its request.
-    belongs
-        Whether the scheduler is on a machine of the same place: its workers use its inner address.
-    """
+    """Launcher of one manager's machines, which outlive its process."""
 
     def __init__(
         self,
@@ -229,10 +181,11 @@ class ManagedMachines(MachineLauncher):
         belongs: bool,
     ) -> None:
         super().__init__(cloud, frame, site.manager, spec.components)
+        # `belongs` means that the scheduler is in the same site: workers use its inner address.
         self._site, self._spec, self._belongs = site, spec, belongs
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Find the scheduler, keep files of workers if need be, and take over machines."""
+        """Find the scheduler, store worker files if needed, and take over machines."""
         cloud, site = self._cloud, self._site
         address = site.scheduler
         if self._belongs:
@@ -246,14 +199,13 @@ class ManagedMachines(MachineLauncher):
         return await super().adopt()
 
     async def close(self) -> None:
-        """End the questions and all connections."""
         await super().close()
         if not self._belongs and self.frame.owner:
             await self._clear_away()
         await self._cloud.close()
 
     async def _clear_away(self) -> None:
-        """Remove what was made here for a cluster that is elsewhere, as its manager leaves."""
+        """Delete what this manager created for a cluster of another backend."""
         cloud, marks = self._cloud, self.frame.marks()
         try:
             await cloud.delete_files(self.frame.marks(WORKERS, self._manager))
@@ -272,27 +224,16 @@ class ManagedMachines(MachineLauncher):
 async def keep_worker_files(
     cloud: Cloud, frame: MachineFrame, manager: str, spec: DeploymentSpec | None, security: Any
 ) -> None:
-    """Keep the configurations of a manager's workers in the cloud.
-
-    Workers learn the scheduler's address from their machine's command line.
-    """
+    """Store a manager's worker configurations. The command line has the scheduler's address."""
     assert spec is not None
     configs = {c.name: worker_config(c, "", security, manager) for c in spec.components.values()}
     await worker_files(cloud, frame, manager, configs)
 
 
 def managed_pools(spec: DeploymentSpec, site: ManagerSite, connect: Connect) -> list[Pool]:
-    """Return the pools of a manager that is a program of its own.
-
-    Parameters
-    ----------
-    spec, site
-        The request, and the facts about the manager.
-    connect
-        Function: ``connect(place, spec)`` makes a connection to the cloud.
-    """
+    """Return the pools of a manager that is a separate program."""
     record = _record_of(site)
-    # On a machine of the place the record is that of a process there, and names the place too.
+    # On a machine of the site, the record is that of a process there and contains the site too.
     belongs = record is not None and bool(record.place) and record.provider == spec.provider_name
     frame = MachineFrame(site.cluster_id, "", spec.options)
     cloud = connect(record.place if belongs and record is not None else {}, spec)
@@ -301,7 +242,7 @@ def managed_pools(spec: DeploymentSpec, site: ManagerSite, connect: Connect) -> 
 
 
 def _record_of(site: ManagerSite) -> ClusterRecord | None:
-    """Return the record of a manager's cluster; None for a manager on another machine."""
+    """Return the record of a manager's cluster, or None for a manager on another machine."""
     try:
         return ClusterDirectory(site.directory.parent.parent).record()
     except (FileNotFoundError, NotADirectoryError):

@@ -1,4 +1,4 @@
-"""Carriers of a tunnel over plain TCP, to the relay of a scheduler with an address of its own."""
+"""TCP carriers of a tunnel to the relay of a scheduler that has its own address."""
 
 from __future__ import annotations
 
@@ -11,22 +11,13 @@ from scalable.protocol.streams import KEPT_S
 
 
 class TcpDial:
-    """Opens carriers to a port.
-
-    What they carry is encrypted between the client and the scheduler, which know each other by the
-    cluster's certificate.
-
-    Parameters
-    ----------
-    host, port
-        Address of the relay.
-    """
+    """Opens carriers to a relay's port. Client and scheduler encrypt the traffic end to end."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
 
     async def __call__(self) -> SocketCarrier:
-        """Open a carrier; raise OSError if that fails."""
+        """Open a carrier, or raise OSError."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(self._host, self._port, type=socket.SOCK_STREAM)
         family, kind, protocol, _, address = found[0]
@@ -41,7 +32,7 @@ class TcpDial:
 
 
 async def listens(host: str, port: int, timeout_s: float) -> bool:
-    """Return whether a connection to a port is accepted within so many seconds."""
+    """Return whether a port accepts a connection within ``timeout_s`` seconds."""
     try:
         async with asyncio.timeout(timeout_s):
             carrier = await TcpDial(host, port)()
@@ -52,13 +43,5 @@ async def listens(host: str, port: int, timeout_s: float) -> bool:
 
 
 def tunnel_to(host: str, port: int, *, kept_s: float = KEPT_S) -> BackgroundTunnel:
-    """Return a tunnel to the relay at an address.
-
-    Parameters
-    ----------
-    host, port
-        Address of the relay.
-    kept_s
-        Seconds without the relay after which connections are closed.
-    """
+    """Return a tunnel to a relay, which closes connections after ``kept_s`` seconds without it."""
     return BackgroundTunnel(lambda: Tunnel(TcpDial(host, port), kept_s=kept_s))

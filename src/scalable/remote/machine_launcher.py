@@ -1,4 +1,4 @@
-"""The launcher of workers on a cloud's machines. A unit is one worker of a machine."""
+"""Launcher of workers on a cloud's machines. A unit is one worker of a machine."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from scalable.units import parse_duration
 
 logger = logging.getLogger("scalable.remote")
 
-#: Seconds between two questions while machines come or go, and at rest.
+#: Seconds between two requests for the machines while some start or stop, and otherwise.
 BUSY_POLL_S, REST_POLL_S = 2.0, 15.0
-#: Seconds before the second request for a machine that was refused, and the longest pause.
+#: Seconds before the second request for a refused machine, and the longest pause.
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 10.0, 120.0
-#: Seconds after which a machine that was started, and is not reported, is taken for lost.
+#: Seconds after which a started machine counts as lost if it is not reported.
 UNSEEN_S = 90.0
 STOP_TIMEOUT_S = 240.0
 LOG_BYTES = 2**16
@@ -48,63 +48,33 @@ _STATES = {
 
 @dataclass(eq=False)
 class _Placed:
-    """The machine of some units, from its request on.
+    """The machine of some units, from its request on."""
 
-    Attributes
-    ----------
-    request
-        The last request.
-    component
-        Resource profile of the units.
-    left
-        Units that have not been stopped.
-    asked_at
-        Time of the last request, in monotonic seconds.
-    seen
-        The machine as it was last reported.
-    refused
-        Reason of the last refusal; None if the last request was taken.
-    attempt
-        Number of requests.
-    lost
-        Whether the machine was there, and is not reported any more.
-    holds
-        Number of units that fit on the machine: it is charged for all of them.
-    """
-
+    #: The latest request.
     request: MachineRequest
     component: ComponentSpec
+    #: Units that have not been stopped.
     left: set[str]
+    #: Time of the latest request, in monotonic seconds.
     asked_at: float
+    #: The machine as it was last reported.
     seen: Machine | None = None
+    #: Reason of the latest refusal; None if the latest request was accepted.
     refused: str | None = None
+    #: Number of requests.
     attempt: int = 1
+    #: The cloud does not report the machine any more.
     lost: bool = False
+    #: Number of units that fit on the machine, which is charged for all of them.
     holds: int = 1
 
 
 class MachineLauncher:
-    """Launcher of units on machines; one question reports all machines.
+    """Launcher of units on machines, which polls all machines with one request.
 
-    A request that the cloud refuses for want of capacity waits, as a job waits in a queue, and is
-    repeated after growing pauses until its units are stopped. A spot machine that is refused is
-    requested at the usual price at once.
-
-    Parameters
-    ----------
-    cloud
-        Connection to the cloud.
-    frame
-        Facts that the machines share.
-    manager
-        Id of the manager.
-    components
-        Tag -> resource profile.
-
-    Attributes
-    ----------
-    on_change
-        Function that is called when a unit has ended.
+    A request refused for lack of capacity is pending, like a queued job, and is repeated after
+    growing pauses until its units are stopped. A refused spot machine is requested at the usual
+    price at once.
     """
 
     def __init__(
@@ -114,6 +84,7 @@ class MachineLauncher:
         manager: str,
         components: Mapping[str, ComponentSpec],
     ) -> None:
+        #: Called when a unit has ended.
         self.on_change: Callable[[], object] = lambda: None
         self._cloud = cloud
         self.frame = frame
@@ -129,7 +100,7 @@ class MachineLauncher:
     # Launching ------------------------------------------------------------------------------------
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Request machines for units; return when the cloud has answered."""
+        """Request machines for units, and return when the cloud has answered."""
         new = [str(unit) for unit in entries if str(unit) not in self._of_unit]
         if not new:
             return
@@ -138,7 +109,7 @@ class MachineLauncher:
             self._place(component, units) for units in packed_units(new, self._holds(component))
         ]
         self._follow()
-        # After an error some machines may be there: the units stay known until they are stopped.
+        # After an error some machines may exist: the units are tracked until they are stopped.
         await self._request(placed)
 
     def _holds(self, component: ComponentSpec) -> int:
@@ -155,13 +126,13 @@ class MachineLauncher:
         return placed
 
     def _takes_spot(self, tag: str) -> bool:
-        """Return whether the next machine of a tag is a spot machine, by the share of them."""
+        """Return whether the next machine of a tag is a spot machine, to keep ``spot_share``."""
         own = [its for its in self._machines.values() if its.component.name == tag and its.left]
         spot = sum(its.request.spot for its in own)
         return self._cloud.spot_share > 0 and spot < self._cloud.spot_share * (len(own) + 1)
 
     async def _request(self, placed: Sequence[_Placed]) -> None:
-        """Request machines once, and spot machines that are refused at the usual price."""
+        """Request machines once, and refused spot machines again at the usual price."""
         refused = await self._ask_for(placed)
         dearer = [its for its in refused if its.request.spot]
         for its in dearer:
@@ -178,7 +149,7 @@ class MachineLauncher:
             task.add_done_callback(self._asking.discard)
 
     async def _ask_for(self, placed: Sequence[_Placed]) -> list[_Placed]:
-        """Request machines; return those that were refused for want of capacity."""
+        """Request machines, and return those that were refused for lack of capacity."""
         answers = await self._cloud.run([its.request for its in placed])
         refused = []
         for its in placed:
@@ -193,7 +164,7 @@ class MachineLauncher:
         return refused
 
     async def _ask_again(self, waiting: Sequence[_Placed]) -> None:
-        """Repeat requests until each was taken or its units were stopped."""
+        """Repeat requests until each was accepted or its units were stopped."""
         pause = FIRST_PAUSE_S
         left = list(waiting)
         while left:
@@ -215,7 +186,7 @@ class MachineLauncher:
                 self._renew(its, spot=False)
 
     def _renew(self, its: _Placed, *, spot: bool) -> None:
-        """Give a request a name that no machine has had."""
+        """Replace the request by one whose name no machine has had."""
         its.attempt += 1
         units = tuple(unit for unit in its.request.units if unit in its.left)
         name = f"{units[0]}.{its.attempt}"
@@ -230,7 +201,6 @@ class MachineLauncher:
             self._following = asyncio.ensure_future(self._follow_all())
 
     async def _follow_all(self) -> None:
-        """Ask for all machines again and again, as long as the launcher is open."""
         while True:
             self._soon.clear()
             try:
@@ -276,7 +246,6 @@ class MachineLauncher:
         return found
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Take over the machines of this manager that are there."""
         adopted: dict[UnitName, str] = {}
         for machine in await self._cloud.machines(self.frame.marks(WORKERS, self._manager)):
             component = self._components.get(machine.marks.get(TAG, ""))
@@ -296,7 +265,6 @@ class MachineLauncher:
         return adopted
 
     def observe(self) -> dict[UnitName, Observation]:
-        """Return the state of each unit, as the cloud last reported its machine."""
         limit = self.frame.options.get("start_timeout")
         within_s = None if limit is None else parse_duration(limit)
         return {
@@ -305,17 +273,16 @@ class MachineLauncher:
         }
 
     def look_soon(self) -> None:
-        """Ask for the machines soon."""
         self._soon.set()
 
-    # Ending ---------------------------------------------------------------------------------------
+    # Stopping -------------------------------------------------------------------------------------
 
     def all_ends(self) -> None:
-        """Take the end of all machines for granted: they are stopped together next."""
+        """Make :meth:`stop` do nothing in the cloud: all machines will be stopped together."""
         self._all_ends = True
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """End units; a machine ends with the last of its units, and its end is awaited."""
+        """Stop units. A machine stops with its last unit, and the method waits until it is gone."""
         placed = {id(its): its for name in names if (its := self._of_unit.get(str(name)))}
         whole: list[tuple[_Placed, set[str]]] = []
         parts: list[tuple[_Placed, set[str]]] = []
@@ -358,7 +325,6 @@ class MachineLauncher:
                 del self._machines[name]
 
     async def logs(self, name: UnitName) -> str:
-        """Return the end of the output of a unit's machine."""
         its = self._of_unit.get(str(name))
         if its is None or its.seen is None:
             return ""
@@ -366,7 +332,7 @@ class MachineLauncher:
         return text[-LOG_BYTES:]
 
     async def close(self) -> None:
-        """End the questions and the repeated requests."""
+        """Stop polling and repeating requests, without stopping machines."""
         tasks = [*self._asking] + ([self._following] if self._following else [])
         for task in tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The machines of a cluster: made, awaited and removed."""
+"""Creation and removal of a cluster's machines."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from scalable.worker.config import WorkerConfig
 
 logger = logging.getLogger("scalable.remote")
 
-#: Seconds between two questions about a machine that is awaited.
+#: Seconds between two requests for the state of a machine that is starting or stopping.
 POLL_S = 2.0
-#: Seconds between two looks at the scheduler's machine while the cluster is used.
+#: Seconds between two checks of the scheduler's machine while the cluster is used.
 WATCH_S = 30.0
 DIAL_TIMEOUT_S = 3.0
-#: Seconds in which all machines of a cluster have to end.
+#: Seconds within which all machines of a cluster have to stop.
 REMOVAL_TIMEOUT_S = 300.0
 LOG_LINES = 10
 
@@ -45,7 +45,7 @@ LOG_LINES = 10
 async def worker_files(
     cloud: Cloud, frame: MachineFrame, manager: str, configs: Mapping[str, WorkerConfig]
 ) -> None:
-    """Keep tag -> configuration of a manager's workers in the cloud."""
+    """Store the configurations of a manager's workers, by tag, in the cloud."""
     await asyncio.gather(
         *(
             cloud.put_files(
@@ -59,14 +59,8 @@ async def worker_files(
 
 
 async def start_scheduler(cloud: Cloud, frame: MachineFrame, files: Mapping[str, str]) -> Machine:
-    """Prepare the place, keep the files of a scheduler there, and request its machine.
-
-    Raises
-    ------
-    ProviderError
-        When the cloud refuses.
-    """
-    # The files come first: by them anybody finds, and removes, what is made after them.
+    """Prepare the site, store the scheduler's files there, and request its machine."""
+    # The files come first: every later resource can be found and deleted through them.
     await cloud.put_files(frame.files(SCHEDULER), frame.marks(SCHEDULER), files)
     await cloud.prepare(frame.cluster_id, frame.marks())
     request = frame.scheduler_request()
@@ -84,22 +78,7 @@ async def start_manager(
     files: Mapping[str, str],
     hint: str | None = None,
 ) -> Machine:
-    """Keep the files of a manager in the cloud, and request its machine; an earlier one ends.
-
-    Parameters
-    ----------
-    cloud, frame
-        Connection, and facts about the cluster.
-    manager, files
-        Id of the manager, and the files of its program.
-    hint
-        Advice for a place without capacity.
-
-    Raises
-    ------
-    ProviderError
-        When the cloud refuses.
-    """
+    """Store a manager's files in the cloud, stop its earlier machines, and request a new one."""
     marks = frame.marks(MANAGING, manager)
     earlier = await cloud.machines(marks)
     await cloud.stop([m for m in earlier if m.state is not MachineState.ENDED])
@@ -117,22 +96,11 @@ async def start_manager(
 async def remove_all(
     cloud: Cloud, frame: MachineFrame, *, wait: bool = True, last: Sequence[str] = ()
 ) -> list[str]:
-    """End all machines of a cluster, then remove the rest; return a description of each thing.
+    """Stop all machines of a cluster, then delete the rest.
 
-    Parameters
-    ----------
-    cloud, frame
-        Connection, and facts about the cluster.
-    wait
-        Whether to wait until the machines are gone. A program of the cluster itself does not wait:
-        its own machine ends last.
-    last
-        Ids of machines that are told to end after everything else.
-
-    Raises
-    ------
-    ProviderError
-        When machines are left after 300 s.
+    Returns a description of each resource. Machines with an id in ``last`` are stopped after
+    everything else. A program of the cluster itself does not wait: its own machine stops last.
+    Raises ProviderError if machines are left after 300 s.
     """
     found = [m for m in await cloud.machines(frame.marks()) if m.state is not MachineState.ENDED]
     await cloud.stop([machine for machine in found if machine.id not in last])
@@ -147,7 +115,7 @@ async def remove_all(
             )
         left = [m for m in await cloud.machines(frame.marks()) if m.state is not MachineState.ENDED]
         starting = [m for m in left if m.state is not MachineState.ENDING]
-        if starting:  # they were requested meanwhile
+        if starting:  # requested in the meantime
             await cloud.stop(starting)
         if left:
             await asyncio.sleep(POLL_S)
@@ -158,7 +126,7 @@ async def remove_all(
         if wait:
             raise
         logger.info("what machines that still end use is left: %s", error)
-    # The scheduler's files go last: by them anybody finds what an interrupted removal has left.
+    # The scheduler's files go last: through them the leftovers of an interrupted removal are found.
     for role in (WORKERS, MANAGING):
         removed += await cloud.delete_files(frame.marks(role))
     removed += await cloud.delete_files(frame.marks())
@@ -171,26 +139,7 @@ def _noun(machine: Machine) -> str:
 
 
 class MachineSite:
-    """The machines of one session's cluster; see :class:`scalable.remote.SessionSite`.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    cloud
-        Connection to the cloud.
-    cluster_id
-        Id of the cluster.
-    place
-        The place, as the cloud's own machines name it.
-
-    Attributes
-    ----------
-    manager
-        Id of the manager.
-    starts_again
-        Whether the cloud may start the program of a worker again: it does not.
-    """
+    """The machines of one session's cluster (a :class:`.SessionSite`)."""
 
     starts_again = False
 
@@ -198,6 +147,7 @@ class MachineSite:
         self, spec: DeploymentSpec, cloud: Cloud, cluster_id: str, place: Mapping[str, str]
     ) -> None:
         self.manager = spec.target_name
+        # `place` is the site, as the cloud's own machines name it.
         self._spec, self._cloud, self._place = spec, cloud, place
         self._files: Mapping[str, str] = {}
         self.frame = MachineFrame(cluster_id, "", spec.options)
@@ -211,22 +161,19 @@ class MachineSite:
 
     @property
     def name(self) -> str:
-        """Name of the cluster in the cloud."""
         return f"{self._spec.project_name}-{self._spec.target_name}-{self.frame.cluster_id[:6]}"
 
     async def begin(self, on_end: Callable[[str], object]) -> None:
-        """Ask who the user is."""
         self._on_end = on_end
         self.frame = dataclasses.replace(self.frame, owner=await self._cloud.owner())
         self.launcher.frame = self.frame
 
     async def make(self, files: Mapping[str, str], start_s: float) -> None:  # noqa: ARG002 - no cloud ends a machine by itself; the scheduler does
-        """Start the scheduler's machine."""
         self._files = files
         await start_scheduler(self._cloud, self.frame, files)
 
     async def scheduler(self, start_s: float) -> str:
-        """Wait until the relay beside the scheduler listens; return the scheduler's address."""
+        """Wait until the scheduler's relay listens, and return the scheduler's address."""
         deadline = time.monotonic() + start_s
         reason: str | None = None
         while True:
@@ -262,13 +209,11 @@ class MachineSite:
         return found[0] if found else None
 
     async def start_manager(self) -> None:
-        """Start the machine of a manager, as that of a detached cluster is started."""
-        # The account of a machine is not the user's, so the place names the user.
+        # A machine's account is not the user's, so the site contains the owner.
         files = manager_files(self._files, self.manager, {**self._place, "owner": self.frame.owner})
         await start_manager(self._cloud, self.frame, self.manager, files)
 
     async def manager_state(self) -> ProgramState:
-        """Return the state of the manager's machine."""
         found = await self._cloud.machines(self.frame.marks(MANAGING, self.manager))
         machine = max(found, key=lambda its: its.made_at, default=None)
         if machine is None:
@@ -291,7 +236,7 @@ class MachineSite:
             self._watching = asyncio.ensure_future(self._watch_scheduler())
 
     async def _watch_scheduler(self) -> None:
-        """Tell when the scheduler's machine has ended."""
+        """Call ``on_end`` when the scheduler's machine has ended."""
         while True:
             await asyncio.sleep(WATCH_S)
             try:
@@ -305,27 +250,22 @@ class MachineSite:
                 return
 
     def tunnel(self) -> BackgroundTunnel:
-        """Return a tunnel over TCP to the relay on the scheduler's machine."""
         kept_s = parse_duration(self._spec.options["reconnect_within"])
         return tunnel_to(self._host, RELAY_PORT, kept_s=kept_s)
 
     async def add_workers(self, configs: Mapping[str, WorkerConfig]) -> None:
-        """Keep the configurations of workers in the cloud."""
         await worker_files(self._cloud, self.frame, self.manager, configs)
 
     async def limit_life(self, seconds: float | None) -> None:
-        """Do nothing: the scheduler ends itself, and with it all machines."""
+        """Do nothing: the scheduler stops itself, and all machines with it."""
 
     def all_ends(self) -> None:
-        """Take the end of all machines for granted."""
         self.launcher.all_ends()
 
     async def remove(self) -> None:
-        """End all machines, and remove all that was made for the cluster."""
         await remove_all(self._cloud, self.frame)
 
     async def close(self) -> None:
-        """End the questions and all connections."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The requests for the machines of one cluster. No I/O."""
+"""Requests for the machines of one cluster, without I/O."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from scalable.spec import ComponentSpec
 
 #: Port of the scheduler on its machine.
 PORT = 8786
-#: Resources of a scheduler and of a manager. A scheduler keeps about 10 kB for each call; a manager
-#: keeps little, and is a Python process with the provider's library.
+#: Resources of a scheduler and of a manager. A scheduler needs about 10 kB for each task, a manager
+#: little more than a Python process with the provider's library.
 SCHEDULER_CPUS, SCHEDULER_MEMORY = 1.0, 4 * 1024**3
 MANAGER_CPUS, MANAGER_MEMORY = 0.5, 2 * 1024**3
 #: Name of the file with the configuration of workers.
@@ -34,43 +34,28 @@ CONFIG = "worker.json"
 
 @dataclass(frozen=True)
 class MachineFrame:
-    """Facts that the machines of one cluster share.
-
-    Attributes
-    ----------
-    cluster_id
-        Id of the cluster.
-    owner
-        Text of the user.
-    options
-        Options of the target.
-    scheduler
-        Address that workers use; empty until it is known.
-    """
+    """Facts that the machines of one cluster share."""
 
     cluster_id: str
+    #: Name of the user, as :meth:`.Cloud.owner` returns it.
     owner: str
+    #: Options of the target.
     options: Mapping[str, Any]
+    #: Address that workers use; empty until it is known.
     scheduler: str = ""
 
     def marks(self, role: str | None = None, manager: str = "", tag: str = "") -> dict[str, str]:
-        """Return the marks of the cluster's things with a role; without arguments, of all."""
+        """Return the marks of the cluster's resources with a role, or of all without arguments."""
         own = {CLUSTER: self.cluster_id, OWNER: self.owner, ROLE: role or ""}
         own |= {MANAGER: manager, TAG: tag}
         return {key: text for key, text in own.items() if text}
 
     def files(self, role: str, manager: str = "", tag: str = "") -> str:
-        """Return the name of the files for a role."""
+        """Return the name under which the files for a role are stored."""
         return "-".join(part for part in (self.cluster_id, role, manager, tag) if part)
 
     def image(self, component: ComponentSpec | None) -> str:
-        """Return the image of a component, or of the scheduler and managers.
-
-        Raises
-        ------
-        ProviderError
-            When neither the component nor the target names one.
-        """
+        """Return the image of a component or other program. Raises ProviderError without one."""
         image = (component.image if component is not None else None) or self.options.get("image")
         if not image:
             noun = "the scheduler" if component is None else f"component {component.name!r}"
@@ -88,7 +73,6 @@ class MachineFrame:
     # Requests -----------------------------------------------------------------------------------
 
     def scheduler_request(self) -> MachineRequest:
-        """Return the request for the scheduler's machine."""
         name = f"{self.cluster_id}-{SCHEDULER}"
         return MachineRequest(
             name=name,
@@ -102,15 +86,7 @@ class MachineFrame:
         )
 
     def manager_request(self, manager: str, nonce: str) -> MachineRequest:
-        """Return the request for the machine of a manager.
-
-        Parameters
-        ----------
-        manager
-            Id of the manager.
-        nonce
-            Text that distinguishes the machine from earlier ones of the manager.
-        """
+        """Return the request for a manager's machine, whose name contains ``nonce``."""
         name = f"{self.cluster_id}-{manager}-{nonce}"
         return MachineRequest(
             name=name,
@@ -126,21 +102,7 @@ class MachineFrame:
     def worker_request(
         self, manager: str, component: ComponentSpec, units: Sequence[str], name: str, *, spot: bool
     ) -> MachineRequest:
-        """Return the request for a machine with workers.
-
-        Parameters
-        ----------
-        manager
-            Id of the manager.
-        component
-            Resource profile of the workers.
-        units
-            Names of the workers on the machine.
-        name
-            Name of the machine.
-        spot
-            Whether it is a spot machine.
-        """
+        """Return the request for a machine that runs ``units``."""
         tag = component.name
         preload = [] if component.preload_script is None else [component.preload_script]
         settings = [f"--preload={script}" for script in preload]
@@ -160,6 +122,6 @@ class MachineFrame:
 
 
 def packed_units(units: Sequence[str], per_machine: int) -> Iterator[tuple[str, ...]]:
-    """Yield the units of each machine; all machines but the last one are full."""
+    """Yield the units of each machine. All machines but the last one are full."""
     for start in range(0, len(units), per_machine):
         yield tuple(units[start : start + per_machine])

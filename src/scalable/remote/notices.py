@@ -1,4 +1,4 @@
-"""Watch of a cloud's machine for the notice that the cloud takes the machine back."""
+"""Watch for the notice that the cloud will preempt this machine."""
 
 from __future__ import annotations
 
@@ -16,23 +16,10 @@ POLL_S = 1.0
 
 
 class NoticeWatch:
-    """Asks the machine again and again for a notice, and passes it on to the machine's workers.
-
-    Parameters
-    ----------
-    side
-        The cloud as the machine sees it.
-    path
-        File that the workers read, whose path they have in the variable ``NOTICE_FILE`` of
-        :mod:`scalable.worker.notices`.
-
-    Attributes
-    ----------
-    noticed
-        Set once there was a notice.
-    """
+    """Polls for a preemption notice, and writes it to the file that the machine's workers read."""
 
     def __init__(self, side: MachineSide, path: Path) -> None:
+        #: Set once there was a notice.
         self.noticed = threading.Event()
         self.path = path
         self._side = side
@@ -40,15 +27,15 @@ class NoticeWatch:
         self._failing = False
 
     def start(self) -> None:
-        """Begin to watch, in a thread that ends with the process."""
+        """Watch in a daemon thread."""
         threading.Thread(target=self._watch, name="scalable notices", daemon=True).start()
 
     def close(self) -> None:
-        """Stop watching; return at once."""
+        """Stop watching, and return immediately."""
         self._ended.set()
 
     def look(self) -> bool:
-        """Return whether there is a notice, after asking the machine unless there was one."""
+        """Return whether there is a notice, and query the machine unless there was one."""
         if not self.noticed.is_set() and (left_s := self._asked()) is not None:
             logger.warning("the cloud takes this machine back in %.0f s", left_s)
             write_notice(self.path, left_s)
@@ -60,7 +47,7 @@ class NoticeWatch:
             pass
 
     def _asked(self) -> float | None:
-        """Return the seconds that are left; None without a notice, or without an answer."""
+        """Return the seconds that are left, or None without a notice or an answer."""
         try:
             left_s = self._side.notice()
         except (ProviderError, OSError) as error:

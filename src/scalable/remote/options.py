@@ -1,4 +1,4 @@
-"""The options that the targets of all remote places have."""
+"""Options of targets of all remote backends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scalable.manifest.fields import Duration, Environment, Image, PositiveInt, 
 
 
 class RemoteOptions(ProviderOptions):
-    """Base class of the options of targets whose scheduler runs in the place."""
+    """Base class of the options of targets whose scheduler runs in the backend."""
 
     image: Image | None = Field(
         default=None, description="Image of the scheduler, and of components that name none."

@@ -1,4 +1,4 @@
-"""The manager of a session's cluster as a program of its own, in the place of the scheduler."""
+"""Manager of a session's cluster as a separate program, next to the scheduler."""
 
 from __future__ import annotations
 
@@ -21,43 +21,29 @@ from scalable.spec import ProgramState
 
 logger = logging.getLogger("scalable.remote")
 
-#: Number of reports of the creator in the time without them after which the cluster ends.
+#: Number of reports that the creator sends within ``abandoned_after``.
 REPORTS = 5
 #: Longest pause in seconds between two reports.
 LONGEST_PERIOD_S = 10.0
-#: Seconds between two questions about the program of a manager that has not attached yet.
+#: Seconds between two checks of the program of a manager that has not attached yet.
 STATE_POLL_S = 2.0
 
 
 class ManagerProgram(Protocol):
-    """The program of a manager in a remote place."""
+    """The program of a manager in a remote backend."""
 
     async def start_manager(self) -> None:
-        """Start the program.
-
-        Raises
-        ------
-        ProviderError
-            When the place refuses it.
-        """
+        """Start the program, and raise ProviderError if the backend refuses."""
 
     async def manager_state(self) -> ProgramState:
         """Return the state of the program, with the reason."""
 
 
 class PlacedManager:
-    """Starts a manager in the place, and tells the scheduler that the creator lives.
+    """Starts a manager in the backend, and reports to the scheduler that the creator is alive.
 
-    Parameters
-    ----------
-    program
-        The program of the manager.
-    manager
-        Id of the manager.
-    start_s
-        Seconds within which the manager has to attach to the scheduler.
-    abandoned_after_s
-        Seconds without a report of this process after which the cluster ends by itself.
+    The manager has to attach within ``start_s`` seconds. The cluster stops itself after
+    ``abandoned_after_s`` seconds without a report.
     """
 
     def __init__(
@@ -71,25 +57,14 @@ class PlacedManager:
     async def start(
         self, address: str, security: Any, check: Callable[[], Awaitable[object]]
     ) -> None:
-        """Start the manager, and return when it is attached to the scheduler.
+        """Start the manager, and return when it is attached to the scheduler at ``address``.
 
-        Parameters
-        ----------
-        address, security
-            Address and credentials of the scheduler.
-        check
-            Coroutine function that raises an error if the scheduler has ended.
-
-        Raises
-        ------
-        ClusterError
-            When the scheduler does not answer in time.
-        ProviderError
-            When the manager cannot be started, or does not attach in time.
+        ``check`` raises an error if the scheduler has ended. Raises ClusterError if the scheduler
+        does not answer in time, and ProviderError if the manager does not start or attach.
         """
         self._comm = scheduler_comm(address, security)
         calls = SchedulerCalls(self._comm)
-        # The first report comes before the manager: from now on the manager's do not count.
+        # The first report precedes the manager: from now on the manager's reports do not count.
         await answer_of(calls.creator_lives, check)
         self._reporting = asyncio.create_task(self._report(calls))
         await self._program.start_manager()
@@ -130,7 +105,7 @@ class PlacedManager:
             await asyncio.sleep(self._period_s)
 
     async def close(self) -> None:
-        """Tell the scheduler that the cluster ends; its manager ends the workers."""
+        """Report the end of the cluster to the scheduler. Its manager stops the workers."""
         if self._reporting is not None:
             self._reporting.cancel()
             await asyncio.gather(self._reporting, return_exceptions=True)

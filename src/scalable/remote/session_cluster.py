@@ -1,4 +1,4 @@
-"""A cluster in a remote place that ends with the session of its creator."""
+"""Cluster in a remote backend that stops with its creator's session."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ logger = logging.getLogger("scalable.remote")
 
 
 class SessionSite(Protocol):
-    """The things of one cluster in a remote place, made and removed by its creator's process."""
+    """The resources of one cluster in a remote backend, managed by its creator's process."""
 
     @property
     def name(self) -> str:
-        """Name of the cluster in the place."""
+        """Name of the cluster in the backend."""
 
     @property
     def manager(self) -> str:
@@ -48,32 +48,32 @@ class SessionSite(Protocol):
 
     @property
     def starts_again(self) -> bool:
-        """Whether the place may start the program of a worker again."""
+        """True if the backend may restart the program of a worker."""
 
     @property
     def launcher(self) -> Launcher:
         """Launcher of the workers."""
 
     async def begin(self, on_end: Callable[[str], object]) -> None:
-        """Begin to watch the place; call ``on_end`` with the reason when the scheduler has ended.
+        """Watch the backend, and call ``on_end`` with the reason when the scheduler has ended.
 
         The function is called in this event loop, and only after :meth:`scheduler` has returned.
         """
 
     async def make(self, files: Mapping[str, str], start_s: float) -> None:
-        """Make the scheduler and all that it needs.
+        """Create the scheduler and all that it needs.
 
         Parameters
         ----------
         files
-            Relative path -> text of the files of the scheduler's program.
+            Contents of the files of the scheduler's program, by relative path.
         start_s
             Seconds within which the scheduler has to run. Until :meth:`limit_life` is called, the
-            place ends everything after this time, as far as it can.
+            backend deletes everything after this time, as far as it can.
         """
 
     async def scheduler(self, start_s: float) -> str:
-        """Wait until the scheduler's program runs; return its address within the place.
+        """Wait until the scheduler's program runs, and return its address within the backend.
 
         Raises
         ------
@@ -82,49 +82,52 @@ class SessionSite(Protocol):
         """
 
     def tunnel(self) -> BackgroundTunnel:
-        """Return a tunnel to the relay beside the scheduler."""
+        """Return a tunnel to the relay next to the scheduler."""
 
     async def add_workers(self, configs: Mapping[str, WorkerConfig]) -> None:
-        """Keep tag -> configuration of workers in the place, before the first worker starts."""
+        """Store the workers' configurations by tag, before the first worker starts."""
 
     async def start_manager(self) -> None:
-        """Start the program of a manager in the place, after :meth:`add_workers`.
+        """Start the program of a manager in the backend, after :meth:`add_workers`.
 
         Raises
         ------
         ProviderError
-            When the place refuses it.
+            When the backend refuses it.
         """
 
     async def manager_state(self) -> ProgramState:
-        """Return the state of that program."""
+        """Return the state of the manager's program."""
 
     async def limit_life(self, seconds: float | None) -> None:
-        """Let the place end everything after so many seconds, as far as it can; None for never."""
+        """Set the seconds after which the backend deletes everything, as far as it can.
+
+        None means never.
+        """
 
     def all_ends(self) -> None:
-        """Take the end of all workers for granted: :meth:`remove` follows."""
+        """Announce that :meth:`remove` follows, so that workers need not be stopped singly."""
 
     async def remove(self) -> None:
-        """Remove all things of the cluster, and return when they are gone."""
+        """Delete all resources of the cluster, and return when they are gone."""
 
     async def close(self) -> None:
-        """End the watch and all connections."""
+        """Stop watching, and close all connections."""
 
 
 class SessionCluster(AttachedCluster):
-    """A scheduler and pools of workers in a remote place.
+    """A scheduler and pools of workers in a remote backend.
 
-    The manager of the pools runs in this process, or with ``manager: there`` beside the scheduler.
-    :meth:`close` removes everything. If this process dies, the scheduler ends itself after
-    ``abandoned_after``, and its manager and workers end with it.
+    The manager of the pools runs in this process, or with ``manager: there`` next to the scheduler.
+    :meth:`close` deletes everything. If this process dies, the scheduler stops itself after
+    ``abandoned_after``, and its manager and workers stop with it.
 
     Parameters
     ----------
     spec
         The request.
     make_site
-        Function: ``make_site(cluster_id)`` returns the cluster's site; it contacts nobody.
+        Function: ``make_site(cluster_id)`` returns the cluster's site, without a request.
     traits
         Traits of the provider.
     asynchronous
@@ -133,9 +136,9 @@ class SessionCluster(AttachedCluster):
     Attributes
     ----------
     follows_load
-        Whether the scheduler scales adaptive pools by itself.
+        Whether the scheduler itself scales adaptive pools.
     site
-        The things of the cluster in the place.
+        The resources of the cluster in the backend.
     tunnel
         The tunnel to the scheduler; None before the start.
     """
@@ -184,7 +187,7 @@ class SessionCluster(AttachedCluster):
         try:
             super().__init__(access, asynchronous=asynchronous)
         except KeyboardInterrupt:
-            # It interrupts the wait of this thread alone: the start goes on in the event loop.
+            # It interrupts only the wait of this thread: the start continues in the event loop.
             self.sync(self._abort)
             raise
 
@@ -225,7 +228,7 @@ class SessionCluster(AttachedCluster):
             self._starting = None
 
     async def _abort(self) -> None:
-        """Cancel a start, and return when everything that it made is gone."""
+        """Cancel a start, and return when everything that it created is gone."""
         starting = self._starting
         if starting is not None:
             if not starting.cancelling():  # a second time would interrupt the removal
@@ -259,25 +262,26 @@ class SessionCluster(AttachedCluster):
     # Changes --------------------------------------------------------------------------------------
 
     def scale_to_plan(self, counts: Mapping[str, int]) -> None:
-        """Set the wanted numbers of workers; the first time, adaptive pools go on adapting.
+        """Set the desired numbers of workers, by tag.
+
+        The first call sets the planned numbers: adaptive pools continue to adapt.
 
         Parameters
         ----------
         counts
-            Tag -> number of workers.
+            Numbers of workers by tag.
         """
         source, self._source = self._source, "manual"
         self.order(counts, source=source)
 
     def _scheduler_ended(self, reason: str) -> None:
-        """Note that the scheduler has ended by itself."""
         if self.status is Status.running:
             logger.error("cluster %s has ended: %s", self.name, reason)
             self.status = Status.failed
             if self.tunnel is not None:
                 self.tunnel.abandon(reason)
 
-    # End ------------------------------------------------------------------------------------------
+    # Stop -----------------------------------------------------------------------------------------
 
     async def _close(self) -> None:
         if self.status in (Status.closing, Status.closed):
@@ -289,7 +293,7 @@ class SessionCluster(AttachedCluster):
             self.status = Status.closed
 
     async def _end_all(self) -> None:
-        """End all parts, each even if another fails."""
+        """Close all parts, each even if another fails."""
         self.site.all_ends()
         async with AsyncExitStack() as ending:
             ending.push_async_callback(self.site.close)

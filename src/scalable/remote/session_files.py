@@ -1,4 +1,4 @@
-"""The files of a cluster that ends with its session, for the program of its scheduler."""
+"""Files of a session's cluster, for the program of its scheduler."""
 
 from __future__ import annotations
 
@@ -17,24 +17,14 @@ from scalable.units import parse_duration
 
 #: Relative paths of the files.
 FILES = (RECORD, SPEC, MANIFEST, PLAN, TOKEN, *CREDENTIALS)
-#: Default of the seconds for which idle workers outlive a manager.
+#: Default number of seconds for which idle workers outlive a manager.
 MANAGER_GRACE_S = 1800.0
 
 
 def session_files(
     spec: DeploymentSpec, cluster_id: str, credentials: tuple[str, str, str]
 ) -> dict[str, str]:
-    """Return relative path -> text.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    cluster_id
-        Id of the cluster.
-    credentials
-        CA certificate, certificate and private key, as PEM texts.
-    """
+    """Return the files by path, with PEM ``credentials``: CA certificate, certificate and key."""
     bounds = adaptive_bounds(spec)
     record = ClusterRecord(
         id=cluster_id,
@@ -55,7 +45,7 @@ def session_files(
                 "scheduler_address": None,
             }
         },
-        # Pools that adapt are known before their manager attaches.
+        # The scheduler has the adaptive pools before their manager attaches.
         wanted={tag: own.minimum for tag, own in bounds.pools.items()},
         adaptive={tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
         adaptive_maximum=bounds.maximum,
@@ -73,17 +63,7 @@ def session_files(
 def manager_files(
     files: Mapping[str, str], manager: str, place: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the files of a manager that is a program of its own: relative path -> text.
-
-    Parameters
-    ----------
-    files
-        Files of the cluster, as :func:`session_files` returns them.
-    manager
-        Id of the manager.
-    place
-        The place, as programs there name it.
-    """
+    """Return a separate manager's files by path, with the site as programs there name it."""
     record = dataclasses.replace(record_in(files), place=dict(place))
     own = {MANIFEST: "", SPEC: files[SPEC]}
     return {

@@ -1,4 +1,4 @@
-"""The manager, in the creator's process, of a cluster whose scheduler runs elsewhere."""
+"""Manager in the creator's process, for a cluster whose scheduler runs elsewhere."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ POLL_S = 0.2
 
 
 def scheduler_comm(address: str, security: Any) -> Any:
-    """Return Dask's ``rpc`` object of a scheduler, whose credentials are ``security``."""
+    """Return Dask's ``rpc`` object for a scheduler with these credentials."""
     arguments = security.get_connection_args("client")
     return rpc(address, timeout=CONNECT_TIMEOUT_S, connection_args=arguments)  # type: ignore[no-untyped-call]
 
@@ -34,19 +34,10 @@ def scheduler_comm(address: str, security: Any) -> Any:
 async def answer_of(
     ask: Callable[[], Awaitable[Any]], check: Callable[[], Awaitable[object]]
 ) -> Any:
-    """Return the scheduler's answer to a question; repeat it while its program starts.
+    """Return the result of ``ask``, which is repeated while the scheduler's program starts.
 
-    Parameters
-    ----------
-    ask
-        Coroutine function that asks the scheduler.
-    check
-        Coroutine function that raises an error if the scheduler has ended.
-
-    Raises
-    ------
-    ClusterError
-        When the scheduler does not answer in time.
+    ``check`` raises an error if the scheduler has ended. Raises ClusterError if the scheduler does
+    not answer within 60 s.
     """
     deadline = time.monotonic() + ATTACH_TIMEOUT_S
     while True:
@@ -62,21 +53,12 @@ async def answer_of(
 
 
 class SessionManager:
-    """Starts and ends units for a scheduler that is reached through a tunnel.
-
-    Parameters
-    ----------
-    attachment
-        Description of the manager for the scheduler.
-    incarnation
-        Text that makes the names of units unique.
-    pools
-        Function that returns the pools that the manager provides.
-    """
+    """Starts and stops units for a scheduler behind a tunnel."""
 
     def __init__(
         self, attachment: Attachment, incarnation: str, pools: Callable[[], Iterable[Pool]]
     ) -> None:
+        # The incarnation makes the names of units unique.
         self.reconciler = Reconciler(incarnation)
         self._pools = pools
         self._attachment = attachment
@@ -88,19 +70,10 @@ class SessionManager:
         security: Any,
         check: Callable[[], Awaitable[object]],
     ) -> None:
-        """Attach to the scheduler, and begin to start workers.
+        """Attach to the scheduler at ``address``, and start to reconcile the pools.
 
-        Parameters
-        ----------
-        address, security
-            Address and credentials of the scheduler.
-        check
-            Coroutine function that raises an error if the scheduler has ended.
-
-        Raises
-        ------
-        ClusterError
-            When the scheduler does not answer in time, or refuses the manager.
+        ``check`` raises an error if the scheduler has ended. Raises ClusterError if the scheduler
+        does not answer in time or refuses the manager.
         """
         own = self._attachment
         self._comm = scheduler_comm(address, security)
@@ -114,7 +87,7 @@ class SessionManager:
         self.reconciler.wake()
 
     async def close(self) -> None:
-        """Stop all units, and tell the scheduler that the cluster ends."""
+        """Stop all units, and report the end of the cluster to the scheduler."""
         await self.reconciler.close()
         if self._comm is None:
             return

@@ -1,4 +1,4 @@
-"""The pools of a remote place, and the configuration that the workers of a pool share."""
+"""Pools of a remote backend, and the configuration that the workers of a pool share."""
 
 from __future__ import annotations
 
@@ -33,19 +33,7 @@ def shape_of(component: ComponentSpec) -> dict[str, Any]:
 def worker_config(
     component: ComponentSpec, scheduler: str, security: Any, manager: str, *, once: bool = False
 ) -> WorkerConfig:
-    """Return the configuration that the workers of a component share.
-
-    Parameters
-    ----------
-    component
-        Resource profile.
-    scheduler, security
-        Address and credentials of the scheduler.
-    manager
-        Id of the manager.
-    once
-        Whether the place may start the program again, which a worker then refuses.
-    """
+    """Return the configuration of a component's workers, which refuse restarts with ``once``."""
     return WorkerConfig(
         scheduler=scheduler,
         name="",

@@ -1,7 +1,5 @@
-"""Reports of recorded runs, as text, as JSON, and as an HTML page.
-
-A report is made from the record of the run alone: ``run_report`` makes it from the parts that the
-other modules compute, ``human`` and ``page`` render it. The package ``cli`` prints reports.
+"""Reports of recorded runs as plain text, as JSON, and as an HTML page.
+A report is made from the record of the run alone. The package ``cli`` prints reports.
 """
 
 from __future__ import annotations
@@ -27,24 +25,14 @@ __all__ = [
     "report_on",
 ]
 
-#: Version of the JSON report. It increases when a key is removed or gets another meaning.
+#: Version of the JSON report. It increases when a key is removed or changes its meaning.
 _VERSION = 1
 
 
 def build(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Summary:
-    """Return the summary of a recorded run, which may still be running.
-
-    Parameters
-    ----------
-    runs_dir
-        Directory that contains the runs.
-    run_id
-        Id of a run or the beginning of an id; None for the run that started last.
-
-    Raises
-    ------
-    RunError
-        If no run or several runs match ``run_id``, or the run cannot be read.
+    """Return the summary of the run with an id or a unique prefix, by default the latest.
+    The run may still be running. Raises RunError if no run or several runs match, or the run cannot
+    be read.
     """
     from scalable.telemetry import find_run, read_run, summarize
 

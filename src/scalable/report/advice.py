@@ -1,4 +1,4 @@
-"""Advice from the record of a run: memory to reserve, numbers of workers, longest chain. No I/O."""
+"""Advice from a run's record: memory to reserve, worker counts, longest chain. No I/O."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from scalable.report.usage import PoolUse
 from scalable.spec import MemoryAdvice
 from scalable.units import as_written, counted, format_duration, like
 
-#: Share of the time in which workers have calls, below and above which other counts are advised.
+#: Share of the time in which workers have tasks, below and above which other counts are advised.
 IDLE, BUSY = 0.5, 0.85
-#: Minimum number of calls before other counts are advised.
+#: Minimum number of tasks before other counts are advised.
 LEAST_CALLS = 10
 
 
 def memory_advice(uses: Iterable[PoolUse]) -> tuple[MemoryAdvice, ...]:
-    """Return advice for pools that reserve much more or less memory than their calls used."""
+    """Return advice for pools that reserve much more or less memory than their tasks used."""
     found = (
         judge_memory(use.tag, use.reserved_memory, int(use.used_memory), use.measured)
         for use in uses
@@ -43,17 +43,7 @@ def advise(
     present: Sequence[Presence],
     chain: Chain | None,
 ) -> tuple[str, ...]:
-    """Return all advice as sentences.
-
-    Parameters
-    ----------
-    uses
-        Use of each pool.
-    spans, present
-        Times of calls and of workers.
-    chain
-        Longest chain of calls; None if no call waited for another.
-    """
+    """Return all advice as sentences. ``chain`` is None if no task waited for another."""
     sentences = [said_memory(advice) for advice in memory_advice(uses)]
     tags = {presence.worker: presence.tag for presence in present}
     by_tag: dict[str, list[Span]] = {}

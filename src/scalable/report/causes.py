@@ -11,9 +11,9 @@ from typing import Any
 from scalable.frames import own_frame_in
 from scalable.report.spans import mapping, number, text
 
-#: Maximum number of causes, and of characters of a text.
+#: Maximum number of causes, and of characters of a string.
 CAUSES, CHARACTERS = 50, 4000
-#: Maximum number of calls and workers that are named for a cause.
+#: Maximum number of tasks and workers that are named for a cause.
 _NAMED = 5
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
 #: Keys of ``details`` that are shown in another form than as a row.
@@ -22,42 +22,27 @@ _SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "t
 
 @dataclass
 class Cause:
-    """Failures with one class of exception, one place and one message apart from its numbers.
-
-    Attributes
-    ----------
-    failure_class, message
-        Class, and message of the first failure.
-    frame
-        Place of the first failure, as ``file:line in function``; empty if it is not known.
-    count
-        Number of failures.
-    calls, workers, names
-        Some ids of failed calls, workers and task names.
-    traceback
-        Traceback of the first failure.
-    details
-        Further facts about the first failure: name -> text.
+    """Failures of one exception class, code location, and message apart from its numbers.
+    Fields that are not counts or lists come from the first failure.
     """
 
     failure_class: str
     message: str
+    #: ``file:line in function``, empty if unknown.
     frame: str
     count: int = 0
+    #: Some ids of failed tasks, workers and task names.
     calls: list[str] = field(default_factory=list)
     workers: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     traceback: str = ""
+    #: Other facts by name.
     details: dict[str, str] = field(default_factory=dict)
 
 
 def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Cause], int]:
     """Return the most frequent causes, and the number of failures of all others.
-
-    Parameters
-    ----------
-    rows
-        Rows of failures.jsonl. The end of the script is not among the failures.
+    The failure of the script is left out of the rows of ``failures.jsonl``.
     """
     found: dict[tuple[str, str, str], Cause] = {}
     for row in rows:

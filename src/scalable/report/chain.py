@@ -1,4 +1,4 @@
-"""The longest chain of calls that waited for each other. No I/O."""
+"""Longest chain of tasks that waited for each other. No I/O."""
 
 from __future__ import annotations
 
@@ -11,38 +11,23 @@ from scalable.report.spans import number, text
 
 @dataclass(frozen=True)
 class Chain:
-    """Calls that could only run one after the other.
+    """Tasks that could only run one after the other."""
 
-    Attributes
-    ----------
-    seconds
-        Sum of their running times.
-    calls
-        Number of calls.
-    names
-        Pairs of a task name and its number of calls in the chain, in order of first appearance.
-    """
-
+    #: Sum of their running times.
     seconds: float
     calls: int
+    #: Pairs of a task name and its number of tasks in the chain, in order of first appearance.
     names: tuple[tuple[str, int], ...]
 
 
 def longest_chain(rows: Iterable[Mapping[str, Any]]) -> Chain | None:
-    """Return the chain with the longest running time; None without calls that waited for others.
-
-    A chain follows from each call to the one for whose result it waited last, which its row names
-    as ``after``.
-
-    Parameters
-    ----------
-    rows
-        Rows of tasks.jsonl.
+    """Return the chain with the longest running time, or None without dependent tasks.
+    A chain leads from each task to the one for whose result it waited last: ``after`` in its row.
     """
     lengths: dict[str, float] = {}
     before: dict[str, str] = {}
     named: dict[str, str] = {}
-    # A call ends after the one for which it waited, so that its row comes later.
+    # A task finishes after the one for which it waited, so that its row comes later.
     for row in rows:
         task_id, length = row.get("task_id"), number(row.get("duration_s"))
         if row.get("state") != "succeeded" or not isinstance(task_id, str) or length is None:

@@ -28,70 +28,44 @@ Pair = tuple[float | None, float | None]
 
 @dataclass(frozen=True)
 class TaskComparison:
-    """Pairs (predicted, actual) for the calls of one task; a value is None if it is not known.
-
-    Attributes
-    ----------
-    calls
-        Number of calls.
-    mean_s, q80_s
-        Mean and 80 % quantile of the running time of a call in seconds.
-    memory
-        95 % quantile of the peak memory of a call in bytes.
-    """
+    """Pairs (predicted, actual) for the tasks of one name, where None means unknown."""
 
     calls: Pair
     mean_s: Pair
+    #: 80 % quantile of the running time of a task.
     q80_s: Pair
+    #: 95 % quantile of the peak memory of a task in bytes.
     memory: Pair
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of a plan with its run; each pair is (predicted value, actual value).
-
-    Attributes
-    ----------
-    run_id, status
-        Same as in :class:`scalable.telemetry.Summary`.
-    objective, policy
-        Objective and policy of the plan.
-    time_s
-        Seconds until the last call ended, as in :meth:`scalable.telemetry.WorkSpan.seconds`.
-    within
-        Whether the actual time is 0.8 to 1.25 times the predicted time; None if one is unknown.
-    confidence
-        Probability, predicted by the plan, that ``within`` is True.
-    worker_seconds
-        Seconds for which workers were connected, added up over all workers. The prediction assumes
-        that all workers stay until the end.
-    cost
-        Cost of the worker-seconds in ``currency``; None without prices. The actual cost is the
-        cost that was counted during the run, if it was counted.
-    workers
-        Tag -> planned number of workers, and maximum number of workers at one time.
-    tasks
-        Task name -> comparison of its calls.
-    memory_advice
-        Advice for components whose reserved memory is much more or less than the used memory.
-    """
+    """Comparison of a plan with its run, where each pair is (predicted, actual)."""
 
     run_id: str
     status: str
     objective: str | None
     policy: str | None
+    #: Until the last task finished, as in :meth:`scalable.telemetry.WorkSpan.seconds`.
     time_s: Pair
+    #: True if the actual time is 0.8 to 1.25 times the predicted one. None if one is unknown.
     within: bool | None
+    #: Predicted probability that ``within`` is True.
     confidence: float | None
+    #: Connection time of all workers. The prediction assumes that all stay until the run finishes.
     worker_seconds: Pair
+    #: None without prices. The actual cost is that counted during the run, or else from
+    #: worker-seconds.
     cost: Pair
     currency: str
+    #: By tag: planned number of workers, and maximum number at one time.
     workers: Mapping[str, Pair]
     tasks: Mapping[str, TaskComparison]
+    #: For components whose reserved memory is much more or less than the used memory.
     memory_advice: Sequence[MemoryAdvice]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; each pair gets the keys ``predicted`` and ``actual``."""
+        """Return plain JSON values, where each pair has the keys ``predicted`` and ``actual``."""
         plain = asdict(self)
         for key in ("time_s", "worker_seconds", "cost"):
             plain[key] = _named(plain[key])
@@ -104,18 +78,7 @@ class Comparison:
 
 
 def compare(record: RunRecord) -> Comparison:
-    """Return the comparison of a run with its plan.
-
-    Parameters
-    ----------
-    record
-        Record of a run that has ended.
-
-    Raises
-    ------
-    RunError
-        If the run has not ended.
-    """
+    """Return the comparison of a run with its plan, or raise RunError while it is running."""
     if record.status == "running":
         raise RunError(
             f"run {record.path.name} is still running", hint="compare it when it has ended"
@@ -128,19 +91,7 @@ def compare(record: RunRecord) -> Comparison:
 def compare_with_plan(
     record: RunRecord, read: ReadCalls, summary: Summary, present: Iterable[Presence]
 ) -> Comparison:
-    """Return the comparison of a run, which may still be running, with its plan.
-
-    Parameters
-    ----------
-    record
-        Record of the run.
-    read
-        Contents of its rows about calls.
-    summary
-        Its summary.
-    present
-        Times in which workers were connected.
-    """
+    """Return the comparison of a run, which may still be running, with its plan."""
     plan = record.plan
     predicted = number(plan.get("predicted_time_s"))
     actual = read.work.seconds(record.workers)
@@ -186,7 +137,7 @@ def compare_with_plan(
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """Return a comparison as plain text that ends with a newline."""
+    """Return a comparison as plain text with a final newline."""
     held = {True: "yes", False: "no", None: "not known"}[comparison.within]
     confidence = comparison.confidence
     said = "" if confidence is None else f" (confidence was {confidence:.2f})"
@@ -249,7 +200,7 @@ def _task(expected: Mapping[str, Any], actual: TaskNameSummary | None) -> TaskCo
 
 
 def _paid(seconds: Mapping[str, float], hourly: Mapping[str, float], factor: float) -> float | None:
-    """Return the cost of ``seconds`` times ``factor`` worker-seconds; None if no price is known."""
+    """Return the cost of ``seconds`` times ``factor`` worker-seconds, or None without prices."""
     if not hourly:
         return None
     return sum(hourly.get(tag, 0.0) * value * factor / 3600 for tag, value in seconds.items())

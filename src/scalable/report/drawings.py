@@ -17,7 +17,7 @@ _LEFT, _TOP, _BOTTOM = 130, 26, 22
 #: Units of a drawing per column of a timeline.
 _COLUMN = 2
 _WIDTH = _LEFT + COLUMNS * _COLUMN + 10
-#: Characters of a row's name.
+#: Maximum number of characters of a row's name.
 _NAME = 20
 #: Maximum number of marks of decisions.
 _MARKS = 200
@@ -94,7 +94,7 @@ def _marks(decisions: Sequence[Decision], bottom: float) -> Iterator[Markup]:
 
 
 def draw_use(use: PoolUse, seconds: float) -> Markup:
-    """Return the drawing of a pool: connected workers, and among them those with calls."""
+    """Return the drawing of a pool: connected workers, and those of them with tasks."""
     width, height, top = 480, 70, 8
     most = max([1.0, *use.connected])
 

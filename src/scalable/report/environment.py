@@ -1,4 +1,4 @@
-"""The environment of a run: versions, machine, hosts and manifest, as its record tells. No I/O."""
+"""Environment of a run from its record: versions, machine, hosts and manifest. No I/O."""
 
 from __future__ import annotations
 
@@ -13,47 +13,26 @@ NOT_RECORDED = "not recorded"
 
 @dataclass(frozen=True)
 class Environment:
-    """Facts about where a run took place.
+    """Facts about where a run took place, where None means not recorded."""
 
-    Attributes
-    ----------
-    versions
-        Name of a program or package -> its version. Older runs record only that of scalable.
-    platform
-        Operating system and architecture.
-    host
-        Host of the process that made the record.
-    cpus, memory
-        Number of CPUs of that host, and its memory in bytes; None if not recorded.
-    hosts
-        Number of hosts on which workers were; None if not recorded.
-    manifest_lock
-        Digest of the manifest.
-    manifest
-        The resolved manifest without the values of environment variables; empty if it cannot be
-        read.
-    """
-
+    #: By name of a program or package. Older runs record only that of scalable.
     versions: Mapping[str, str] = field(default_factory=dict)
+    #: Operating system and architecture.
     platform: str = NOT_RECORDED
+    #: Host of the process that made the record, with its CPUs and bytes of memory.
     host: str = NOT_RECORDED
     cpus: int | None = None
     memory: int | None = None
+    #: Number of hosts with workers.
     hosts: int | None = None
+    #: Digest of the manifest.
     manifest_lock: str = NOT_RECORDED
+    #: Resolved manifest without the values of environment variables, empty if unreadable.
     manifest: str = ""
 
 
 def environment_of(record: RunRecord, manifest: str = "") -> Environment:
-    """Return the environment that a record tells.
-
-    Parameters
-    ----------
-    record
-        Record of a run.
-    manifest
-        The resolved manifest as text that may be shown.
-    """
+    """Return the environment in a record, with a resolved manifest that may be shown."""
     run = record.run
     versions = {str(k): str(v) for k, v in mapping(run.get("versions")).items()}
     if "scalable" not in versions and text(run.get("version")):

@@ -13,19 +13,13 @@ _LINES = 30
 _NAMES = 5
 
 
-#: Version of the JSON form. It increases when a key is removed or gets another meaning.
+#: Version of the JSON form. It increases when a key is removed or changes its meaning.
 _VERSION = 1
 
 
 def render_failed(record: RunRecord, *, every: bool = False) -> str:
-    """Return the failures of a run as plain text without colour, grouped by cause.
-
-    Parameters
-    ----------
-    record
-        Record of the run.
-    every
-        Whether to show each failure, instead of one example of each cause.
+    """Return a run's failures as plain text without colour, grouped by cause.
+    Each cause has one example, or with ``every`` all its failures.
     """
     run_id, found = _run_id(record), causes(record.failures)
     total = sum(cause.count for cause in found)

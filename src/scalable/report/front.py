@@ -1,6 +1,5 @@
-"""Drawings of the front of a plan, as text and as SVG.
-
-The front is the list of the worker counts that a plan chose from, from the cheapest to the fastest.
+"""Drawings of the Pareto front of a plan, as text and as SVG.
+The front is the list of worker counts that a plan chose from, from the cheapest to the fastest.
 """
 
 from __future__ import annotations
@@ -18,19 +17,15 @@ _WIDTH, _HEIGHT, _MARGIN = 640, 400, 70
 #: An axis is logarithmic if its largest value is at least this multiple of its smallest value.
 _WIDE = 20.0
 _LISTED = 12
-#: Maximum number of characters that worker counts take in the title of a picture.
+#: Maximum number of characters of the worker counts in the title of a picture.
 _TITLE = 60
-#: Maximum number of characters of a text in a picture.
+#: Maximum number of characters of a string in a picture.
 _LONGEST = 300
 
 
 def draw_front(plan: Plan) -> str:
-    """Return a text drawing of a plan's front: time to the right, cost upwards.
-
-    Parameters
-    ----------
-    plan
-        Plan with a front (at least one point).
+    """Return a text drawing of a plan's front, which must have at least one point.
+    Time grows to the right, cost upwards.
     """
     points, unit = plan.front, _unit(plan)
     chosen = _chosen(plan)
@@ -63,22 +58,16 @@ def draw_front(plan: Plan) -> str:
 
 
 def front_rows(plan: Plan) -> list[tuple[str, ...]]:
-    """Return a row of texts for choices of a plan: workers, time, its 80 %, cost and its 80 %.
-
-    The rows are evenly spaced, with both ends; the chosen row begins with ``@``.
+    """Return rows for a plan's choices: workers, time, its 80 %, cost and its 80 %.
+    The rows are evenly spaced and include the cheapest and the fastest. The chosen one starts with
+    ``@``.
     """
     unit, chosen = _unit(plan), _chosen(plan)
     return [_row(point, unit, chosen) for point in _listed(plan)]
 
 
 def draw_front_svg(plan: Plan) -> str:
-    """Return a self-contained SVG picture of a plan's front.
-
-    Parameters
-    ----------
-    plan
-        Plan with a front (at least one point).
-    """
+    """Return a self-contained SVG picture of a plan's front of at least one point."""
     points, unit, chosen = plan.front, _unit(plan), _chosen(plan)
     across, up = _scales(points)
 
@@ -136,7 +125,7 @@ def _scales(points: Sequence[FrontPoint]) -> tuple[_Scale, _Scale]:
 
 
 class _Scale:
-    """Axis that maps values to positions: the smallest value to 0, the largest value to 1."""
+    """Axis that maps the smallest value to 0 and the largest value to 1."""
 
     def __init__(self, values: Sequence[float]) -> None:
         self._low, self._high = min(values), max(values)
@@ -160,7 +149,7 @@ def _unit(plan: Plan) -> str:
 
 
 def _listed(plan: Plan) -> list[FrontPoint]:
-    """Return evenly spaced points of the front, including both ends and the chosen point."""
+    """Return evenly spaced points of the front, including the outer ones and the chosen one."""
     points, chosen = plan.front, _chosen(plan)
     step = max(1.0, (len(points) - 1) / (_LISTED - 1))
     places = {round(i * step) for i in range(_LISTED)} | {len(points) - 1}
@@ -179,7 +168,7 @@ def _row(point: FrontPoint, unit: str, chosen: FrontPoint | None) -> tuple[str, 
 
 
 def _wrong(point: FrontPoint, unit: str) -> str:
-    """Return the 80 % quantiles of time and cost as text, if they are known."""
+    """Return the 80 % quantiles of time and cost as a string, if they are known."""
     if point.time_q80_s is None or point.cost_q80 is None:
         return ""
     time, cost = format_duration(point.time_q80_s), format_amount(point.cost_q80, unit)
@@ -187,7 +176,7 @@ def _wrong(point: FrontPoint, unit: str) -> str:
 
 
 def _brief(workers: Mapping[str, int]) -> str:
-    """Return the worker counts as text, or only their sum if the text is too long for a title."""
+    """Return the worker counts, or only their sum if they are too long for a title."""
     counts = _counts(workers)
     if len(counts) <= _TITLE:
         return counts

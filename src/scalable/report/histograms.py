@@ -1,4 +1,4 @@
-"""Distributions of running time, time in the queue and memory by task name. No I/O."""
+"""Distributions of running time, queue time and memory by task name. No I/O."""
 
 from __future__ import annotations
 
@@ -12,29 +12,18 @@ from scalable.quantiles import quantile
 from scalable.report.spans import number, text
 from scalable.telemetry import each_call
 
-#: Number of bars, and maximum number of task names with a distribution.
+#: Number of bins, and maximum number of task names with a distribution.
 BARS, NAMES = 24, 20
-#: Bars are logarithmic if the 95 % quantile is at least this multiple of the 5 % quantile.
+#: Bins are logarithmic if the 95 % quantile is at least this multiple of the 5 % quantile.
 _WIDE = 20.0
 _KEYS = ("duration_s", "queued_s", "peak_memory")
 
 
 @dataclass(frozen=True)
 class Histogram:
-    """Numbers of values in :data:`BARS` equal intervals, on a logarithmic or a linear axis.
+    """Numbers of values in :data:`BARS` equal intervals, on a logarithmic or a linear axis."""
 
-    Attributes
-    ----------
-    low, high
-        Smallest and largest value, in the unit of the values.
-    median, q95
-        Quantiles.
-    counts
-        Number of values in each interval.
-    logarithmic
-        Whether the intervals are equal on a logarithmic axis.
-    """
-
+    #: Smallest and largest value, in the unit of the values.
     low: float
     high: float
     median: float
@@ -63,7 +52,7 @@ class Histogram:
         return cls(low, high, quantile(ordered, 0.5), quantile(ordered, 0.95), tuple(counts), wide)
 
     def place(self, value: float) -> float:
-        """Return where a value is on the axis: 0 for ``low``, 1 for ``high``."""
+        """Return the position of a value on the axis: 0 for ``low``, 1 for ``high``."""
         if self.high <= self.low:
             return 0.5
         if not self.logarithmic:
@@ -73,17 +62,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class TaskDistributions:
-    """Distributions of the calls of one task name; None where nothing was measured.
-
-    Attributes
-    ----------
-    name, tags
-        Task name, and the tags of its calls.
-    duration_s, queued_s
-        Running times and times in the queue, in seconds.
-    memory
-        Peak memory in bytes.
-    """
+    """Distributions of the tasks of one name, None where not measured. Memory is in bytes."""
 
     name: str
     tags: tuple[str, ...]
@@ -93,14 +72,13 @@ class TaskDistributions:
 
 
 class TaskValues:
-    """Measured values of calls by task name, collected from the rows of tasks.jsonl."""
+    """Measured values of tasks by name, collected from the rows of ``tasks.jsonl``."""
 
     def __init__(self) -> None:
         self._values: dict[str, tuple[array[float], ...]] = {}
         self._tags: dict[str, set[str]] = {}
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the next rows."""
         for row in rows:
             if row.get("state") in ("succeeded", "failed"):
                 self._add_ended(row)
@@ -112,7 +90,7 @@ class TaskValues:
             values = self._values[name] = tuple(array("d") for _ in _KEYS)
             self._tags[name] = set()
         self._tags[name].add(text(row.get("tag")))
-        # One row of a bundle stands for many calls.
+        # One row of a bundle stands for many tasks.
         each = (row,) if row.get("calls") is None else each_call([row])
         lengths = (number(call.get("duration_s")) for call in each)
         values[0].extend(length for length in lengths if length is not None)
@@ -121,13 +99,7 @@ class TaskValues:
                 numbers.append(value)
 
     def distributions(self, names: Sequence[str]) -> tuple[TaskDistributions, ...]:
-        """Return the distributions of the first :data:`NAMES` of some task names.
-
-        Parameters
-        ----------
-        names
-            Task names, the most important first.
-        """
+        """Return the distributions of the first :data:`NAMES` of the names."""
         nothing = tuple(array("d") for _ in _KEYS)
         return tuple(
             TaskDistributions(

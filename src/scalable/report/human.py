@@ -27,19 +27,8 @@ _MISSING = "-"
 
 
 def render_human(summary: Summary) -> str:
-    """Return the report as plain text without colour.
-
+    """Return the report as plain text without colour and with a final newline.
     Only lines with paths, which users copy, may be longer than 100 columns.
-
-    Parameters
-    ----------
-    summary
-        Summary of the run.
-
-    Returns
-    -------
-    str
-        Text that ends with a newline.
     """
     blocks = [
         list(_head(summary)),
@@ -68,7 +57,7 @@ def _head(summary: Summary) -> Iterator[str]:
 
 
 def said_status(summary: Summary) -> str:
-    """Return the status of a run with remarks, as text."""
+    """Return the status of a run with remarks."""
     failed = summary.tasks.get("failed", 0)
     remarks = []
     if summary.status in _NOT_CLOSED:
@@ -82,7 +71,7 @@ def said_status(summary: Summary) -> str:
 
 
 def said_moment(text: str | None) -> str:
-    """Return a recorded time as text, such as ``2026-01-01 00:00:00 UTC``."""
+    """Return a recorded time in a form such as ``2026-01-01 00:00:00 UTC``."""
     try:
         return f"{datetime.fromisoformat(text or ''):%Y-%m-%d %H:%M:%S %Z}".rstrip()
     except ValueError:
@@ -90,7 +79,7 @@ def said_moment(text: str | None) -> str:
 
 
 def said_duration(summary: Summary) -> str:
-    """Return the duration of a run as text."""
+    """Return the formatted duration of a run."""
     if summary.duration_s is None:
         return "not known"
     shown = format_duration(summary.duration_s)
@@ -122,7 +111,7 @@ def _tables(task_names: Mapping[str, TaskNameSummary]) -> Iterator[list[str]]:
 
 
 def _remembered(summary: Summary) -> Iterator[str]:
-    """Yield hits and misses of remembered results, with the reasons of the misses."""
+    """Yield cache hits and misses, with the reasons of the misses."""
     totals = summary.remembered
     if not totals:
         return
@@ -203,7 +192,7 @@ def _decisions(changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _cost(cost: CostSummary | None) -> Iterator[str]:
-    """Yield planned beside actual cost, and the cost of time without calls."""
+    """Yield planned and actual cost, and the cost of time without tasks."""
     if cost is None:
         return
     amount = partial(format_amount, unit=cost.currency)

@@ -1,4 +1,4 @@
-"""The manifest of a run as a report shows it: without secrets, and of limited length."""
+"""Manifest of a run as a report shows it: without secrets, and of limited size."""
 
 from __future__ import annotations
 
@@ -17,24 +17,15 @@ _DEPTH = 20
 
 
 def shown_manifest(run: Path) -> str:
-    """Return the resolved manifest of a run as YAML, without values of environment variables.
-
-    Parameters
-    ----------
-    run
-        Directory of the run.
-
-    Returns
-    -------
-    str
-        YAML; an empty text if the manifest is missing, too large or unreadable.
+    """Return a run's resolved manifest as YAML, without values of environment variables.
+    Empty if the manifest is missing, too large or unreadable.
     """
     file = run / "manifest.yaml"
     try:
         if file.stat().st_size > LARGEST:
             return ""
         text = file.read_text(encoding="utf-8")
-        # Our manifests have no aliases, which can make a short text very large.
+        # Our manifests have no aliases, which can make a short string very large.
         if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
             return ""
         value = yaml.safe_load(text)

@@ -1,7 +1,6 @@
-"""The report of a run as one HTML page that needs nothing from elsewhere.
-
-jinja2 escapes every text; what cannot be printed is replaced before. The page forbids the browser
-every request, and every script and style but its own.
+"""Report of a run as one self-contained HTML page.
+jinja2 escapes every string, and unprintable characters are replaced. The page's policy forbids all
+requests, and all scripts and styles except its own.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from scalable.report.table import on_one_line, printable, shorten
 from scalable.showing.remembered import remembered_in_words
 from scalable.units import counted, format_amount, format_bytes, format_duration
 
-#: Maximum number of rows of the table of task names, and of characters of a name or a longer text.
+#: Maximum number of rows of the table of task names, and of characters of a name or a block.
 _TASKS, _NAME, _BLOCK = 100, 90, 20_000
 #: Rules that undo those of notebooks.
 _IN_NOTEBOOK = (
@@ -52,13 +51,7 @@ _PAGE = """\
 
 
 def render_page(report: ReportParts) -> str:
-    """Return the report as a whole page.
-
-    Parameters
-    ----------
-    report
-        Report of a run.
-    """
+    """Return the report as a whole page."""
     style = f"html{{color-scheme:light dark}}body{{margin:0}}\n{_style()}"
     script = _text("page.js")
     policy = (
@@ -80,13 +73,7 @@ def render_page(report: ReportParts) -> str:
 
 
 def render_part(report: ReportParts) -> str:
-    """Return the report as a part of another page, such as a notebook, without scripts.
-
-    Parameters
-    ----------
-    report
-        Report of a run.
-    """
+    """Return the report as a part of another page, such as a notebook, without scripts."""
     style = above_notebooks("sr", f"{_style()}{_IN_NOTEBOOK}")
     return f'<div class="sr"><style>{style}</style>{_body(report)}</div>'
 

@@ -1,4 +1,4 @@
-"""The parts of the report of a run, from which text, page and JSON are rendered."""
+"""Parts of the report of a run, from which text, page and JSON are rendered."""
 
 from __future__ import annotations
 
@@ -16,37 +16,21 @@ from scalable.telemetry import Summary
 
 @dataclass(frozen=True)
 class ReportParts:
-    """Everything that is told about one run.
-
-    Attributes
-    ----------
-    summary
-        Summary of the run.
-    planned
-        Predictions of the plan beside the actual values.
-    timeline
-        Workers over time.
-    pools
-        Use of each pool.
-    tasks
-        Distributions of the task names with the longest total time.
-    causes, other_failures
-        Most frequent causes of failures, and the number of failures with other causes.
-    chain
-        Longest chain of calls that waited for each other, or None.
-    environment
-        Versions, machine and manifest.
-    advice
-        Advice for the next run, as sentences.
-    """
+    """Contents of the report of one run."""
 
     summary: Summary
+    #: Predictions of the plan next to the actual values.
     planned: Comparison
+    #: Workers over time.
     timeline: Timeline
     pools: tuple[PoolUse, ...] = ()
+    #: Distributions of the task names with the longest total time.
     tasks: tuple[TaskDistributions, ...] = ()
+    #: Most frequent causes of failures, and the number of failures with other causes.
     causes: tuple[Cause, ...] = ()
     other_failures: int = 0
+    #: Longest chain of tasks that waited for each other, or None.
     chain: Chain | None = None
     environment: Environment = field(default_factory=Environment)
+    #: Advice for the next run, as sentences.
     advice: tuple[str, ...] = ()

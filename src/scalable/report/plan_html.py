@@ -1,4 +1,4 @@
-"""A plan as HTML for notebooks: counts, times, costs, front and reasons."""
+"""Plan as HTML for notebooks: counts, times, costs, front and reasons."""
 
 from __future__ import annotations
 
@@ -29,15 +29,7 @@ _CHOICES = (
 
 
 def plan_html(plan: Plan, *, time: str, cost: str) -> str:
-    """Return a plan as HTML.
-
-    Parameters
-    ----------
-    plan
-        The plan.
-    time, cost
-        Predicted time and cost in words.
-    """
+    """Return a plan as HTML, with the predicted time and cost in words."""
     facts: list[tuple[str, Any]] = [
         ("Target", f"{plan.target_name} (provider {plan.provider_name})"),
         ("Time", time),
@@ -55,7 +47,7 @@ def plan_html(plan: Plan, *, time: str, cost: str) -> str:
         more_pools=max(0, len(pools.rows) - _ROWS),
         tasks=tasks.first(_ROWS),
         more_tasks=max(0, len(tasks.rows) - _ROWS),
-        # Its texts are escaped there.
+        # draw_front_svg escapes its strings.
         front=trusted(draw_front_svg(plan)) if plan.front else "",
         choices=_choices(plan),
         reasons=plan.reasons[:_REASONS],
@@ -89,6 +81,6 @@ def _tasks(plan: Plan) -> Table:
 
 
 def _choices(plan: Plan) -> Table:
-    """Return the choices of time and cost, and what they take and cost if predictions are wrong."""
+    """Return the choices of time and cost, with their 80 % quantiles."""
     rows = [row(texts[0], texts, texts) for texts in front_rows(plan)]
     return Table(_CHOICES, tuple(rows), "no choices")

@@ -16,26 +16,20 @@ from scalable.units import counted, format_amount, format_duration
 
 #: Columns of the reasons.
 WIDTH = 100
-#: Longest list of worker counts in the short form of a plan.
+#: Maximum number of characters of the worker counts in the short form of a plan.
 _REPR = 80
 _HEADER = ("tag", "workers", "cpus", "memory", "gpus")
 
 
 class ShownPlan(PublicNames, Plan):
-    """Plan that a session returns; its attributes are those of :class:`scalable.Plan`.
-
+    """Plan that a session returns, with the attributes of :class:`scalable.Plan`.
     ``print`` shows it as ``scalable plan`` does, and a notebook as HTML.
     """
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the plan to a file, as ``scalable plan --output`` does; return its path.
-
-        ``session.start(path)`` and ``scalable run --plan`` start it.
-
-        Parameters
-        ----------
-        path
-            The file; an existing one is replaced.
+        """Write the plan to a file as ``scalable plan --output`` does, and return its path.
+        An existing file is replaced. ``session.start(path)`` and ``scalable run --plan`` start the
+        plan.
         """
         write_whole(Path(path).resolve(), json.dumps(self.to_dict(), indent=2) + "\n")
         return Path(path)
@@ -57,7 +51,7 @@ class ShownPlan(PublicNames, Plan):
 
 
 def shown_plan(plan: Plan) -> ShownPlan:
-    """Return a plan as one that shows itself."""
+    """Return a plan as one that can be printed and shown in notebooks."""
     values = {field.name: getattr(plan, field.name) for field in dataclasses.fields(plan)}
     return ShownPlan(**values)
 

@@ -1,4 +1,4 @@
-"""The rows about the calls of a run, read once for all parts of a report. No I/O."""
+"""Rows about the tasks of a run, read once for all parts of a report. No I/O."""
 
 from __future__ import annotations
 
@@ -12,30 +12,9 @@ from scalable.telemetry.streams import Row, in_parts
 
 
 class ReadCalls:
-    """Contents of the rows about the calls of a run.
-
-    A record may have millions of rows, which are decoded anew each time that they are iterated, so
-    that they are read once.
-
-    Parameters
-    ----------
-    rows
-        Rows of tasks.jsonl.
-
-    Attributes
-    ----------
-    calls
-        The calls, for the summary.
-    spans
-        Times in which they ran.
-    values
-        Measured values by task name.
-    peaks
-        Peak memory by tag.
-    work
-        Time from the first submission to the last end.
-    in_graph
-        Whether a call waited for another.
+    """Contents of the rows about the tasks of a run.
+    They are read once, because a record may have millions of rows and decodes them at each
+    iteration. ``in_graph`` is True if a task waited for another.
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:

@@ -1,4 +1,4 @@
-"""`RunReport`: everything that is told about one run, in the terminal, in a notebook, in a file."""
+""":class:`RunReport`: a run for the terminal, for notebooks and for files."""
 
 from __future__ import annotations
 
@@ -23,20 +23,18 @@ from scalable.report.timeline import make_timeline
 from scalable.report.usage import PoolUse, pool_uses
 from scalable.telemetry import RunRecord, summary_of
 
-#: Version of the JSON report. It increases when a key is removed or gets another meaning.
+#: Version of the JSON report. It increases when a key is removed or changes its meaning.
 VERSION = 1
 
 
 class RunReport(PublicNames, ReportParts):
-    """Report of a run; its attributes are those of :class:`ReportParts`.
-
+    """Report of a run, with the attributes of :class:`ReportParts`.
     ``print`` shows it as text, and a notebook as HTML.
     """
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain JSON values ``{"version": 1, "report": ...}``.
-
-        The timeline and the distributions are not among them.
+        The timeline and the distributions are not included.
         """
         more = {
             "plan_and_actual": self.planned.to_dict(),
@@ -49,24 +47,13 @@ class RunReport(PublicNames, ReportParts):
         return {"version": VERSION, "report": {**self.summary.to_dict(), **more}}
 
     def to_html(self) -> str:
-        """Return the report as one HTML page that needs nothing from elsewhere."""
+        """Return the report as one self-contained HTML page."""
         from scalable.report.page import render_page
 
         return render_page(self)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report as an HTML page, and return the path of the file.
-
-        Parameters
-        ----------
-        path
-            Path of the file; it is replaced if it exists.
-
-        Raises
-        ------
-        OSError
-            If the file cannot be written.
-        """
+        """Write the report as an HTML page, replacing an existing file, and return its path."""
         from scalable.files import write_whole
 
         file = Path(path).absolute()
@@ -86,13 +73,7 @@ class RunReport(PublicNames, ReportParts):
 
 
 def report_on(record: RunRecord) -> RunReport:
-    """Return the report of a run, which may still be running.
-
-    Parameters
-    ----------
-    record
-        Record of the run.
-    """
+    """Return the report of a run, which may still be running."""
     read = ReadCalls(record.tasks)
     summary = summary_of(record, read.calls)
     until = last_moment(record, read.last_moment)

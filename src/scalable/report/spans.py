@@ -1,4 +1,4 @@
-"""Times at which calls ran and workers were connected, from the rows of a record. No I/O."""
+"""Times at which tasks ran and workers were connected, from a record's rows. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MOST = 1e100
 
 
 class Span(NamedTuple):
-    """A call (or bundle of calls) on a worker: its times in epoch seconds, and its task name."""
+    """Task (or bundle of tasks) on a worker: its times in epoch seconds, and its name."""
 
     worker: str
     begin: float
@@ -24,7 +24,7 @@ class Span(NamedTuple):
 
 
 class Presence(NamedTuple):
-    """The time in epoch seconds in which a worker of a tag was connected."""
+    """Time in epoch seconds in which a worker of a tag was connected."""
 
     worker: str
     tag: str
@@ -41,24 +41,23 @@ def number(value: object) -> float | None:
 
 
 def text(value: object) -> str:
-    """Return a recorded text; an empty text for anything else."""
+    """Return a recorded string, or an empty one for anything else."""
     return value if isinstance(value, str) else ""
 
 
 def mapping(value: object) -> Mapping[str, Any]:
-    """Return a recorded object; an empty one for anything else."""
+    """Return a recorded object, or an empty one for anything else."""
     return value if isinstance(value, Mapping) else {}
 
 
 class Spans:
-    """Spans of calls that ran on a worker, collected from the rows of tasks.jsonl."""
+    """Spans of tasks that ran on a worker, collected from the rows of ``tasks.jsonl``."""
 
     def __init__(self) -> None:
         self._found: list[Span] = []
         self._running: dict[str, Mapping[str, Any]] = {}
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the next rows."""
         for row in rows:
             state, task_id = row.get("state"), row.get("task_id")
             if state == "running":
@@ -72,13 +71,7 @@ class Spans:
                     self._found += _span(row, end - length, end, failed=state == "failed")
 
     def until(self, moment: float) -> list[Span]:
-        """Return the spans in the order of their ends.
-
-        Parameters
-        ----------
-        moment
-            Assumed end, in epoch seconds, of calls that have not ended.
-        """
+        """Return the spans, with those of running tasks cut at ``moment`` (epoch seconds)."""
         begun = ((row, number(row.get("timestamp"))) for row in self._running.values())
         running = [
             span
@@ -93,20 +86,14 @@ def _span(row: Mapping[str, Any], begin: float, end: float, *, failed: bool) -> 
     worker = row.get("worker")
     if not isinstance(worker, str):
         return []
-    # Millions of spans share their texts.
+    # Millions of spans share their strings.
     name = intern(text(row.get("task_name")) or text(row.get("task_id")))
     return [Span(intern(worker), begin, end, name, intern(text(row.get("tag"))), failed)]
 
 
 def presences(rows: Iterable[Mapping[str, Any]], until: float) -> list[Presence]:
-    """Return the times in which workers were connected, in the order of their ends.
-
-    Parameters
-    ----------
-    rows
-        Rows of workers.jsonl.
-    until
-        Assumed end, in epoch seconds, of workers that have not left.
+    """Return the times in which workers were connected, in the order of their disconnection.
+    Connected workers are cut at ``until``, in epoch seconds.
     """
     found: list[Presence] = []
     here: dict[str, tuple[str, float]] = {}
@@ -127,14 +114,8 @@ def presences(rows: Iterable[Mapping[str, Any]], until: float) -> list[Presence]
 
 
 def last_moment(record: RunRecord, of_calls: float) -> float:
-    """Return the time of the last row about calls and workers, or 0 without any.
-
-    Parameters
-    ----------
-    record
-        Record of the run.
-    of_calls
-        Time of the last row about calls, in epoch seconds.
+    """Return the epoch seconds of the last row about tasks and workers, or 0 without any.
+    ``of_calls`` is the time of the last row about tasks.
     """
     moments = (number(row.get("timestamp")) for row in record.workers)
     return max(0.0, of_calls, *(moment for moment in moments if moment is not None))
@@ -151,7 +132,7 @@ def most_at_once(intervals: Iterable[tuple[float, float]]) -> int:
 
 
 def merged(intervals: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the union of intervals as intervals that do not overlap, in ascending order."""
+    """Return the union of intervals as disjoint intervals, in ascending order."""
     found: list[tuple[float, float]] = []
     for begin, end in sorted(intervals):
         if found and begin <= found[-1][1]:

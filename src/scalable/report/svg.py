@@ -1,4 +1,4 @@
-"""Primitives of drawings: every text and attribute is escaped, and coordinates are short."""
+"""Primitives of drawings: every string and attribute is escaped, and coordinates are short."""
 
 from __future__ import annotations
 
@@ -8,22 +8,14 @@ from markupsafe import Markup, escape
 
 from scalable.report.table import printable, shorten
 
-#: Maximum number of characters of a text in a drawing.
+#: Maximum number of characters of a string in a drawing.
 _LONGEST = 300
 
 
 def element(name: str, *content: Markup | str, **attributes: float | str | None) -> Markup:
-    """Return an element of a drawing.
-
-    Parameters
-    ----------
-    name
-        Name of the element.
-    *content
-        Elements; a text is escaped.
-    **attributes
-        Values by name; ``klass`` stands for ``class``, an underscore for a hyphen. None leaves an
-        attribute out.
+    """Return an SVG element.
+    Strings in ``content`` are escaped. In attribute names, ``klass`` stands for ``class`` and an
+    underscore for a hyphen. None omits an attribute.
     """
     written = "".join(
         f' {_attribute(key)}="{escape(printable(short(value)))}"'
@@ -43,14 +35,14 @@ def _clean(part: Markup | str) -> Markup | str:
 
 
 def short(value: float | str) -> str:
-    """Return a number with at most one decimal, or a text as it is."""
+    """Return a number with at most one decimal, or a string as it is."""
     return value if isinstance(value, str) else f"{value:.1f}".rstrip("0").rstrip(".")
 
 
 def rectangle(
     x: float, y: float, width: float, height: float, klass: str, title: str | None = None
 ) -> Markup:
-    """Return a rectangle; the title is shown while the pointer is on it."""
+    """Return a rectangle with an optional tooltip."""
     inner = () if title is None else (element("title", title),)
     return element("rect", *inner, x=x, y=y, width=width, height=height, klass=klass)
 
@@ -67,12 +59,12 @@ def box(x: float, y: float, width: float, height: float) -> str:
 
 
 def label(x: float, y: float, content: str, anchor: str = "start") -> Markup:
-    """Return a text at a point."""
+    """Return a label at a point."""
     return element("text", content, x=x, y=y, text_anchor=anchor)
 
 
 def drawing(width: float, height: float, name: str, content: Iterable[Markup]) -> Markup:
-    """Return a drawing; readers without eyes get its name."""
+    """Return a drawing, whose name is for screen readers."""
     return element(
         "svg",
         *content,

@@ -14,22 +14,9 @@ _ELLIPSIS = "…"
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = WIDTH
 ) -> list[str]:
-    """Return the lines of a table with aligned columns, of limited width.
-
-    Parameters
-    ----------
-    header
-        Titles of the columns.
-    rows
-        Rows with one text for each column. The first column is aligned to the left, and its texts
-        are shortened if the table is too wide. All other columns are aligned to the right.
-    width
-        Maximum number of characters of a line; None for no limit.
-
-    Returns
-    -------
-    list
-        Indented lines, beginning with the header.
+    """Return the indented lines of a table, starting with the header.
+    The first column is aligned to the left, and shortened if a line would exceed ``width`` (None:
+    no limit). The others are aligned to the right.
     """
     lines = [[on_one_line(cell) for cell in line] for line in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -44,7 +31,7 @@ def table(
 
 
 def shorten(text: str, width: int) -> str:
-    """Return the text; cut out its middle if it is longer than ``width`` (at least 1)."""
+    """Return the string, with its middle cut out if it is longer than ``width`` (at least 1)."""
     if len(text) <= width:
         return text
     head = width // 2
@@ -53,7 +40,7 @@ def shorten(text: str, width: int) -> str:
 
 
 def on_one_line(text: str) -> str:
-    """Replace each unprintable character by ``?``; it could move the cursor or change colours."""
+    """Replace unprintable characters by ``?``: they could move the cursor or change colours."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 

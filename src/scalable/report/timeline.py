@@ -1,8 +1,6 @@
-"""The timeline of a run: workers over time, coloured by task name. No I/O.
-
-A run with few calls shows each call. Otherwise time is divided into columns and workers into rows,
-and a cell has the colour of the task name that took most of its time. So the size of a timeline
-does not depend on the number of calls.
+"""Timeline of a run: workers over time, coloured by task name. No I/O.
+A run with few tasks shows each task. Otherwise cells of a column and row have the colour of the
+task name with most time. So the size does not depend on the number of tasks.
 """
 
 from __future__ import annotations
@@ -16,9 +14,9 @@ from scalable.report.spans import Presence, Span, number, text
 
 #: Number of columns, and maximum number of rows.
 COLUMNS, ROWS = 480, 64
-#: Maximum number of calls that are shown one by one.
+#: Maximum number of tasks that are shown one by one.
 SINGLE_CALLS = 1500
-#: Number of shades of a cell, by the share of its time in which workers had calls.
+#: Number of shades of a cell, by the share of its time in which workers had tasks.
 SHADES = 4
 #: Maximum numbers of decisions and of cells with failures that are marked.
 _MARKS = 300
@@ -28,49 +26,31 @@ OTHER = len(LIGHT)
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a row: a call, or neighbouring cells of one colour.
+    """Part of a row: a task, or neighbouring cells of one colour."""
 
-    Attributes
-    ----------
-    begin, width
-        Position in columns.
-    colour
-        Number of a colour in the palette; :data:`OTHER` for other names.
-    shade
-        1 to :data:`SHADES`; the last means that workers had calls all the time.
-    title
-        Description of a single call; None for cells.
-    """
-
+    #: Position in columns.
     begin: float
     width: float
+    #: Number of a colour in the palette, :data:`OTHER` for other names.
     colour: int
+    #: 1 to :data:`SHADES`, where the last means that workers had tasks all the time.
     shade: int = SHADES
+    #: Description of a single task, None for cells.
     title: str | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a timeline: one worker, or several of one tag.
-
-    Attributes
-    ----------
-    tag, name
-        Tag, and the name of the worker or the number of the workers.
-    blocks
-        Parts with calls.
-    present
-        Pairs of begin and width, in columns, in which a worker was connected.
-    failures, losses
-        Positions, in columns, of failed calls and of lost workers.
-    workers
-        Number of workers of the row.
-    """
+    """Row of a timeline: one worker, or several of one tag."""
 
     tag: str
+    #: Name of the worker, or the number of the workers.
     name: str
+    #: Parts with tasks.
     blocks: tuple[Block, ...]
+    #: Pairs of start and width, in columns, in which a worker was connected.
     present: tuple[tuple[float, float], ...]
+    #: Positions, in columns, of failed tasks and of lost workers.
     failures: tuple[float, ...] = ()
     losses: tuple[float, ...] = ()
     workers: int = 1
@@ -78,7 +58,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Decision:
-    """A change of a wanted number of workers: its position in columns, and its reason."""
+    """Change of a desired worker count: its position in columns, and its reason."""
 
     at: float
     seconds: float
@@ -92,27 +72,16 @@ class Decision:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A timeline of :data:`COLUMNS` columns.
+    """Timeline of :data:`COLUMNS` columns and at most :data:`ROWS` rows."""
 
-    Attributes
-    ----------
-    begin, end
-        Times in epoch seconds.
-    rows
-        At most :data:`ROWS` rows.
-    decisions
-        Changes of wanted numbers of workers.
-    names
-        Task name -> number of its colour, the name with the longest total time first.
-    others
-        Number of task names that share the colour :data:`OTHER`.
-    """
-
+    #: Epoch seconds.
     begin: float
     end: float
     rows: tuple[Row, ...] = ()
     decisions: tuple[Decision, ...] = ()
+    #: Colour numbers by task name, the name with the longest total time first.
     names: Mapping[str, int] | None = None
+    #: Number of task names that share the colour :data:`OTHER`.
     others: int = 0
 
 
@@ -122,17 +91,7 @@ def make_timeline(
     scaling: Iterable[Mapping[str, Any]],
     within: tuple[float, float],
 ) -> Timeline:
-    """Return the timeline of a run.
-
-    Parameters
-    ----------
-    spans, present
-        Times of calls and of workers.
-    scaling
-        Rows of scaling.jsonl.
-    within
-        Begin and end of the run in epoch seconds.
-    """
+    """Return the timeline of a run. ``within`` is its start and finish in epoch seconds."""
     first, last = within
     scale = COLUMNS / (last - first) if last > first else 0.0
     totals: dict[str, float] = {}
@@ -165,16 +124,8 @@ class _Axis:
 def decisions_of(
     rows: Iterable[Mapping[str, Any]], first: float, scale: float = 0.0
 ) -> tuple[Decision, ...]:
-    """Return the changes of wanted numbers of workers, oldest first.
-
-    Parameters
-    ----------
-    rows
-        Rows of scaling.jsonl.
-    first
-        Begin of the run in epoch seconds.
-    scale
-        Columns per second.
+    """Return the changes of desired worker counts, oldest first.
+    ``first`` is the start of the run in epoch seconds, ``scale`` columns per second.
     """
     axis = _Axis(first, scale)
     found = []
@@ -204,11 +155,11 @@ def _rows(
     colours: Mapping[str, int],
     axis: _Axis,
 ) -> list[Row]:
-    """Return the rows: one for each worker, or one for several if there are too many."""
+    """Return a row for each worker, or for several if there are too many."""
     workers: dict[str, dict[str, None]] = {}
     for presence in sorted(present, key=lambda p: (p.tag, p.begin)):
         workers.setdefault(presence.tag, {})[presence.worker] = None
-    # Calls may be recorded of workers that are not.
+    # Tasks may be recorded of workers that are not.
     known = {worker for names in workers.values() for worker in names}
     for span in spans:
         if span.worker not in known:
@@ -277,7 +228,7 @@ def _calls(spans: Iterable[Span], colours: Mapping[str, int], axis: _Axis) -> li
 def _cells(
     spans: Iterable[Span], colours: Mapping[str, int], axis: _Axis, workers: int
 ) -> list[Block]:
-    """Return the blocks of cells in which a row's workers had calls."""
+    """Return the blocks of cells in which a row's workers had tasks."""
     kinds = OTHER + 1
     filled = [0.0] * (COLUMNS * kinds)
     for span in spans:
@@ -312,5 +263,5 @@ def _cells(
 
 
 def _places(positions: Iterable[float]) -> tuple[float, ...]:
-    """Return the positions without those that would lie on each other."""
+    """Return the positions without those that would overlap."""
     return tuple(sorted({round(position) for position in positions}))[:_MARKS]

@@ -13,7 +13,7 @@ from scalable.report.table import on_one_line, shorten, table
 from scalable.telemetry import Calls, RunRecord, Summary, summary_of
 from scalable.units import format_amount, format_duration
 
-#: Minimum number of calls of a task in both runs before a difference is more than noise.
+#: Minimum number of tasks of a name in both runs before a difference is more than noise.
 LEAST_CALLS = 10
 #: Medians that differ by less than this share are equal.
 SAME = 0.1
@@ -26,47 +26,20 @@ Pair = tuple[Any, Any]
 
 @dataclass(frozen=True)
 class TaskPair:
-    """Calls of one task name in two runs; each pair is (first run, second run).
-
-    Attributes
-    ----------
-    calls, failed
-        Numbers of calls, and of failed calls.
-    median_s, q95_s
-        Quantiles of the running time in seconds; None where not measured.
-    verdict
-        ``faster``, ``slower`` or ``same`` by the medians, or ``noise`` if too few calls were
-        measured to tell.
-    """
+    """Tasks of one name in two runs, where each pair is (first run, second run)."""
 
     calls: Pair
     failed: Pair
+    #: Quantiles of the running time, None where not measured.
     median_s: Pair
     q95_s: Pair
+    #: ``faster``, ``slower`` or ``same`` by the medians, or ``noise`` with too few measured tasks.
     verdict: str
 
 
 @dataclass(frozen=True)
 class TwoRuns:
-    """Comparison of two runs; each pair is (first run, second run), None for what is not known.
-
-    Attributes
-    ----------
-    run_ids, statuses
-        Ids and statuses.
-    duration_s
-        Seconds from start to end.
-    cost, currency
-        Costs, in one currency; None where none were counted.
-    calls, failed
-        Numbers of calls, and of failed calls.
-    workers
-        Tag -> maximum number of workers at one time.
-    tasks
-        Task name -> comparison of its calls.
-    differences
-        What else differs: name -> values, such as the manifest's digest and versions.
-    """
+    """Comparison of two runs, where each pair is (first, second) and None means unknown."""
 
     run_ids: Pair
     statuses: Pair
@@ -75,12 +48,14 @@ class TwoRuns:
     currency: str
     calls: Pair
     failed: Pair
+    #: Maximum number of workers at one time, by tag.
     workers: Mapping[str, Pair]
     tasks: Mapping[str, TaskPair]
+    #: Other differing values by name, such as the manifest's digest and versions.
     differences: Mapping[str, Pair]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values; each pair becomes ``{"first": ..., "second": ...}``."""
+        """Return plain JSON values, where each pair becomes ``{"first": ..., "second": ...}``."""
         plain: dict[str, Any] = {}
         for key, value in vars(self).items():
             if key == "tasks":
@@ -96,13 +71,7 @@ class TwoRuns:
 
 
 def compare_runs(first: RunRecord, second: RunRecord) -> TwoRuns:
-    """Return the comparison of two runs.
-
-    Parameters
-    ----------
-    first, second
-        Records of the runs.
-    """
+    """Return the comparison of two runs."""
     records = (first, second)
     calls = [Calls(record.tasks) for record in records]
     one, other = summaries = (summary_of(first, calls[0]), summary_of(second, calls[1]))
@@ -130,13 +99,7 @@ def compare_runs(first: RunRecord, second: RunRecord) -> TwoRuns:
 
 
 def render_two_runs(compared: TwoRuns) -> str:
-    """Return a comparison as plain text that ends with a newline.
-
-    Parameters
-    ----------
-    compared
-        Comparison of two runs.
-    """
+    """Return a comparison as plain text with a final newline."""
     price = partial(format_amount, unit=compared.currency)
     rows = [
         ("status", *compared.statuses, ""),

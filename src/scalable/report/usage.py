@@ -12,50 +12,37 @@ from scalable.report.spans import Presence, Span, mapping, merged, most_at_once,
 from scalable.telemetry import CostSummary, RunRecord
 from scalable.units import parse_bytes
 
-#: Number of points of a course over time.
+#: Number of points of a time series.
 POINTS = 120
 
 
 @dataclass(frozen=True)
 class PoolUse:
-    """Use of the workers of one tag.
-
-    Attributes
-    ----------
-    tag
-        Tag of the pool.
-    workers
-        Maximum number of workers at one time.
-    connected_s, busy_s
-        Seconds for which workers were connected, and had at least one call, added up.
-    cost, idle_cost
-        Cost of the workers, and its part for time without calls; None if no costs were counted.
-    reserved_memory, used_memory, most_memory
-        Bytes that one worker reserves, and 95 % quantile and maximum of the peak memory of calls;
-        None if not known.
-    measured
-        Number of calls whose memory was measured.
-    connected, busy
-        Mean number of connected and of busy workers in each of :data:`POINTS` equal parts of the
-        run.
-    """
+    """Use of the workers of one tag. Memory is in bytes, and None means unknown."""
 
     tag: str
+    #: Maximum number of workers at one time.
     workers: int
+    #: Connection time of all workers, and its part with at least one task.
     connected_s: float
     busy_s: float
     cost: float | None = None
+    #: Part of ``cost`` for time without tasks.
     idle_cost: float | None = None
+    #: Per worker.
     reserved_memory: int | None = None
+    #: 95 % quantile of the peak memory of tasks, followed by the maximum.
     used_memory: float | None = None
     most_memory: float | None = None
+    #: Number of tasks whose memory was measured.
     measured: int = 0
+    #: Mean number of connected and of busy workers in :data:`POINTS` equal parts of the run.
     connected: tuple[float, ...] = ()
     busy: tuple[float, ...] = ()
 
     @property
     def share(self) -> float | None:
-        """Share of the connected time in which workers had calls; None if none was connected."""
+        """Share of the connected time in which workers had tasks, or None if none was connected."""
         return min(1.0, self.busy_s / self.connected_s) if self.connected_s > 0 else None
 
 
@@ -68,17 +55,7 @@ def pool_uses(
     cost: CostSummary | None,
 ) -> tuple[PoolUse, ...]:
     """Return the use of each pool, in alphabetical order of the tags.
-
-    Parameters
-    ----------
-    record
-        Record of the run.
-    spans, peaks, present
-        Times and memory of calls, and times of workers.
-    within
-        Begin and end of the run in epoch seconds.
-    cost
-        Costs of the run; None if none were counted.
+    ``within`` is start and finish of the run in epoch seconds.
     """
     tags = {presence.worker: presence.tag for presence in present}
     calls: dict[str, list[tuple[float, float]]] = {}
@@ -115,19 +92,12 @@ def pool_uses(
 
 
 class Peaks:
-    """Peak memory of successful calls, collected from the rows of tasks.jsonl.
-
-    Attributes
-    ----------
-    by_tag
-        Tag -> peak memory in bytes of each call where it was measured.
-    """
+    """Peak memory of successful tasks, from the rows of ``tasks.jsonl``, in bytes by tag."""
 
     def __init__(self) -> None:
         self.by_tag: dict[str, array[float]] = {}
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the next rows."""
         for row in rows:
             memory = number(row.get("peak_memory")) if row.get("state") == "succeeded" else None
             if memory is not None:
@@ -140,14 +110,8 @@ class Peaks:
 def reserved_memory(
     plan: Mapping[str, Any], resources: Iterable[Mapping[str, Any]] = ()
 ) -> dict[str, int]:
-    """Return tag -> bytes that one worker reserves.
-
-    Parameters
-    ----------
-    plan
-        Contents of plan.json.
-    resources
-        Rows of resources.jsonl, whose limits count for tags without a reservation in the plan.
+    """Map tags to the bytes that one worker reserves.
+    Limits in ``resources.jsonl`` count for tags without a reservation in the plan.
     """
     found: dict[str, int] = {}
     for row in resources:
@@ -168,15 +132,7 @@ def reserved_memory(
 def course(
     intervals: Iterable[tuple[float, float]], within: tuple[float, float]
 ) -> tuple[float, ...]:
-    """Return the mean number of intervals at one time in each of :data:`POINTS` equal parts.
-
-    Parameters
-    ----------
-    intervals
-        Begin and end of each interval.
-    within
-        Begin and end of the whole time.
-    """
+    """Return the mean number of simultaneous intervals in :data:`POINTS` equal parts."""
     first, last = within
     width = (last - first) / POINTS
     if width <= 0:

@@ -1,4 +1,3 @@
-"""Code that runs in the scheduler's process: placement of calls, worker counts, managers, records.
-
-Not in here: scaling policies (``scaling``) and the start of workers (``manager``).
+"""Code in the scheduler's process: task placement, worker counts, managers and run records.
+Scaling policies are in ``scaling``; workers are started by ``manager``.
 """

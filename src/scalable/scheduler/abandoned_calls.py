@@ -1,4 +1,4 @@
-"""Scheduler plug-in that ends the running calls of clients that have disconnected."""
+"""Scheduler plug-in that interrupts the running tasks of disconnected clients."""
 
 from __future__ import annotations
 
@@ -16,19 +16,13 @@ from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Seconds that the running calls of a client may take to end after the client has disconnected.
+#: Seconds between a client's disconnection and the interruption of its running tasks.
 GRACE_S = 10.0
 
 
 class AbandonedCalls(SchedulerPlugin):
-    """Interrupts calls that still run some time after the only client that waited for them.
-
-    Dask lets such calls run to their end, and they would keep their slots as long.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
+    """Interrupts running tasks after the only client that needs them has disconnected.
+    Dask lets such tasks finish, and they would keep their slots until then.
     """
 
     name = "scalable-abandoned-calls"
@@ -37,7 +31,7 @@ class AbandonedCalls(SchedulerPlugin):
         self._scheduler = scheduler
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Remember which calls are assigned to workers, if the event is the end of a client."""
+        """Note the assigned tasks of a client that disconnects, and interrupt them later."""
         client = client_that_leaves(topic, msg)
         if client is not None and (assigned := list(tasks_only_for(self._scheduler, client))):
             self._scheduler.loop.call_later(GRACE_S, partial(self._end, client, assigned))
@@ -45,7 +39,7 @@ class AbandonedCalls(SchedulerPlugin):
     def _end(self, client: str, assigned: list[tuple[Any, str]]) -> None:
         for key, address in assigned:
             worker = self._scheduler.workers.get(address)
-            # A task that the scheduler knows is needed by another client, perhaps in a graph.
+            # If the scheduler still holds the task, another client needs it, perhaps in a graph.
             if key in self._scheduler.tasks or worker is None:
                 continue
             if told_at_start(worker, MANAGER_KEY) is not None:

@@ -1,4 +1,4 @@
-"""Adaptive pools: the number of workers of each pool follows the load of that pool."""
+"""Adaptive pools: the worker count of each pool follows the pool's load."""
 
 from __future__ import annotations
 
@@ -28,32 +28,21 @@ from scalable.units import parse_duration
 logger = logging.getLogger("scalable.scheduler")
 
 INTERVAL_S = 1.0
-#: Objective of a plan -> objective of its pools while they run.
+#: Maps the objective of a plan to the objective of its pools at run time.
 POOL_OBJECTIVES: Mapping[str | None, PoolObjective] = {
     "minimize cost": "cost",
     "minimize time": "time",
 }
-#: Policy of a plan -> relative gain that a new worker count must bring before it is applied.
+#: Maps the policy of a plan to the relative gain that a new worker count must bring.
 HYSTERESIS: Mapping[str | None, float] = {"safe": 0.05, "aggressive": 0.0}
 USUAL_HYSTERESIS = 0.005
-#: Number of changes that the log of an adaptive pool keeps.
+#: Number of changes kept in the log of an adaptive pool.
 LOGGED_CHANGES = 1000
 
 
 class Adaptation:
-    """The adaptive pools of one cluster.
-
-    Parameters
-    ----------
-    cluster
-        Object that reports and scales the cluster's pools, usually its controller.
-
-    Attributes
-    ----------
-    maximum
-        Maximum number of workers of all pools together, adaptive or not; None for no limit.
-    model
-        Expected and measured durations and memory of calls.
+    """Adaptive pools of one cluster.
+    ``maximum`` limits the workers of all pools together, adaptive or not. None means no limit.
     """
 
     def __init__(self, cluster: FollowedPools) -> None:
@@ -66,27 +55,14 @@ class Adaptation:
 
     @property
     def pools(self) -> Mapping[str, PoolAdaptive]:
-        """Tag -> adaptive pool."""
         return dict(self._pools)
 
     def begin(
         self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
     ) -> PoolAdaptive:
-        """Make a pool adaptive; if the pool already is, its old bounds and options are replaced.
-
-        Parameters
-        ----------
-        tag
-            Tag of the pool.
-        minimum, maximum
-            Bounds of the worker count; ``maximum`` None means without an upper bound.
-        options
-            Further arguments of :class:`PoolAdaptive`.
-
-        Raises
-        ------
-        ClusterError
-            If the pool does not exist, or an argument is invalid. Nothing changes then.
+        """Make a pool adaptive, replacing earlier bounds and options.
+        ``options`` are those of :class:`PoolAdaptive`. For invalid arguments, raises ClusterError
+        and changes nothing.
         """
         pools = self._cluster.pools()
         check_tag(tag, pools, self._cluster.demand.totals)
@@ -142,7 +118,7 @@ class Adaptation:
             self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:
-        """Make pools no longer adaptive; they keep their counts. Other pools are ignored."""
+        """Make pools no longer adaptive, keeping their counts. Other pools are ignored."""
         for tag in tags:
             adaptive = self._pools.pop(tag, None)
             if adaptive is not None:
@@ -151,35 +127,32 @@ class Adaptation:
                     logger.info("pool %r no longer follows its load: %s", tag, why)
 
     def connected(self, worker: Any) -> None:
-        """Record that a worker has connected, to measure how long workers take to start."""
+        """Record a connected worker, to measure how long workers take to start."""
         if self._views is not None:
             self._views.connected(worker)
 
     def look(self, adaptive: PoolAdaptive) -> None:
-        """Decide for one pool, and scale every pool whose count changes.
-
-        With a common maximum, the decision for one pool can change the counts of other pools.
-        """
+        """Decide for one pool. Under a common maximum, other pools may change too."""
         pools = self._cluster.pools()
         if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
             return
         adaptive.decide(self._measured(), self.model)
         wished = self._cluster.demand.ceiling.limited(self._allotted(pools))
         changes = {tag: count - pools[tag].wanted for tag, count in wished.items()}
-        # Pools that shrink come first: the common maximum holds at every moment.
+        # Pools that shrink come first, so that the common maximum always holds.
         for tag, change in sorted(changes.items(), key=lambda item: item[1]):
             pool = pools[tag]
             count = pool.wanted + change
-            # A new order would make a degraded pool start workers again, which fail again.
+            # A new order would make a degraded pool start workers again, and they would fail again.
             hopeless = pool.degraded and count > pool.running
-            # Another thread, or a listener of an earlier change, may have called end() meanwhile.
+            # Another thread, or a listener of an earlier change, may have called end() since.
             following = self._pools.get(tag)
             if change and not hopeless and following is not None:
                 reason = following.reason
                 self._cluster.scale({tag: count}, source="adaptive", reason=reason)
 
     def _measured(self) -> PoolViews:
-        """Return the input of policies; the calls are counted from the first time on."""
+        """Return the input of the policies. Tasks are counted from the first access on."""
         if self._views is None:
             self._workload = Workload(self._cluster.scheduler, self.model)
             Ledger.of(self._cluster.scheduler).listen(self._workload)
@@ -187,7 +160,6 @@ class Adaptation:
         return self._views
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Return tag -> count for each pool with a decision; the common maximum is respected."""
         decided = {t: p for t, p in self.pools.items() if p.decision is not None and t in pools}
         wished = {tag: pool.wished for tag, pool in decided.items()}
         if self.maximum is None:
@@ -201,38 +173,11 @@ class Adaptation:
 
 
 class PoolAdaptive:
-    """One adaptive pool: a policy decides periodically how many workers it should have.
-
-    Parameters
-    ----------
-    adaptation
-        All adaptive pools of the cluster.
-    tag
-        Tag of the pool.
-    minimum, maximum
-        Bounds of the worker count; ``maximum`` None means without an upper bound.
-    interval
-        Seconds between two decisions, or text such as ``"500ms"``.
-    policy
-        Policy that decides on the count; by default a :class:`~scalable.scaling.policy.PoolScaler`.
-    wait_count
-        Number of decisions in a row that have to find workers superfluous before any is removed.
-    target_duration
-        Seconds, or text such as ``"30s"``, within which the known calls should end. It takes the
-        place of the policy.
-
-    Attributes
-    ----------
-    decision
-        The last decision, None before the first.
-    busy, work_s
-        Number of busy workers, and worker-seconds of work in queued and running calls, at the
-        last decision.
-    took_s
-        Seconds that the last decision took.
-    log
-        The last changes of the count, as tuples (time in seconds since the epoch, recommendation);
-        see :meth:`recommendations`.
+    """Adaptive pool: a policy periodically decides how many workers the pool should have.
+    ``wait_count`` is the number of decisions in a row that must find workers superfluous before any
+    is removed. ``target_duration`` replaces the policy: the known tasks should finish within it.
+    ``work_s`` is worker-seconds of queued and running tasks at the last decision; ``log`` holds
+    pairs of epoch seconds and :meth:`recommendations`.
     """
 
     def __init__(
@@ -279,7 +224,7 @@ class PoolAdaptive:
 
     @property
     def wished(self) -> int:
-        """Wanted worker count: the decision or the busy workers, limited by the bounds."""
+        """Desired worker count: the decision or the busy workers, limited by the bounds."""
         assert self.decision is not None
         count = max(self.decision.workers, self.minimum, self.busy)
         if self._superfluous < self.wait_count:
@@ -288,42 +233,34 @@ class PoolAdaptive:
 
     @property
     def reason(self) -> str:
-        """Reason for the last decision, to be recorded."""
         assert self.decision is not None
         return self.decision.reason
 
     def start(self, loop: Any) -> None:
-        """Decide once now and then periodically, in the scheduler's event loop."""
         self._loop = loop
         self.periodic_callback = PeriodicCallback(self.adapt, self._interval * 1000)
         loop.add_callback(self.adapt)
         loop.add_callback(self.periodic_callback.start)
 
     def stop(self) -> None:
-        """Stop deciding; the pool keeps its present count."""
         if self.periodic_callback is not None:
             self._loop.add_callback(self.periodic_callback.stop)
             self.periodic_callback = None
 
     def adapt(self) -> None:
-        """Decide once, and scale the pool if the decision changes its count."""
         if self.periodic_callback is not None:
             self._adaptation.look(self)
 
     async def target(self) -> int:
-        """Return the wanted number of workers, as Dask's ``Adaptive.target`` does."""
+        """Return the desired number of workers, as Dask's ``Adaptive.target`` does."""
         if self.decision is None:
             self._adaptation.look(self)
         return self.minimum if self.decision is None else self.wished
 
     async def recommendations(self, target: int) -> dict[str, Any]:
-        """Return the change to a number of workers, as Dask's ``Adaptive.recommendations`` does.
-
-        Returns
-        -------
-        dict
-            ``status`` (``same``, ``up`` or ``down``), and ``n``, the new number of workers. Which
-            workers leave is decided when they leave.
+        """Return the change to a worker count, as Dask's ``Adaptive.recommendations`` does.
+        ``status`` is ``same``, ``up`` or ``down``; ``n`` is the new count. Which workers leave is
+        decided when they leave.
         """
         return self._recommended(target)
 
@@ -333,7 +270,6 @@ class PoolAdaptive:
         return {"status": "up" if target > self._present else "down", "n": target}
 
     def decide(self, views: PoolViews, model: TaskModel) -> None:
-        """Ask the policy for a decision about the pool's present state, and store the decision."""
         began = time.perf_counter()
         view = views.view(self.tag, self.minimum, self.maximum)
         self.busy = view.busy

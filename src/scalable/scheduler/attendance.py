@@ -26,7 +26,7 @@ logger = logging.getLogger("scalable.scheduler")
 
 
 class Managed(Protocol):
-    """The cluster whose managers are answered; usually a controller."""
+    """Cluster whose managers are answered, usually a controller."""
 
     scheduler: Scheduler
     demand: Demand
@@ -40,15 +40,7 @@ class Managed(Protocol):
 
 
 class Attendance:
-    """Takes the reports of a cluster's managers, and gives them their orders.
-
-    Parameters
-    ----------
-    cluster
-        The cluster.
-    sharing
-        Divides the wanted counts among the managers when one has come or gone.
-    """
+    """Takes the reports of a cluster's managers and answers with their orders."""
 
     def __init__(self, cluster: Managed, sharing: Sharing) -> None:
         self._cluster, self._sharing = cluster, sharing
@@ -68,14 +60,9 @@ class Attendance:
         )
 
     def attach(self, instead_of: str | None = None, **fields: Any) -> AttachAnswer:
-        """Attach a manager; see :meth:`scalable.scheduler.managers.Managers.attach`.
-
-        Parameters
-        ----------
-        instead_of
-            Nonce of the manager's previous process, which has ended; the new process replaces it.
-        fields
-            Fields of an :class:`~scalable.protocol.handlers.Attachment`.
+        """Attach a manager with the fields of an :class:`~.handlers.Attachment`.
+        ``instead_of`` is the nonce of the manager's earlier, stopped process, which this one
+        replaces.
         """
         cluster, attachment = self._cluster, Attachment(**fields)
         if cluster.ending is not None:
@@ -103,21 +90,9 @@ class Attendance:
         events: Iterable[Event] = (),
         charges: Mapping[str, Sequence[Any]] | None = None,
     ) -> HeartbeatAnswer:
-        """Store a manager's report; return the state of its workers, and its orders.
-
-        Parameters
-        ----------
-        manager, nonce
-            Id of the manager, and the text that identifies its process.
-        pools
-            Tag -> counts of the manager's pool.
-        workers
-            Names of the workers that the manager knows.
-        events
-            Events since the last heartbeat.
-        charges
-            Name of a unit that its place charges for -> fields of a
-            :class:`~scalable.scaling.metering.Charge`; None if the manager does not report them.
+        """Store a manager's report, and return the state of its workers and its orders.
+        ``charges`` maps the units that the target charges for to fields of
+        :class:`~scalable.scaling.metering.Charge`; None if the manager does not report them.
         """
         cluster, known = self._cluster, list(workers)
         if not cluster.managers.beat(

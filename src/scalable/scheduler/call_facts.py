@@ -1,4 +1,4 @@
-"""Collects the facts about calls from which explanations are made."""
+"""Collects the facts about tasks that explanations are made from."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.retrying import Retrying
 from scalable.spec import PoolStatus
 
-#: Maximum number of calls that are named, and that are looked at, among those that a call needs.
+#: Maximum number of needed tasks that are named, and that are examined.
 SHOWN_NEEDED, LOOKED_NEEDED = 10, 1000
-#: Maximum number of calls that are looked at to find those that go before a call.
+#: Maximum number of tasks examined to find those ahead of a task.
 LOOKED_BEFORE = 20_000
-#: Maximum length of an error's message.
+#: Maximum number of characters of an error's message.
 LONGEST_MESSAGE = 500
 
 
 def asked_tag(task: TaskState, pools: Mapping[str, Any]) -> str:
-    """Return the tag of the pool that a call waits for, else the first resource it asks for."""
+    """Return the tag of the pool that a task waits for, else the first resource it requires."""
     asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
     asked += [str(resource) for resource in task.resource_restrictions or ()]
     return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
 
 
 def ask_of(task: TaskState, scheduler: Scheduler, pools: Mapping[str, Any]) -> Ask:
-    """Return the needs of a call that no worker meets."""
+    """Return the requirements of a task that no worker meets."""
     asked = task.resource_restrictions or {}
     able = [ws for ws in scheduler.workers.values() if _offers(ws, asked)]
     tags = tuple(tag for tag in asked if tag in pools)
@@ -73,15 +73,7 @@ def _offers(worker: WorkerState, resources: Mapping[str, float]) -> bool:
 
 
 class CallReader:
-    """Reads the facts about the calls of one cluster.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
-    pools
-        Reader of the facts about pools.
-    """
+    """Reads the facts about the tasks of one cluster."""
 
     def __init__(self, scheduler: Scheduler, pools: PoolReader) -> None:
         self._scheduler, self._pools = scheduler, pools
@@ -89,17 +81,6 @@ class CallReader:
     def facts(
         self, task: TaskState, statuses: Mapping[str, PoolStatus], *, pool: bool = True
     ) -> CallFacts:
-        """Return the facts about a call.
-
-        Parameters
-        ----------
-        task
-            Task of the call.
-        statuses
-            Tag -> status of every pool.
-        pool
-            Whether to include the facts about the call's pool.
-        """
         tag = asked_tag(task, statuses)
         bundle = (task.annotations or {}).get(BUNDLE_ANNOTATION)
         calls = 0 if bundle is None else int(bundle["calls"])
@@ -142,7 +123,6 @@ class CallReader:
         return CallFacts(**told, state="assigned", since_s=self._ready_s(task), parent=parent)
 
     def _before(self, task: TaskState, others: Iterable[TaskState]) -> dict[str, Any]:
-        """Return how many of the other waiting calls go before a call, and names of the first."""
         mine = task.priority
         if mine is None:
             return {}
@@ -202,7 +182,7 @@ class CallReader:
             blamed="" if failed.blamed is None else str(failed.blamed),
         )
 
-    # What other plug-ins of the scheduler know --------------------------------------------------
+    # From other plug-ins of the scheduler --------------------------------------------------------
 
     def _profiles(self) -> Profiles | None:
         profiles = getattr(self._scheduler, "profiles", None)
@@ -213,7 +193,6 @@ class CallReader:
         return None if profiles is None else profiles.profile(key)
 
     def next_try(self, key: Any) -> NextTry | None:
-        """Return the next try for which a failed call waits, or None."""
         retrying = getattr(self._scheduler, "retrying", None)
         return retrying.next_try(key) if isinstance(retrying, Retrying) else None
 
@@ -233,7 +212,7 @@ class CallReader:
         return str(parent) if task is not None and task.state == "processing" else ""
 
     def children_of(self, key: Any) -> list[TaskState]:
-        """Return the calls that a call has made and that have not ended."""
+        """Return the unfinished tasks that a task has submitted."""
         nested = self._nested()
         keys = [] if nested is None else nested.children(key)
         tasks = [self._scheduler.tasks[k] for k in keys if k in self._scheduler.tasks]

@@ -1,4 +1,4 @@
-"""`CheckpointPlace`: where the calls of a cluster keep their checkpoints."""
+"""Location of the checkpoints of a cluster's tasks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,8 @@ from scalable.protocol.handlers import Handler, offer
 
 
 class CheckpointPlace:
-    """Makes the directory of one cluster's checkpoints when a call wants one, and removes it.
-
-    It is made here, and not by the workers: one that sees another file system finds it missing.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the cluster.
+    """Creates a cluster's checkpoint directory when a task first needs one, and removes it.
+    Workers do not create it, so that one with another file system finds it missing.
     """
 
     def __init__(self, scheduler: Any) -> None:
@@ -29,10 +23,8 @@ class CheckpointPlace:
         offer(scheduler, {Handler.CHECKPOINTS: self.prepared})
 
     async def prepared(self) -> dict[str, str] | None:
-        """Return the directory of results, and the name of this cluster's group in it.
-
-        None if there are workers that do not share this file system; ``fault`` and ``hint`` if the
-        directory cannot be made.
+        """Return ``directory`` and ``group``, or ``fault`` and ``hint`` if it cannot be created.
+        None if some workers do not share this file system.
         """
         if self._scheduler.code.carries:
             return None
@@ -46,6 +38,6 @@ class CheckpointPlace:
         return {"directory": str(directory), "group": self._group}
 
     async def remove(self) -> None:
-        """Remove the checkpoints of calls whose results are not remembered: the cluster ends."""
+        """Remove the checkpoints of tasks without cached results, because the cluster stops."""
         if self._made is not None:
             await asyncio.to_thread(self._made.remove, self._group)

@@ -1,4 +1,4 @@
-"""The versions of the workflows' modules that clients have sent, for the workers to fetch."""
+"""Versions of the workflows' modules that clients have sent, for workers to fetch."""
 
 from __future__ import annotations
 
@@ -23,19 +23,9 @@ logger = logging.getLogger("scalable.scheduler")
 
 
 class CodeStore:
-    """Tables of modules by code id, and sources by digest.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler whose clients and workers use the store.
-
-    Attributes
-    ----------
-    carries
-        Whether clients send archives of their files: some workers do not see their file system.
-    files
-        The archives.
+    """Module tables by code id, and module sources by digest.
+    ``carries`` is set once some workers do not share the clients' file system, so that clients
+    upload archives of their files.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -51,7 +41,7 @@ class CodeStore:
         offer(scheduler, {Handler.CODE_TABLE: self.table, Handler.SOURCES: self.sources})
 
     def take(self, table: Mapping[str, Any], sources: Mapping[str, bytes], client: str) -> None:
-        """Store what a client has loaded, and tell it which modules were known differently."""
+        """Store a client's module versions, and send it those that differ from stored ones."""
         taken = CodeTable.from_message(table)
         self._tables.pop(taken.id, None)
         self._tables[taken.id] = taken
@@ -83,18 +73,17 @@ class CodeStore:
         self._sources = {d: source for d, source in self._sources.items() if d in named}
 
     def table(self, code: str) -> dict[str, Any] | None:
-        """Return the modules of a code id, as a message; None for an unknown id."""
+        """Return the modules of a code id as a message, or None for an unknown id."""
         table = self._tables.pop(code, None)
         if table is None:
             return None
         self._tables[code] = table  # it is in use, so others are dropped before it
         if table.files is None:
-            # Calls that were made before the first worker without their client's file system.
+            # Tasks submitted before the first worker without their client's file system.
             table = replace(table, files=self._files_of.get(table.process))
         return table.to_message()
 
     def sources(self, digests: Iterable[str]) -> dict[str, bytes]:
-        """Return digest -> source, for the digests that are known."""
         return sources_of(digests, self._sources)
 
     def use(self, code: str) -> None:
@@ -106,7 +95,6 @@ class CodeStore:
     # Files --------------------------------------------------------------------------------------
 
     def carry(self) -> None:
-        """Have clients send archives of their files from now on."""
         if self.carries:
             return
         self.carries = True
@@ -116,8 +104,7 @@ class CodeStore:
 
     async def prepare(self, code: str) -> None:
         """Unpack the files of a code id, if this process has to import modules from them.
-
-        Those who wait here go on in the order in which they came.
+        Waiting callers continue in the order in which they came.
         """
         if self._preparing.locked() or self._lacking(code) is not None:
             async with self._preparing:

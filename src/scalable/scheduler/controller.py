@@ -1,4 +1,4 @@
-"""Scheduler plug-in that keeps the pools at their wanted sizes and can end the cluster."""
+"""Scheduler plug-in that keeps the pools at their desired sizes and can stop the cluster."""
 
 from __future__ import annotations
 
@@ -42,46 +42,20 @@ from scalable.spec.clusters import PoolStatus, pools_to_dict
 logger = logging.getLogger("scalable.scheduler")
 
 CHECK_INTERVAL_S = 1.0
-#: Seconds that managers have to end their units (the processes or jobs that bring workers) when
-#: the cluster ends; after that the scheduler closes.
+#: Seconds that managers have to stop their units (the processes or jobs that bring workers) when
+#: the cluster stops. After that the scheduler closes.
 END_TIMEOUT_S = 30.0
 #: Seconds for messages to leave before the scheduler breaks its connections to clients.
 TELL_S = 0.02
 
 
 class Controller(SchedulerPlugin):
-    """Plug-in that keeps the wanted worker counts and the managers, and logs why calls wait.
-
-    A manager is a process, or a part of one, that starts and stops workers in one place.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler to which the plug-in is added.
-    demand, managers
-        Wanted counts and known managers; by default both are empty.
-    limits
-        Limits of the cluster's lifetime.
-    close_with
-        Function that closes the scheduler, for clusters that clients may end (detached clusters);
-        None for other clusters.
-    expected
-        Number of managers that the cluster starts with.
-    follow_with
-        Function that makes the object that scales adaptive pools; it is called when that object is
-        first needed. None if this cluster has no adaptive pools.
-
-    Attributes
-    ----------
-    on_change
-        Function that is called, from any thread, when the result of :meth:`status` may have
-        changed. Calls are frequent while many workers connect.
-    event_listeners
-        Functions that are called with each event that a manager reports.
-    attendance
-        Answers to the managers.
-    ending
-        Reason why the cluster is ending; None while it is not ending.
+    """Plug-in that keeps the desired worker counts and the managers, and logs why tasks wait.
+    ``close_with`` closes the scheduler, for detached clusters that clients may stop.
+    ``follow_with`` makes the object that scales adaptive pools, when it is first needed; None
+    disables adaptive scaling. ``expected`` is the number of managers that the cluster starts with.
+    ``on_change`` is called, from any thread and often, when :meth:`status` may have changed.
+    ``ending`` is the reason why the cluster is stopping, or None.
     """
 
     name = CONTROLLER
@@ -132,7 +106,7 @@ class Controller(SchedulerPlugin):
         # when a client calls a handler that does not exist.
         scheduler.set_metadata(keys=[self.name], value=True)
         keep_shuffles_in_pools(scheduler)
-        # In turns of the event loop of their own: both look at all workers.
+        # In separate turns of the event loop: both iterate over all workers.
         interval_ms = CHECK_INTERVAL_S * 1000
         self._check = PeriodicCallback(self._tick, interval_ms)
         self._sampling = PeriodicCallback(self.overviews.sample, interval_ms)
@@ -158,12 +132,8 @@ class Controller(SchedulerPlugin):
 
     @property
     def adaptation(self) -> LoadFollower:
-        """Object that scales the adaptive pools; it is made at the first access.
-
-        Raises
-        ------
-        ClusterError
-            If this scheduler was started without adaptive scaling (``follow_with`` is None).
+        """Object that scales the adaptive pools, made at first access.
+        Raises ClusterError if the scheduler was started without adaptive scaling.
         """
         if self._follower is None:
             if self._follow_with is None:
@@ -175,13 +145,12 @@ class Controller(SchedulerPlugin):
         return self._follower
 
     async def before_close(self) -> None:
-        """Tell the clients of an embedded cluster, whose end nobody has requested, that it ends."""
+        """Notify the clients of an embedded cluster that its process closes it."""
         if self.ending is None and self.scheduler.client_comms:
             self._tell_clients("the process that started it has closed it")
             await asyncio.sleep(TELL_S)  # Dask drops messages that are not sent by then
 
     async def close(self) -> None:
-        """Stop periodic checks, adaptive scaling and draining, when the scheduler closes."""
         self._check.stop()
         self._sampling.stop()
         if self._follower is not None:
@@ -192,7 +161,7 @@ class Controller(SchedulerPlugin):
     # For clients --------------------------------------------------------------------------------
 
     def pools(self) -> dict[str, PoolStatus]:
-        """Return tag -> status of every pool, summed over the managers."""
+        """Map tags to the status of each pool, summed over the managers."""
         return self.counts.pools()
 
     def _pools_remotely(self) -> dict[str, dict[str, Any]]:
@@ -201,15 +170,9 @@ class Controller(SchedulerPlugin):
     def scale(
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
     ) -> Change:
-        """Set the wanted worker counts of some pools; return the counts before and after.
-
-        A pool stops being adaptive if ``source`` is ``"manual"`` or ``"decision"``.
-
-        Raises
-        ------
-        ClusterError
-            If a pool does not exist, or a count is negative or not an integer. Nothing changes
-            then.
+        """Set the desired counts of some pools, and return the counts before and after.
+        A pool stops being adaptive if ``source`` is ``"manual"`` or ``"decision"``. For an unknown
+        pool or a count that is not allowed, raises ClusterError and changes nothing.
         """
         before = self.demand.scale(counts, self.pools(), source=source, reason=reason)
         if source in ("manual", "decision"):
@@ -225,14 +188,8 @@ class Controller(SchedulerPlugin):
         active: Mapping[str, int],
         reason: str,
     ) -> Change:
-        """Add workers to some pools and remove workers from others.
-
-        The arguments are the fields of a :class:`ScaleDecision`.
-
-        Raises
-        ------
-        ClusterError
-            If a pool does not exist. Nothing changes then.
+        """Add workers to some pools and remove workers from others, as a :class:`ScaleDecision`.
+        For an unknown pool, raises ClusterError and changes nothing.
         """
         decision = ScaleDecision(add, remove, reason, active_workers=active)
         counts = self.demand.decided(decision, self.pools())
@@ -247,17 +204,13 @@ class Controller(SchedulerPlugin):
         enabled: bool = True,
         **options: Any,
     ) -> Any:
-        """Make a pool adaptive, or no longer adaptive (``enabled=False``).
-
-        See :meth:`PoolCluster.adapt`.
-        """
+        """Make a pool adaptive or fixed, as :meth:`PoolCluster.adapt` does."""
         if enabled:
             return self.adaptation.begin(tag, minimum, maximum, **options)
         self.keep_counts(tag, why="adapt was called with enabled=False")
         return None
 
     def keep_counts(self, *tags: str, why: str) -> None:
-        """Make pools no longer adaptive; they keep their counts."""
         if self._follower is not None:
             self._follower.end(*tags, why=why)
 
@@ -265,12 +218,8 @@ class Controller(SchedulerPlugin):
         self.adapt(**arguments)  # its result cannot be sent
 
     def end(self, reason: str = "its end was requested") -> None:
-        """End the cluster: managers end their units and leave, then the scheduler closes.
-
-        Raises
-        ------
-        ClusterError
-            If the cluster is not detached: it then ends with the process that started it.
+        """Stop the cluster: managers stop their units and leave, then the scheduler closes.
+        Raises ClusterError for a cluster that is not detached, which stops with its process.
         """
         if self._close_with is None:
             raise ClusterError(
@@ -288,16 +237,14 @@ class Controller(SchedulerPlugin):
         self.scheduler.log_event(ENDING_TOPIC, {"name": name, "reason": reason})
 
     def status(self) -> dict[str, Any]:
-        """Return the state of the cluster, its pools and its managers."""
         return {**self._status.snapshot(self.ending), "adaptive": self.adaptive_bounds()}
 
     def adaptive_bounds(self) -> dict[str, tuple[int, int | None]]:
-        """Return tag -> minimum and maximum of each adaptive pool."""
         pools = {} if self._follower is None else self._follower.pools
         return {tag: (pool.minimum, pool.maximum) for tag, pool in pools.items()}
 
     def may_have_workers(self, tag: str) -> bool:
-        """Return whether a pool is to have workers, or may grow by itself."""
+        """Return whether a pool has a desired count above zero, or is adaptive and may grow."""
         if (bounds := self.adaptive_bounds().get(tag)) is not None:
             return bounds[1] != 0
         pool = self.counts.pools().get(tag)
@@ -305,17 +252,15 @@ class Controller(SchedulerPlugin):
 
     @property
     def awaits_managers(self) -> bool:
-        """Whether managers that the cluster starts with have not attached yet."""
+        """True while managers that the cluster starts with have not attached yet."""
         return self._status.awaits_managers
 
     # For adaptive scaling -------------------------------------------------------------------------
 
     def attachments(self) -> list[Attachment]:
-        """Return the description that each known manager gave of itself."""
         return [manager.attachment for manager in self.managers]
 
     def leaves(self, worker: WorkerState) -> bool:
-        """Return whether a worker is being drained."""
         return self.departures.state(worker) is not None
 
     # Periodic check -------------------------------------------------------------------------------
@@ -339,11 +284,9 @@ class Controller(SchedulerPlugin):
     # Hooks of the scheduler -----------------------------------------------------------------------
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Remember which calls ran on a worker, if the event says that the worker was lost."""
         self.departures.log_event(topic, msg)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Compare the versions of a worker that has connected, and record the connection."""
         ws = scheduler.workers[worker]
         logger.debug("worker %s connected from %s", ws.name, worker)
         ws.versions = self._versions.shared(ws.versions)
@@ -355,7 +298,6 @@ class Controller(SchedulerPlugin):
         self.on_change()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
-        """Record that a worker has left."""
         logger.debug("worker at %s left", worker)
         self.departures.left(worker)
         self.on_change()

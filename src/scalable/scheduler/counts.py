@@ -1,4 +1,4 @@
-"""Worker counts of each pool, computed from the connected workers and the managers' reports."""
+"""Worker counts of each pool, from the connected workers and the managers' reports."""
 
 from __future__ import annotations
 
@@ -17,20 +17,12 @@ from scalable.scheduler.departures import Departures
 from scalable.scheduler.managers import Managers
 from scalable.spec import PoolStatus
 
-#: Manager -> tag -> number of workers that are connected and not leaving.
+#: Maps managers and then tags to the number of workers that are connected and not leaving.
 Running = Mapping[str, Mapping[str, int]]
 
 
 class PoolCounts:
-    """Worker counts of the pools of one cluster.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the workers.
-    demand, managers, departures
-        The cluster's wanted counts, its managers, and its workers that are leaving.
-    """
+    """Worker counts of the pools of one cluster."""
 
     def __init__(
         self, scheduler: Scheduler, demand: Demand, managers: Managers, departures: Departures
@@ -42,13 +34,12 @@ class PoolCounts:
 
     def running(self) -> Running:
         """Return how many workers of each manager are connected and not leaving.
-
-        Most workers send the id of their manager when they connect, and are counted here. If no
-        connected worker has named a manager, the counts are taken from that manager's last report.
+        Most workers send their manager's id when they connect. If no connected worker has named a
+        manager, that manager's last report is used.
         """
         running: dict[str, Counter[str]] = {}
         wanted = self._demand.totals
-        # All workers are counted several times a second, so the loop calls little.
+        # All workers are counted several times a second, so the loop makes few function calls.
         for ws, manager in workers_by_what_they_told(self._scheduler, MANAGER_KEY):
             if manager and self._departures.state(ws) is None:
                 counts = running.get(manager)
@@ -66,19 +57,12 @@ class PoolCounts:
         return running
 
     def pools(self, running: Running | None = None) -> dict[str, PoolStatus]:
-        """Return the status of every pool, summed over the managers.
-
-        Parameters
-        ----------
-        running
-            Result of :meth:`running`, if the caller has it already.
-        """
         running = self.running() if running is None else running
         pools = self._managers.pools()
         return {tag: self._present(tag, pool, running) for tag, pool in pools.items()}
 
     def _present(self, tag: str, pool: PoolStatus, running: Running) -> PoolStatus:
-        """Return a pool's reported status with counts corrected by what the scheduler knows."""
+        """Return a pool's reported status with counts corrected from the connected workers."""
         wanted = self._demand.totals.get(tag, pool.wanted)
         connected = sum(counts.get(tag, 0) for counts in running.values())
         beyond = self._demand.unplaced.get(tag)
@@ -88,26 +72,13 @@ class PoolCounts:
             pool,
             wanted=wanted,
             running=max(0, connected - pool.suspended),
-            # A report may still count a worker as launching that has connected meanwhile.
+            # A report may still count a worker as launching that has connected since.
             launching=min(pool.launching, max(0, wanted - connected)),
             waiting=held or pool.waiting or words,
         )
 
     def views(self, manager: str, names: set[str]) -> dict[str, dict[str, Any]]:
-        """Return the state of a manager's workers.
-
-        Parameters
-        ----------
-        manager
-            Id of the manager.
-        names
-            Names of workers to include even if they did not send the manager's id.
-
-        Returns
-        -------
-        dict
-            Name of the worker -> fields of :class:`scalable.manager.decisions.WorkerView`.
-        """
+        """Map names of a manager's workers, and of ``names``, to the fields of a ``WorkerView``."""
         return {
             str(ws.name): {
                 "address": ws.address,
@@ -122,6 +93,5 @@ class PoolCounts:
         }
 
     def claims(self) -> dict[str, str]:
-        """Return worker name -> id of its manager; workers that sent no id are left out."""
         told = workers_by_what_they_told(self._scheduler, MANAGER_KEY)
         return {str(worker.name): manager for worker, manager in told if manager}

@@ -1,4 +1,4 @@
-"""The reports of the process that has made a cluster, if the cluster ends with that process."""
+"""Reports of the process that created a cluster, if the cluster stops with that process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,7 @@ from scalable.scheduler.managers import Managers
 
 
 class CreatorReports:
-    """The last sign of life of a cluster's creator.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the cluster.
-    """
+    """Time of the last report of a cluster's creator."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._made_at = time.monotonic()
@@ -25,24 +19,17 @@ class CreatorReports:
         offer(scheduler, {Handler.CREATOR_LIVES: self.lives})
 
     def lives(self) -> None:
-        """Note that the creator lives."""
         self._last = time.monotonic()
 
     @property
     def is_apart(self) -> bool:
-        """Whether the managers are other processes than the creator, who reports by itself."""
+        """True if the creator reports itself, because the managers are other processes."""
         return self._last is not None
 
     def silent_s(self, managers: Managers) -> float:
-        """Return the seconds since the creator was last known to live.
-
-        A creator that has never reported has the managers in its own process: what they report
-        counts as its report.
-
-        Parameters
-        ----------
-        managers
-            The managers of the cluster.
+        """Return the seconds since the creator last reported.
+        A creator that has never reported runs the managers in its own process, so their reports
+        count.
         """
         if self._last is not None:
             return time.monotonic() - self._last

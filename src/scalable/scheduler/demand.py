@@ -1,4 +1,4 @@
-"""The wanted number of workers of each tag, and how it is divided among the managers."""
+"""Desired number of workers of each tag, and its division among the managers."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Called with (tag, before, after, reason, source) when a wanted count changes.
+#: Called with (tag, before, after, reason, source) when a desired count changes.
 ScalingListener = Callable[[str, int, int, str, str], object]
-#: Tag -> (serial number, worker count). An order with a higher serial number replaces an earlier
-#: one for the same tag.
+#: Maps tags to (serial number, worker count). A higher serial number replaces an earlier order.
 Orders = dict[str, tuple[int, int]]
 
 
@@ -40,10 +39,10 @@ class Demand:
         self.policy = policy or Waterfall()
         self.totals: dict[str, int] = {}
         self.listeners: list[ScalingListener] = []
-        #: Tag -> number of wanted workers that no manager can provide.
+        #: Maps tags to the number of desired workers that no manager can provide.
         self.unplaced: dict[str, int] = {}
         self.changed_at = time.monotonic()
-        #: Largest counts that the budget allows, the reason in words, and what the user can do.
+        #: Largest counts that the budget allows, the reason, and a hint for the user.
         self.ceiling = Ceiling()
         self.held: str | None = None
         self.way_out = ""
@@ -52,20 +51,10 @@ class Demand:
         self._lock = threading.RLock()
 
     def want(self, tag: str, count: int, *, before: int, reason: str, source: str) -> None:
-        """Set the total number of wanted workers of a tag.
-
-        The next :meth:`share` gives every manager a new order for the tag, even if its count stays
-        the same, so that a degraded pool (one whose workers kept failing) is tried again.
-
-        Parameters
-        ----------
-        tag, count
-            Tag of the pool, and its new worker count.
-        before
-            Count that was wanted until now.
-        reason, source
-            Reason for the change, and its origin (``plan``, ``manual``, ``decision``,
-            ``adaptive``), passed to the listeners.
+        """Set the desired count of a tag. ``before`` is the count until now.
+        The next :meth:`share` gives every manager a new order, even for the same count. This
+        retries a degraded pool, whose workers kept failing. ``source`` is ``plan``, ``manual``,
+        ``decision`` or ``adaptive``.
         """
         check_count(tag, count)
         with self._lock:
@@ -86,22 +75,9 @@ class Demand:
         source: str,
         reason: str,
     ) -> dict[str, int]:
-        """Set the total number of wanted workers of some tags; return the previous counts.
-
-        Parameters
-        ----------
-        counts
-            Tag -> new worker count.
-        pools
-            Tag -> status of the existing pools.
-        source, reason
-            As in :meth:`want`.
-
-        Raises
-        ------
-        ClusterError
-            If a pool does not exist, a count is negative or not an integer, or the budget does not
-            allow that a pool grows. Nothing changes then.
+        """Set the desired counts of some tags, and return the previous counts.
+        For an unknown pool, a count that is not a natural number or growth beyond the budget,
+        raises ClusterError and changes nothing.
         """
         for tag, count in counts.items():
             check_tag(tag, pools, self.totals)
@@ -118,16 +94,9 @@ class Demand:
         return before
 
     def limit(self, ceiling: Ceiling, held: str | None, way_out: str) -> None:
-        """Set the largest counts that the budget allows; the next :meth:`share` applies them.
-
-        Parameters
-        ----------
-        ceiling
-            The largest counts.
-        held
-            Reason in words, None where the budget allows everything.
-        way_out
-            Advice for the user who wants more.
+        """Set the largest counts that the budget allows, which the next :meth:`share` applies.
+        ``held`` is the reason, None if the budget allows everything, and ``way_out`` the user's
+        hint.
         """
         with self._lock:
             self.ceiling, self.held, self.way_out = ceiling, held, way_out
@@ -141,19 +110,8 @@ class Demand:
             )
 
     def decided(self, decision: ScaleDecision, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Return tag -> worker count after a decision, without applying the decision.
-
-        Parameters
-        ----------
-        decision
-            Numbers of workers to add and to remove.
-        pools
-            Tag -> status of the existing pools.
-
-        Raises
-        ------
-        ClusterError
-            If a pool does not exist, or a number of workers is not an integer.
+        """Map tags to the counts after a decision, without applying it.
+        Raises ClusterError for an unknown pool or a change that is not an integer.
         """
         for tag, change in decision.changes.items():
             check_tag(tag, pools, self.totals)
@@ -192,12 +150,11 @@ class Demand:
                         )
 
     def orders(self, manager: str) -> Orders:
-        """Return the latest order for each tag of one manager."""
         with self._lock:
             return dict(self._orders.get(manager, {}))
 
     def settle(self, manager: str, tag: str, removed: int) -> None:
-        """Lower the wanted count of a tag by the workers that a manager will not replace."""
+        """Lower the desired count of a tag by the workers that a manager will not replace."""
         with self._lock:
             logger.debug("manager %r gives up %d workers of pool %r", manager, removed, tag)
             if tag in self.totals:

@@ -1,4 +1,4 @@
-"""Workers that leave: draining before a planned stop, and calls of workers that were lost."""
+"""Workers that leave: draining before a planned stop, and the tasks of lost workers."""
 
 from __future__ import annotations
 
@@ -22,27 +22,20 @@ from scalable.scheduler.retirements import Retirements
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Number of lost workers for which the scheduler remembers which calls ran on them, or that their
-#: end was no crash. A whole pool may vanish at once.
+#: Number of lost workers whose tasks, or whose planned exit, are kept. A whole pool may vanish at
+#: once.
 REMEMBERED_LOSSES = 10_000
-#: Largest number of remembered worker names for :meth:`Departures.withhold_work`; beyond it the
-#: oldest names are dropped.
+#: Largest number of worker names kept for :meth:`Departures.withhold_work`. The oldest are dropped.
 MOST_WITHHELD = 10_000
-#: Largest number of remembered worker names for :meth:`Departures.begin`.
+#: Largest number of worker names kept for :meth:`Departures.begin`.
 MOST_BEGUN = 100_000
-#: Longest reason for which a worker is drained; the rest is cut off.
+#: Maximum number of characters of a drain's reason. The rest is cut off.
 LONGEST_REASON = 500
 
 
 class Departures:
-    """Drains workers by name, and remembers how workers left and which calls ran on lost ones.
-
-    Draining empties a worker before it is stopped: running calls end, results move elsewhere.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the workers.
+    """Drains workers by name, and records how workers left and which tasks lost ones ran.
+    Draining empties a worker before it stops: running tasks finish, results move elsewhere.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -61,34 +54,23 @@ class Departures:
         ignore_worker_status(scheduler, self._ignores)
 
     def abandon(self) -> None:
-        """Stop all draining, because the scheduler closes; workers stay as they are."""
+        """Stop all draining because the scheduler closes, leaving the workers as they are."""
         for drain in self._drains.values():
             drain.abandon()
         self._retirements.close()
 
     def state(self, worker: WorkerState) -> str | None:
-        """Return :attr:`Drain.state` of a worker; None if the worker is not drained."""
         drain = self._drains.get(worker.address)
         return None if drain is None else drain.state
 
     def reason(self, worker: WorkerState) -> str | None:
-        """Return why a worker leaves that has announced it; None for other workers."""
+        """Return why a worker leaves that has announced it, or None for other workers."""
         return self._reasons.get(worker.address)
 
     def notice(self, worker: str, left_s: float, reason: str) -> None:
-        """Drain a worker whose machine will be taken back, and excuse the loss of its calls.
-
-        The worker's manager finds the reason in the answer to its heartbeat, and asks for the
-        worker's successor at once.
-
-        Parameters
-        ----------
-        worker
-            Address of the worker.
-        left_s
-            Seconds until the machine is taken back.
-        reason
-            Reason for the user.
+        """Drain a worker that is preempted in ``left_s`` seconds, and excuse its lost tasks.
+        The worker's manager finds the reason in its next heartbeat's answer and requests a
+        successor at once. ``worker`` is an address.
         """
         ws = self.scheduler.workers.get(worker)
         if ws is None or worker in self._reasons:
@@ -101,18 +83,13 @@ class Departures:
         self._drains[worker].leave_within(left_s)
 
     def why(self, worker: WorkerState) -> str:
-        """Return why a worker is drained, or leaves by itself; "" for other workers."""
+        """Return why a worker is drained or leaves by itself, or "" for other workers."""
         return self._reasons.get(worker.address) or self._why.get(worker.address, "")
 
     def drain(self, workers: Mapping[str, str]) -> None:
-        """Begin to drain workers.
-
-        Unknown names, and workers that are drained already, are ignored.
-
-        Parameters
-        ----------
-        workers
-            Name of each worker -> reason for the user.
+        """Start to drain workers.
+        ``workers`` maps names to reasons for the user. Unknown names, and workers that are being
+        drained, are ignored.
         """
         for ws in self.named(workers):
             if ws.address not in self._drains:
@@ -122,16 +99,8 @@ class Departures:
                 self._drains[ws.address] = Drain(self.scheduler, ws, self._retirements)
 
     def give_up(self, worker: str, key: Any) -> None:
-        """Drain a worker that cannot end one of its calls, without waiting for this call.
-
-        The worker's manager finds it drained in the answer to its heartbeat, and replaces it.
-
-        Parameters
-        ----------
-        worker
-            Address of the worker.
-        key
-            Key of a task that was interrupted and does not end.
+        """Drain a worker that cannot interrupt a task, without waiting for this task.
+        The worker's manager finds it drained in its next heartbeat's answer, and replaces it.
         """
         ws = self.scheduler.workers.get(worker)
         if ws is not None:
@@ -140,22 +109,10 @@ class Departures:
             self._drains[worker].give_up(key)
 
     def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
-        """Give no work to the workers of these units, unless a worker of the unit is connected.
-
-        A unit may be stopped without draining only after this: it may still connect while it is
-        stopped. It could be given the whole queue, and its end would count as a failure of every
-        call in the queue.
-
-        Parameters
-        ----------
-        units
-            Names of the workers of each unit. A unit is one process, job or object that brings one
-            worker or a group.
-
-        Returns
-        -------
-        list of str
-            Names of the workers that are connected. Their units are left as they are.
+        """Give no work to the workers of these units, unless one of a unit's workers is connected.
+        Return the names of the connected workers, whose units are left as they are. A unit may be
+        stopped without draining only after this. Otherwise it could connect while it stops, get the
+        whole queue, and its exit would count as a failure of every queued task.
         """
         present = {str(ws.name) for ws in self.scheduler.workers.values()}
         connected: list[str] = []
@@ -175,9 +132,8 @@ class Departures:
             self._withheld.pop(name, None)
 
     def begin(self, worker: str) -> bool:
-        """Return whether a worker of this name may begin: none has announced itself before.
-
-        Where others than a manager may start a worker's program again, it asks before it connects.
+        """Return whether this is the first worker of this name, so that it may start.
+        A worker whose program others than a manager may restart checks this before it connects.
         """
         if worker in self._begun:
             logger.warning("worker %s was started a second time: it is refused", worker)
@@ -188,12 +144,8 @@ class Departures:
         return True
 
     def resume(self, workers: Iterable[str]) -> list[str]:
-        """Let draining workers accept work again, unless they are about to retire.
-
-        Returns
-        -------
-        list of str
-            The names of the workers that accept work.
+        """Make draining workers accept work again, except those about to retire.
+        Return the names of the workers that accept work.
         """
         accepting = []
         for ws in self.named(workers):
@@ -207,10 +159,9 @@ class Departures:
         return accepting
 
     def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against the calls that ran on them.
-
-        By default Dask fails a call once four workers were lost while they ran it. A manager may
-        know of a loss before the scheduler does.
+        """Do not count the loss of these workers against the tasks that ran on them.
+        By default Dask fails a task after four workers were lost while they ran it. A manager may
+        report a loss before the scheduler notices it.
         """
         for name in workers:
             if name in self._lost_with:
@@ -226,33 +177,29 @@ class Departures:
                 excuse_loss_of_task(task)
 
     def _ignores(self, address: str, status: Status) -> bool:
-        """Return whether a status that a worker reports is older than the order to take no calls.
-
-        Each worker reports that it is running after it has connected, also one that is drained
-        from the start: Dask would assign calls and results to it until it has obeyed.
+        """Return whether a reported status is older than the order to accept no tasks.
+        Each worker reports "running" after it has connected, even if it is drained from the start.
+        Dask would assign tasks and results to it until it obeys.
         """
         drain = self._drains.get(address)
         return drain is not None and drain.has_closed and status is Status.running
 
     def dismissed(self, names: Iterable[str]) -> dict[str, str]:
-        """Return name -> last address of the workers whose end was no crash.
-
-        These were ended by the scheduler, or have ended themselves, as when a call exceeded its
-        time limit. Only workers with the given names are returned.
+        """Map those of the names whose worker did not crash to its last address.
+        The scheduler stopped these workers, or they exited themselves, for example after a task
+        exceeded its time limit.
         """
         return {name: self._dismissed[name] for name in names if name in self._dismissed}
 
     def named(self, names: Iterable[str]) -> list[WorkerState]:
-        """Return the connected workers with these names."""
         wanted = set(names)
         return [ws for ws in self.scheduler.workers.values() if str(ws.name) in wanted]
 
     # Hooks of the scheduler -----------------------------------------------------------------------
 
     def connected(self, worker: WorkerState) -> None:
-        """Remember a worker's name, because Dask reports a lost worker by its address only.
-
-        A worker that must get no work (see :meth:`withhold_work`) is drained at once.
+        """Store a worker's name, because Dask reports a lost worker by its address only.
+        A worker of a unit under :meth:`withhold_work` is drained at once.
         """
         name = self._names[worker.address] = str(worker.name)
         if self._dismissed.get(name) == worker.address:
@@ -262,7 +209,6 @@ class Departures:
             self.drain({name: "its unit is being stopped"})
 
     def left(self, address: str) -> None:
-        """End the draining of a worker that has left."""
         self._reasons.pop(address, None)
         self._why.pop(address, None)
         self._retirements.left(address)
@@ -271,7 +217,6 @@ class Departures:
             drain.state = "done"
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Remember the calls of a worker that was lost, and workers whose end was no crash."""
         if topic == LEAVING_TOPIC:
             self._dismiss(str(msg))
         for address in restarted_by_nannies(topic, msg):
@@ -299,7 +244,7 @@ class Departures:
 
 
 def _remember(entries: dict[str, Any], key: str, value: Any) -> None:
-    """Add an entry; drop the oldest entries beyond ``REMEMBERED_LOSSES``."""
+    """Add an entry, and drop the oldest entries beyond ``REMEMBERED_LOSSES``."""
     entries.pop(key, None)
     entries[key] = value
     while len(entries) > REMEMBERED_LOSSES:

@@ -1,20 +1,4 @@
-"""Draining of a worker before it leaves, so that no result is lost and no call runs twice.
-
-Dask's ``retire_workers`` moves stored results, but calls that still run are run again elsewhere.
-Therefore these steps come before it:
-
-1. the drain waits, for a limited time, until Dask's shuffles on the worker have ended; they would
-   begin again on other workers;
-2. the worker is told to begin no more calls. Its status becomes ``closing_gracefully`` and not
-   ``paused``, because Dask's memory manager may end a pause;
-3. calls that have not begun are moved to other workers with Dask's work stealing, in which the
-   worker confirms that a call has not begun;
-4. the drain waits until the running calls have ended.
-
-A worker whose machine is taken back has only some time left. Its results are moved while its calls
-run, and calls that do not end in time are cut as late as possible and run again elsewhere; Dask
-does not count that as a failure of theirs.
-"""
+"""Draining of a worker before it leaves, so that no result is lost and no task runs twice."""
 
 from __future__ import annotations
 
@@ -40,15 +24,14 @@ logger = logging.getLogger("scalable.scheduler")
 POLL_S = 0.1
 RETRY_HOLDING_S = 2.0
 ASK_TIMEOUT_S = 30.0
-#: Seconds after which a worker leaves although it takes part in shuffles.
+#: Seconds after which a worker leaves even if it takes part in shuffles.
 SHUFFLES_LIMIT_S = 600.0
-#: Seconds before its end at which a worker whose time is limited leaves although calls run, and at
-#: which it leaves although it has results that could not be moved. Never more than the given part
-#: of its time.
+#: Seconds before its deadline at which a worker leaves even if tasks run, and at which it leaves
+#: even if results could not be moved. Never more than the given part of its time.
 LEAVE_BEFORE_S, LEAVE_PART = 8.0, 0.5
 FORCE_BEFORE_S, FORCE_PART = 3.0, 0.2
 MOVE_INTERVAL_S = 1.0
-#: States that a worker gives to a task which has not begun to run.
+#: States that a worker gives to a task that has not started.
 _NOT_BEGUN = frozenset(
     {"released", "waiting", "fetch", "flight", "missing", "ready", "constrained"}
 )
@@ -57,22 +40,12 @@ _serial = itertools.count()
 
 
 class Drain:
-    """The draining of one worker; it begins when the object is made, in the event loop.
-
-    Parameters
-    ----------
-    scheduler, worker
-        The worker to drain, and its scheduler.
-    retirements
-        Retires workers that are drained, together.
-
-    Attributes
-    ----------
-    state
-        ``draining``; ``holding`` while the worker has results that no other worker can take;
-        ``done`` once it has left the scheduler.
-    has_closed
-        Whether the worker was told to begin no more calls.
+    """Draining of one worker, which starts in the event loop when the object is made.
+    Dask's ``retire_workers`` moves results, but reruns running tasks elsewhere. So the drain first
+    waits for shuffles and running tasks, and moves tasks that have not started. A preempted worker
+    has limited time. Its results move while tasks run, and tasks cut at the deadline rerun
+    elsewhere without counting as failed. ``state`` is ``draining``, ``holding`` (no other worker
+    can take its results) or ``done`` (it has left).
     """
 
     def __init__(self, scheduler: Scheduler, worker: WorkerState, retirements: Retirements) -> None:
@@ -96,10 +69,9 @@ class Drain:
         self._task.add_done_callback(self._ended)
 
     def cancel(self) -> bool:
-        """Let the worker accept work again; return False if it is too late for that.
-
-        It is too late once Dask retires the worker, once the worker has left, if it has a call that
-        was given up, or if its time is limited.
+        """Make the worker accept work again, or return False if it is too late.
+        It is too late while Dask retires the worker and after it has left, if a task was given up,
+        or if its time is limited.
         """
         limited = self._leaving_in_time is not None
         if self._retiring or self._given_up or limited or self.state == "done":
@@ -110,18 +82,18 @@ class Drain:
         return True
 
     def give_up(self, key: Any) -> None:
-        """Do not wait for the end of this task: it was interrupted and does not end."""
+        """Do not wait for this task, which was interrupted and keeps running."""
         self._given_up.add(key)
 
     def leave_within(self, left_s: float) -> None:
-        """Make the worker leave before its end in ``left_s`` seconds, even if calls still run."""
+        """Make the worker leave before its deadline in ``left_s`` seconds, even if tasks run."""
         if self._leaving_in_time is None:
             name = f"drain {self._worker.name} in {left_s:.0f} s"
             self._leaving_in_time = asyncio.create_task(self._leave_in_time(left_s), name=name)
             self._leaving_in_time.add_done_callback(self._ended)
 
     def abandon(self) -> None:
-        """Stop draining, without a change of the worker's status."""
+        """Stop draining, without changing the worker's status."""
         self._abandoned = True
         if self._leaving_in_time is not None:
             self._leaving_in_time.cancel()
@@ -158,7 +130,6 @@ class Drain:
         logger.debug("worker %s is drained and has left", self._worker.name)
 
     async def _leave_in_time(self, left_s: float) -> None:
-        """Move results while calls run; end the worker's part in the cluster before its machine."""
         end = time.monotonic() + left_s
         leave_at = end - min(LEAVE_BEFORE_S, LEAVE_PART * left_s)
         force_at = end - min(FORCE_BEFORE_S, FORCE_PART * left_s)
@@ -184,7 +155,6 @@ class Drain:
         return self._present and not self._abandoned
 
     async def _retire(self, until: float, *, remove: bool) -> None:
-        """Have Dask move the worker's results, and wait for it until a monotonic time at most."""
         moving = asyncio.ensure_future(
             self._scheduler.retire_workers(workers=[self._worker.address], remove=remove)
         )
@@ -192,6 +162,7 @@ class Drain:
         moving.add_done_callback(lambda task: task.cancelled() or task.exception())
 
     async def _shuffles_end(self) -> None:
+        """Wait for Dask's shuffles on the worker, which would restart on other workers."""
         deadline = time.monotonic() + SHUFFLES_LIMIT_S
         while self._shuffles.running() and self._present and not self._abandoned:
             if time.monotonic() > deadline:
@@ -214,10 +185,12 @@ class Drain:
         return any(len(task.who_has or ()) < 2 for task in self._worker.has_what)
 
     def _set_status(self, status: Status) -> None:
+        """Set the worker's status: not ``paused``, which Dask's memory manager may undo."""
         self.has_closed = status is Status.closing_gracefully
         set_worker_status(self._scheduler, self._worker, status, f"scalable-drain-{next(_serial)}")
 
     def _hand_over(self) -> None:
+        """Move tasks by work stealing, in which the worker confirms that they have not started."""
         load: dict[WorkerState, int] = {}
         for task in self._stealing.movable(self._worker):
             thief = self._thief(task, load)
@@ -234,7 +207,7 @@ class Drain:
         )
 
     def _able(self, task: TaskState) -> Iterable[WorkerState]:
-        """Return running workers that can take a call: a few, where there are many."""
+        """Return running workers that can take a task, only a few of many."""
         placement: TagPlacement | None = getattr(self._scheduler, "placement", None)
         if placement is not None and placement.takes(task):
             return placement.few(task)
@@ -243,7 +216,6 @@ class Drain:
         return list(running) if valid is None else [w for w in valid if w in running]
 
     async def _idle(self) -> bool:
-        """Return whether the worker has stopped accepting calls and has finished every call."""
         assigned = [t.key for t in self._worker.processing if t.key not in self._given_up]
         if self._stealing.asks(self._worker):
             return False
@@ -252,14 +224,14 @@ class Drain:
                 ask_task_states(self._scheduler, self._worker, assigned), ASK_TIMEOUT_S
             )
         except (OSError, TimeoutError):
-            return False  # the worker is lost or too busy to answer; the loop asks again
+            return False  # the worker is lost or too busy to answer, and the loop retries
         if answer is None:
             logger.warning(
                 "worker %s did not report its calls; it is asked again", self._worker.name
             )
             return False
         status, states = answer
-        # A call that has ended on the worker may still be running in the scheduler's view.
+        # A task that has finished on the worker may still be running in the scheduler's view.
         return bool(
             status == Status.closing_gracefully.name
             and all(state in _NOT_BEGUN for state in states.values())

@@ -1,4 +1,4 @@
-"""Answers why calls and pools of a cluster wait, or why calls have failed."""
+"""Explanations of why a cluster's tasks and pools wait, or why tasks failed."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Seconds that a worker has to say what its calls do; its last heartbeat counts otherwise.
+#: Seconds that a worker has to report its tasks' states. Otherwise its last heartbeat counts.
 ASK_TIMEOUT_S = 2.0
-#: Maximum number of workers that are asked for one explanation.
+#: Maximum number of workers that are contacted for one explanation.
 ASKED_WORKERS = 4
-#: Maximum number of waiting calls that are looked at, and of groups in an answer.
+#: Maximum number of waiting tasks that are examined, and of groups in an answer.
 LOOKED_CALLS, SHOWN_GROUPS = 20_000, 50
-#: State of a task on its worker -> state of the call.
+#: Maps the state of a task on its worker to the state in explanations.
 _ON_WORKER = {
     "executing": "running",
     "long-running": "running",
@@ -52,16 +52,8 @@ _ON_WORKER = {
 
 
 class Explainer:
-    """Explains the pools and calls of one cluster.
-
-    Parameters
-    ----------
-    cluster
-        The cluster.
-    follower
-        Function that returns the object that scales adaptive pools, or None.
-    recent
-        Latest events of the cluster.
+    """Explains the pools and tasks of one cluster.
+    ``follower`` returns the object that scales adaptive pools, or None.
     """
 
     def __init__(
@@ -82,22 +74,11 @@ class Explainer:
         in_client: Mapping[str, Any] | None = None,
         cluster: str = "",
     ) -> dict[str, Any]:
-        """Return explanations, as :meth:`Explanations.to_dict` writes them.
-
-        Parameters
-        ----------
-        tag
-            Tag of the pool to explain with the calls that wait for it; "" for the workers without
-            a tag.
-        key
-            Key of the call to explain.
-        name
-            A tag, a key, the beginning of a single key, or the name of a task. Without any of the
-            three, all pools and all calls that wait are explained.
-        in_client
-            ``key``, ``tag`` and ``before`` of a call to explain that waits in its client.
-        cluster
-            Name of the cluster in a shell, if the advice is to be commands for one.
+        """Return explanations in the form of :meth:`Explanations.to_dict`.
+        ``name`` is a tag, a key, a unique prefix of a key, or a task name. Without ``tag``, ``key``
+        and ``name``, all pools and waiting tasks are explained; ``tag=""`` means the untagged
+        workers. ``in_client`` has ``key``, ``tag`` and ``before`` of a task queued in its client.
+        ``cluster`` is the cluster's name in a shell, if hints should be commands for one.
         """
         statuses = self._cluster.counts.pools()
         cluster = cluster or getattr(self._scheduler, "cluster_name", "")
@@ -123,7 +104,7 @@ class Explainer:
         return Explanations(tuple(pools), calls).to_dict()
 
     def _meant(self, name: str, statuses: Mapping[str, PoolStatus]) -> tuple[str | None, Any]:
-        """Return the tag or the key that a name means; one of both is None."""
+        """Resolve a name to a tag or a key. The other element is None."""
         if name in statuses:
             return name, None
         if name in self._scheduler.tasks:
@@ -137,7 +118,7 @@ class Explainer:
         failed = [task for task in tasks if task.state == "erred"]
         return None, next((task.key for task in unended or failed or tasks), name)
 
-    # One call -----------------------------------------------------------------------------------
+    # One task -----------------------------------------------------------------------------------
 
     async def _call(self, key: Any, statuses: Mapping[str, PoolStatus]) -> CallFacts:
         task = self._scheduler.tasks.get(key)
@@ -151,9 +132,8 @@ class Explainer:
     async def _asked(
         self, task: TaskState, facts: CallFacts, statuses: Mapping[str, PoolStatus]
     ) -> CallFacts:
-        """Return the facts about an assigned call, made exact by what its worker says."""
         on = await self._states([task])
-        if task.state != "processing":  # it has ended meanwhile
+        if task.state != "processing":  # it has finished since
             return self._calls.facts(task, statuses)
         state, lends = on.get(task.key, ("", False))
         exact = _ON_WORKER.get(state, facts.state)
@@ -169,7 +149,7 @@ class Explainer:
         return facts
 
     async def _with_holders(self, pool: PoolFacts) -> PoolFacts:
-        """Return the facts about a pool with the calls that keep their slots while they wait."""
+        """Mark the running tasks that hold their slots while they wait for other tasks."""
         parents = [
             task
             for call in pool.running
@@ -184,7 +164,7 @@ class Explainer:
         return self._scheduler.tasks.get(key)
 
     async def _states(self, tasks: Iterable[TaskState]) -> dict[Any, tuple[str, bool]]:
-        """Return key -> state of a task on its worker, and whether its slot is lent."""
+        """Map keys to the state of the task on its worker, and whether its slot is lent."""
         workers: dict[Any, list[Any]] = {}
         for task in tasks:
             if task.processing_on is not None:
@@ -202,15 +182,15 @@ class Explainer:
             logger.debug("worker %s does not say what its calls do: %r", worker.name, error)
             return {}
 
-    # Many calls ---------------------------------------------------------------------------------
+    # Many tasks ---------------------------------------------------------------------------------
 
     async def _groups(
         self, statuses: Mapping[str, PoolStatus], tag: str | None, pace: Pace
     ) -> list[CallFacts]:
-        """Return the facts about the waiting calls (of one pool), grouped by reason."""
+        """Return the facts about the waiting tasks (of one pool), grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         async for task in self._waiting(pace):
-            # There may be many calls, so the key is made of what each task has at hand.
+            # There may be many tasks, so the key uses only what each task has at hand.
             given = task.annotations or {}
             same = (
                 task.state,
@@ -221,7 +201,7 @@ class Explainer:
                 tuple(task.resource_restrictions or ()),
                 frozenset(task.worker_restrictions or ()),
             )
-            # The last stands for all: while turns are given away, the first ones begin.
+            # The last stands for all, because the first ones may start while this yields turns.
             groups[same] = task, groups.get(same, (task, 0))[1] + 1
         found, pools = list[CallFacts](), dict[str, PoolFacts]()
         still = {same: each for same, each in groups.items() if each[0].state == same[0]}
@@ -229,10 +209,10 @@ class Explainer:
         for one, count in islice(shown, SHOWN_GROUPS):
             await pace.give_way()
             facts = replace(self._calls.facts(one, statuses, pool=False), count=count)
-            if facts.tag not in pools:  # they take as long to read as the pool has workers
+            if facts.tag not in pools:  # slow: it reads all workers of the pool
                 pools[facts.tag] = self.pools.facts(facts.tag, statuses)
             facts = replace(facts, pool=pools[facts.tag])
-            if count > 1:  # those before the one are no news about the others
+            if count > 1:  # the tasks ahead of this one are not those ahead of the others
                 facts = replace(facts, before=0, first=())
             found.append(facts)
         await pace.give_way()
@@ -244,7 +224,7 @@ class Explainer:
         statuses: Mapping[str, PoolStatus],
         tag: str | None,
     ) -> Iterable[tuple[TaskState, int]]:
-        """Return the groups of calls of one pool (of all for None), joined where names agree."""
+        """Return the groups of tasks of one pool (None: of all), joined where names agree."""
         joined: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         for task, count in groups:
             of = asked_tag(task, statuses)
@@ -257,7 +237,7 @@ class Explainer:
         return joined.values()
 
     async def _waiting(self, pace: Pace) -> AsyncIterator[TaskState]:
-        """Yield calls that wait for a worker, then those on one: ``LOOKED_CALLS`` at most."""
+        """Yield at most ``LOOKED_CALLS`` waiting tasks, those without a worker first."""
         nowhere, queued = tasks_no_worker_takes(self._scheduler), queued_tasks(self._scheduler)
         ready = list(islice(chain(nowhere, queued), LOOKED_CALLS))
         left = LOOKED_CALLS - len(ready)
@@ -277,7 +257,6 @@ class Explainer:
                     yield task
 
     def _needing(self, statuses: Mapping[str, PoolStatus], tag: str | None) -> list[CallFacts]:
-        """Return the facts about the calls that wait for other calls, by task name."""
         counts = counts_of_waiting(self._scheduler)
         found: dict[str, TaskState] = {}
         for task in islice(self._scheduler.tasks.values(), LOOKED_CALLS) if counts else ():

@@ -1,4 +1,4 @@
-"""Failed calls as the scheduler reads them from what workers send with the end of a task."""
+"""Failed tasks, read from what workers send when a task finishes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,15 @@ from typing import Any, NamedTuple
 
 from scalable.spec import FailedCall, FailureDetails
 
-#: Class of the error with which the scheduler ends a task whose worker has no more memory.
+#: Class of the error with which the scheduler fails a task whose worker ran out of memory.
 OUT_OF_MEMORY = "OutOfMemory"
-#: Classes of errors with which Dask ends a task that is lost with its worker.
+#: Classes of errors with which a task fails that is lost with its worker.
 _OF_LOST_WORKERS = frozenset({"KilledWorker", OUT_OF_MEMORY})
 
 
 class GivenUp(NamedTuple):
-    """Calls of a bundle that their client has given up after lost workers.
-
-    Attributes
-    ----------
-    call
-        The bundle, as the ledger's call.
-    failures
-        The failed calls.
+    """Failed tasks of a bundle that their client has given up after lost workers.
+    ``call`` is the bundle in the ledger.
     """
 
     call: Any
@@ -32,29 +26,13 @@ class GivenUp(NamedTuple):
 
 
 def runs_again(failure_class: str, *, is_bundle: bool) -> bool:
-    """Return whether the calls of a failed task run again in other bundles of their client.
-
-    Parameters
-    ----------
-    failure_class
-        Class name of the task's exception.
-    is_bundle
-        Whether the task is a bundle (a batch of calls that is one Dask task).
-    """
+    """Return whether a failed Dask task is a bundle whose tasks its client resends in others."""
     return is_bundle and failure_class in _OF_LOST_WORKERS
 
 
 def failed_calls(bundle: Mapping[str, Any], worker: str | None, lost: int = 0) -> list[FailedCall]:
-    """Return the failed calls of a bundle.
-
-    Parameters
-    ----------
-    bundle
-        Entry of the bundle in the timings of its Dask task, as ``BundleCounts.entry`` makes it.
-    worker
-        Name of the bundle's worker.
-    lost
-        Number of times that the call of a bundle with one call was begun before.
+    """Return a bundle's failed tasks from its entry in the timings (``BundleCounts.entry``).
+    ``lost`` counts earlier starts of the task of a single-task bundle.
     """
     failed = [
         FailedCall(
@@ -73,10 +51,9 @@ def failed_calls(bundle: Mapping[str, Any], worker: str | None, lost: int = 0) -
 
 
 def failure_in(details: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the class name and the message of the exception in the details of a transition.
-
-    For a worker's exception they come from its text, because unpickling it could need modules
-    that the scheduler does not have.
+    """Return class name and message of the exception in the details of a transition.
+    A worker's exception is read from its ``repr``, because unpickling could need modules that the
+    scheduler does not have.
     """
     text, exception = details.get("exception_text"), details.get("exception")
     if text is not None:
@@ -89,7 +66,7 @@ def failure_in(details: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _unquoted(shown: str) -> str:
-    """Return the text inside the quotes, if ``shown`` is the ``repr`` of one string."""
+    """Return the string if ``shown`` is the ``repr`` of one, else ``shown``."""
     try:
         value = ast.literal_eval(shown)
     except (ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,4 +1,4 @@
-"""Rows about failed calls, for the record of a run and for those who look at a cluster."""
+"""Rows about failed tasks, for run records and for readers of a cluster's events."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scalable.scheduler.ledger import EndedCall
 
 
 def failure_rows(end: EndedCall | GivenUp) -> list[dict[str, Any]]:
-    """Return a row of ``failures.jsonl`` for each failed call that is reported together."""
+    """Return a row of ``failures.jsonl`` for each failed task that is reported together."""
     if not end.failures:
         return []
     now = time.time()

@@ -1,4 +1,4 @@
-"""The archives of the clients' files, in parts, for workers without the clients' file system."""
+"""Archives of the clients' files, in parts, for workers without the clients' file system."""
 
 from __future__ import annotations
 
@@ -14,28 +14,20 @@ from scalable.protocol.handlers import Handler, offer
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Bytes of archives that are kept; of more, those are dropped that nobody has used for longest.
+#: Bytes of archives that are kept. Beyond that, the least recently used are dropped.
 MOST_KEPT = 1 << 28
-#: Seconds for which the archive of a client that has announced it is waited for.
+#: Seconds to wait for an archive that a client has announced.
 ARRIVAL_TIMEOUT_S = 120.0
 
 
 @dataclass
 class _Archive:
-    """An archive, of which some parts may be missing yet.
-
-    Attributes
-    ----------
-    parts
-        Number -> part.
-    heard_at
-        Monotonic time in seconds at which it was announced, or its last part has arrived.
-    complete
-        Set once all parts have arrived.
-    """
+    """Archive, some parts of which may not have arrived yet."""
 
     parts: dict[int, bytes] = field(default_factory=dict)
+    #: Monotonic time at which it was announced or its last part arrived.
     heard_at: float = field(default_factory=time.monotonic)
+    #: Set once all parts have arrived.
     complete: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -44,18 +36,7 @@ class _Archive:
 
 
 class FileStore:
-    """Archives by digest.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler whose clients and workers use the store.
-
-    Attributes
-    ----------
-    sent
-        Digest -> number of times that the whole archive was sent to a worker.
-    """
+    """Archives by digest. ``sent`` counts how often a whole archive was sent to a worker."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._archives: dict[str, _Archive] = {}
@@ -70,17 +51,15 @@ class FileStore:
         )
 
     def expect(self, digest: str) -> None:
-        """Let those who ask for an archive wait for it, if it is not here yet."""
+        """Make requests for an archive wait for it, if it has not arrived yet."""
         self._drop_unfinished()
         self._archives.setdefault(digest, _Archive())
 
     def lacks(self, digest: str) -> bool:
-        """Return whether an archive is not complete here."""
         archive = self._archives.get(digest)
         return archive is None or not archive.complete.is_set()
 
     def take(self, digest: str, part: int, parts: int, data: bytes) -> None:
-        """Store a part of an archive."""
         archive = self._archives.setdefault(digest, _Archive())
         archive.parts[part], archive.heard_at = data, time.monotonic()
         if len(archive.parts) == parts and not archive.complete.is_set():
@@ -93,7 +72,6 @@ class FileStore:
         self._archives[digest] = self._archives.pop(digest)
 
     def _drop_unfinished(self) -> None:
-        """Drop the archives whose clients have ended before they had sent all parts."""
         by = time.monotonic() - ARRIVAL_TIMEOUT_S
         for digest, archive in list(self._archives.items()):
             if not archive.complete.is_set() and archive.heard_at < by:
@@ -108,7 +86,7 @@ class FileStore:
                 self.sent.pop(digest, None)
 
     async def part(self, digest: str, part: int) -> tuple[int, bytes] | None:
-        """Return the number of parts of an archive, and one part; None if it does not arrive."""
+        """Return the number of parts and one part, or None if the archive does not arrive."""
         archive = await self._arrived(digest)
         if archive is None or part not in archive.parts:
             return None
@@ -117,7 +95,7 @@ class FileStore:
         return len(archive.parts), archive.parts[part]
 
     async def whole(self, digest: str) -> bytes | None:
-        """Return an archive; None if it does not arrive."""
+        """Return an archive, or None if it does not arrive."""
         archive = await self._arrived(digest)
         if archive is None:
             return None

@@ -12,11 +12,11 @@ from scalable.spec import PoolStatus
 
 
 class LoadFollower(Protocol):
-    """Adaptive scaling, as the controller uses it; see :class:`~.adaptation.Adaptation`."""
+    """Adaptive scaling as the controller uses it. See :class:`~.adaptation.Adaptation`."""
 
     @property
     def pools(self) -> Mapping[str, Any]:
-        """Tag -> adaptive pool."""
+        """Adaptive pools by tag."""
 
     def follow(
         self,
@@ -33,14 +33,14 @@ class LoadFollower(Protocol):
         """Make a pool adaptive within bounds of its worker count."""
 
     def end(self, *tags: str, why: str | None = None) -> None:
-        """Make pools no longer adaptive; they keep their counts."""
+        """Make pools no longer adaptive, keeping their counts."""
 
     def connected(self, worker: Any) -> None:
-        """Record that a worker has connected, to measure how long workers take to start."""
+        """Record a connected worker, to measure how long workers take to start."""
 
 
 class FollowedPools(Protocol):
-    """The pools of a cluster, as adaptive scaling reads and scales them; usually a controller."""
+    """Pools of a cluster as adaptive scaling reads and scales them, usually a controller."""
 
     @property
     def scheduler(self) -> Any:
@@ -48,18 +48,18 @@ class FollowedPools(Protocol):
 
     @property
     def demand(self) -> Demand:
-        """Wanted worker counts of the cluster."""
+        """Desired worker counts of the cluster."""
 
     def pools(self) -> Mapping[str, PoolStatus]:
-        """Return tag -> status of every pool."""
+        """Return the status of every pool by tag."""
 
     def scale(
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
     ) -> Change:
-        """Set the wanted worker counts of some pools; return the counts before and after."""
+        """Set the desired counts of some pools, and return the counts before and after."""
 
     def attachments(self) -> Iterable[Attachment]:
-        """Return the description that each known manager gave of itself."""
+        """Return the attachment of each known manager."""
 
     def leaves(self, worker: Any) -> bool:
         """Return whether a worker is being drained."""

@@ -1,4 +1,4 @@
-"""Facts about calls that the scheduler has forgotten, from the failures that it remembers."""
+"""Facts about tasks that the scheduler has forgotten, from the failures it keeps."""
 
 from __future__ import annotations
 
@@ -20,28 +20,14 @@ COMPARED_NAMES = 1000
 
 
 class ForgottenCalls:
-    """Knows the calls that have failed, and whose futures no client holds any more.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
-    recent
-        Latest events of the cluster.
-    """
+    """Reports failed tasks whose futures no client holds any more."""
 
     def __init__(self, scheduler: Scheduler, recent: RecentEvents) -> None:
         self._scheduler, self._recent = scheduler, recent
 
     def facts(self, name: str, tags: Iterable[str]) -> CallFacts:
-        """Return the facts about the forgotten calls that a name means.
-
-        Parameters
-        ----------
-        name
-            Key of a call or its beginning, or name of a task.
-        tags
-            Tags of the cluster's pools, which a mistyped name may mean.
+        """Return the facts about the forgotten tasks that a key, key prefix or task name means.
+        ``tags`` are the pools that a mistyped name may mean.
         """
         rows = [row for row in self._recent.latest("failures", KEPT["failures"]) if _of_call(row)]
         found = failed_calls_named(name, rows, time.time())
@@ -62,16 +48,9 @@ def _of_call(row: Mapping[str, Any]) -> bool:
 def failed_calls_named(
     name: str, rows: Iterable[Mapping[str, Any]], now: float
 ) -> CallFacts | None:
-    """Return the facts about the failed calls that a name means; None if it means none.
-
-    Parameters
-    ----------
-    name
-        Key of a call, name of a task, or beginning of a key; looked for in this order.
-    rows
-        Rows about failed calls as in ``failures.jsonl``, the newest first.
-    now
-        Present time, as in the rows.
+    """Return the facts about the failed tasks that a name means, or None.
+    ``name`` is tried as a key, a task name and a key prefix, in this order. ``rows`` are rows of
+    ``failures.jsonl``, the newest first.
     """
     rows = list(rows)
     meanings: tuple[Callable[[Mapping[str, Any]], bool], ...] = (

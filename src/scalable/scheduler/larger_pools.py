@@ -1,4 +1,4 @@
-"""Choice of the pool with more memory in which a call that ran out of memory is tried again."""
+"""Choice of the pool with more memory in which a task that ran out of memory is retried."""
 
 from __future__ import annotations
 
@@ -11,21 +11,9 @@ from scalable.spec import ComponentSpec
 def larger_component(
     components: Mapping[str, ComponentSpec], tag: str, factor: float, slots: int = 1
 ) -> str | None:
-    """Return the smallest component with more memory that can run the calls of another one.
-
-    It has the same image, runtime, mounts, environment and preload script, at least as many GPUs
-    and the slots that the call takes.
-
-    Parameters
-    ----------
-    components
-        Tag -> component.
-    tag
-        Tag of the component whose memory did not suffice.
-    factor
-        Least multiple of its memory.
-    slots
-        Number of slots that the call takes.
+    """Return the smallest component with ``factor`` times the memory that can run a tag's tasks.
+    It has the same image, runtime, mounts, environment and preload script, at least as many GPUs,
+    and the slots that the task takes.
     """
     own = components.get(tag)
     if own is None or own.memory_bytes is None:

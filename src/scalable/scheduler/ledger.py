@@ -1,7 +1,5 @@
-"""The ledger: a scheduler plug-in that turns task transitions into events for its listeners.
-
-The ledger holds one :class:`Call` for each task that the scheduler knows. Its listeners, such as
-the recorder and the scaling policies, decide what an event means for them.
+"""Scheduler plug-in that turns task transitions into events for its listeners.
+The ledger has one :class:`Call` per task. Listeners, such as the recorder, interpret the events.
 """
 
 from __future__ import annotations
@@ -27,46 +25,16 @@ from scalable.telemetry.reruns import Reason
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Dask's task states of a call that waits only for a worker, or runs.
+#: Dask's states of a task that is queued or running.
 READY = frozenset({"processing", "queued", "no-worker"})
-#: Dask's task states of a call that has ended.
+#: Dask's states of a finished task.
 ENDED = frozenset({"memory", "erred"})
-#: Value of :attr:`Call.slots` for a call without a tag: one slot of any worker.
+#: Value of :attr:`Call.slots` for a task without a tag: one slot of any worker.
 UNTAGGED_SLOTS = (("", 1),)
 
 
 class Call:
-    """A call: one task of Dask's scheduler, with the name, tag and slots that its client gave it.
-
-    Attributes
-    ----------
-    key, task
-        Key of the task, and Dask's ``TaskState``.
-    name
-        Name of the task in the manifest, or of its function.
-    tag
-        Tag of the pool that runs the call; None if the call has no tag.
-    slots
-        Pairs of a tag and the number of slots that the call takes; ``(("", 1),)`` for a call
-        without a tag.
-    bundle
-        Bundle annotation, if the task is a bundle (a batch of calls sent as one Dask task); None
-        for other tasks.
-    state
-        State that Dask gave the call when it last became ready.
-    is_known
-        Whether the task only gives a result that its client has found, and computes nothing.
-    tries
-        Number of times that the call was begun before.
-    length
-        Expected length of the calls of this task, if the order of calls has looked it up.
-    again
-        Reason for which the call has to run again, and the name of the worker that was lost if
-        one was; None for a call that runs for the first time.
-    ready_at
-        Time since which the call waits for a worker only, in seconds since 1970; None if it waits
-        for other calls, or became ready before the ledger was made.
-    """
+    """Task of Dask's scheduler, with the name, tag and slots that its client gave it."""
 
     __slots__ = (
         "_name", "_slots", "again", "bundle", "is_known", "key", "length", "ready_at", "state",
@@ -78,40 +46,44 @@ class Call:
         annotations = task.annotations
         self.key: Any = task.key
         self.task = task
+        # Bundle annotation, None unless the task is a bundle (a batch of tasks sent as one).
         self.bundle: Mapping[str, Any] | None = None
         self._name: str | None = None
         self._slots: tuple[tuple[str, int], ...] | None = None
+        # True if the task only passes on a cached result and computes nothing.
         self.is_known = KNOWN_ANNOTATION in (annotations or ())
         if annotations:
             self.bundle = annotations.get(BUNDLE_ANNOTATION)
             self._name = annotations.get(TASK_ANNOTATION)
+        # Expected duration, if the order of tasks has looked it up.
         self.length: Length | None = None
+        # Dask's state when the task last became ready, and the number of earlier starts.
         self.state, self.tries = "", 0
+        # Epoch seconds since which the task is queued. None if blocked, or ready before the ledger
+        # was made.
         self.ready_at: float | None = None
+        # Why the task runs again, and the name of a lost worker. None for the first run.
         self.again: tuple[Reason, str | None] | None = None
 
     def begin_again(self, reason: Reason, worker: str | None = None) -> None:
-        """Note that the call has to run again, and why."""
         self.tries += 1
         self.again = reason, worker
 
     def routed_anew(self) -> None:
-        """Note that the call goes to another pool from now on."""
+        """Drop what depends on the pool, because the task moves to another one."""
         self._slots = self.length = None
 
     @property
     def name(self) -> str:
-        """Name of the task in the manifest, or of its function."""
         return str(self._name or self.task.prefix.name)
 
     @property
     def tag(self) -> str | None:
-        """Tag of the pool that runs the call; None if the call has no tag."""
+        """Tag of the pool that runs the task, or None."""
         return next(iter(self.task.resource_restrictions or ()), None)
 
     @property
     def slots(self) -> tuple[tuple[str, int], ...]:
-        """Pairs of a tag and the number of slots that the call takes."""
         if self._slots is None:
             asked = self.task.resource_restrictions
             self._slots = (
@@ -123,36 +95,13 @@ class Call:
 
     @property
     def input_bytes(self) -> int:
-        """Total bytes of the results of other tasks that are input of the call."""
+        """Total bytes of the results of other tasks that are input of the task."""
         others = self.task.dependencies
         return sum(max(0, other.nbytes) for other in others) if others else 0
 
 
 class EndedCall:
-    """The end of a call: either its result is in memory, or it failed.
-
-    Attributes
-    ----------
-    call
-        The call.
-    succeeded
-        Whether the call has a result.
-    address
-        Address of the worker that ran the call; None for a call that never ran.
-    measured
-        Times and memory that the worker measured.
-    nbytes
-        Size of the result in bytes; None for a failed call.
-    traceback
-        Text of the failed call's traceback; None if there is none.
-    worker
-        Name of the worker that ran the call; None for a call that never ran.
-    failures
-        Failed calls that this end reports: each failed call once. Those are the failed calls of a
-        bundle, also if the bundle itself has succeeded. There are none if the call succeeded, if
-        it failed only because a call failed whose result it needs, or if its bundle was lost with
-        a worker: then the calls run again in another bundle.
-    """
+    """Finished task: either its result is in memory, or it failed."""
 
     __slots__ = ("_details", "_failures", "call", "measured", "succeeded", "worker")
 
@@ -168,34 +117,35 @@ class EndedCall:
 
     @property
     def address(self) -> str | None:
-        """Address of the worker that ran the call; None for a call that never ran."""
+        """Address of the task's worker, or None for a task that never ran."""
         return self._details.get("worker")
 
     @property
     def is_hit(self) -> bool:
-        """Whether the call did not run, because its result was found."""
+        """True if the task did not run because its result was cached."""
         told = self.measured.remembered if self.measured.bundle is None else ()
         return bool(told) and self.succeeded and all(each.is_hit for each in told)
 
     @property
     def ran(self) -> bool:
-        """Whether the call, or a call of the bundle, ran: its times tell about such calls."""
+        """True if the task, or a task of the bundle, ran, so that its times are meaningful."""
         bundle = self.measured.bundle
         return bool(bundle["calls"]) if bundle else not (self.call.is_known or self.is_hit)
 
     @property
     def nbytes(self) -> int | None:
-        """Size of the result in bytes; None for a failed call."""
         return self._details.get("nbytes")
 
     @property
     def traceback(self) -> str | None:
-        """Text of the failed call's traceback; None if there is none."""
         return self._details.get("traceback_text")
 
     @property
     def failures(self) -> tuple[FailedCall, ...]:
-        """Failed calls that this end reports; see the attributes of the class."""
+        """Failed tasks, each reported once, including those of a bundle that succeeded.
+        Empty if the task succeeded, if it failed only because a task that it needs failed, or if
+        its bundle was lost with a worker. Then its tasks run again in another bundle.
+        """
         if self._failures is None:
             self._failures = tuple(self._failed_calls())
         return self._failures
@@ -214,39 +164,38 @@ class EndedCall:
         return [FailedCall(name, message, self.traceback, told, count=count)]
 
     def failure(self) -> tuple[str, str]:
-        """Return the class name and the message of the exception."""
         return failure_in(self._details)
 
 
 class Listener:
-    """Base class of objects that receive a ledger's events; subclasses override some methods."""
+    """Base class of objects that receive a ledger's events. Subclasses override some methods."""
 
     def submitted(self, calls: list[Call]) -> None:
-        """Handle the tasks of a graph that a client sent, which may include known tasks."""
+        """Handle the tasks of a graph from a client, which may include known tasks."""
 
     def waiting(self, call: Call) -> None:
-        """Handle a call that should run, but still waits for other calls or to be placed."""
+        """Handle a task that should run but is blocked, or is not placed yet."""
 
     def ready(self, call: Call) -> None:
-        """Handle a call that now waits only for a worker, or was assigned to a worker."""
+        """Handle a task that is now queued, or was assigned to a worker."""
 
     def dequeued(self, call: Call) -> None:
-        """Handle a call that moved from the scheduler's queue, usually to a worker."""
+        """Handle a task that left the scheduler's queue, usually for a worker."""
 
     def ended(self, end: EndedCall) -> None:
-        """Handle a call that succeeded or failed."""
+        """Handle a task that succeeded or failed."""
 
     def remembered(self, heard: HeardOutcomes) -> None:
-        """Handle outcomes of remembered calls: after their end, or from a client that has hits."""
+        """Handle cache outcomes: of a finished task, or from a client with cache hits."""
 
     def given_up(self, given_up: GivenUp) -> None:
-        """Handle calls of a bundle that failed because their client sends them no more."""
+        """Handle tasks of a bundle that failed because their client does not resend them."""
 
     def left(self, call: Call) -> None:
-        """Handle a call that was released before it succeeded or failed."""
+        """Handle a task that was released before it succeeded or failed."""
 
     def forgotten(self, call: Call) -> None:
-        """Handle a call that the scheduler forgets, because nothing needs it any more."""
+        """Handle a task that the scheduler forgets, because nothing needs it any more."""
 
     def restarted(self, scheduler: Scheduler) -> None:
         """Handle a start or restart of the scheduler, which drops all tasks and metadata."""
@@ -255,28 +204,22 @@ class Listener:
         """Handle a worker that has connected."""
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Handle the loss or retirement of a worker, before its calls go to other workers."""
+        """Handle the loss or retirement of a worker, before its tasks move to other workers."""
 
     def worker_removed(self, address: str) -> None:
-        """Handle the removal of a worker, after its calls went to other workers."""
+        """Handle the removal of a worker, after its tasks moved to other workers."""
 
     def closed(self, scheduler: Scheduler) -> None:
         """Handle the closing of the scheduler."""
 
 
-#: Names of all events, which are the names of the methods of :class:`Listener`.
+#: Names of all events: the methods of :class:`Listener`.
 EVENTS = tuple(name for name in vars(Listener) if not name.startswith("_"))
 
 
 class Ledger(SchedulerPlugin):
     """Scheduler plug-in that reads each task transition once and sends events to listeners.
-
     If a listener raises an exception, the other listeners still get the event.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler whose tasks are followed.
     """
 
     name = "scalable-ledger"
@@ -287,13 +230,13 @@ class Ledger(SchedulerPlugin):
         self._calls: dict[Any, Call] = {}
         self._listeners: list[Listener] = []
         self._told: dict[str, list[Callable[[Any], None]]] = {}
-        # Address -> worker, of the workers that are connected, or are being removed.
+        # By address: the workers that are connected, or are being removed.
         self._workers = {ws.address: ws for ws in scheduler.workers.values()}
         self._subscribe()
 
     @classmethod
     def of(cls, scheduler: Scheduler) -> Ledger:
-        """Return the ledger of a scheduler; add a ledger if the scheduler has none."""
+        """Return the ledger of a scheduler, adding one if there is none."""
         known = scheduler.plugins.get(cls.name)
         if isinstance(known, cls):
             return known
@@ -302,13 +245,12 @@ class Ledger(SchedulerPlugin):
         return ledger
 
     def listen(self, listener: Listener) -> None:
-        """Send all events from now on to a listener; ignored if the listener is known already."""
+        """Send all events from now on to a listener, unless it is known already."""
         if listener not in self._listeners:
             self._listeners.append(listener)
             self._subscribe()
 
     def _subscribe(self) -> None:
-        """Collect the listeners' methods for each event, without methods that do nothing."""
         for event in EVENTS:
             unused = getattr(Listener, event)
             self._told[event] = [
@@ -322,10 +264,7 @@ class Ledger(SchedulerPlugin):
     # Tasks --------------------------------------------------------------------------------------
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
-        """Make a new call for each task of a graph, even if the task is known.
-
-        The annotations of a known task may have changed.
-        """
+        """Make a new :class:`Call` per task of a graph, since annotations may have changed."""
         submitted = []
         for key in tasks:
             task = scheduler.tasks.get(key)
@@ -338,7 +277,6 @@ class Ledger(SchedulerPlugin):
         _tell(self._told["submitted"], submitted)
 
     def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
-        """Send the event, if any, that a task's change from one state to another means."""
         if finish == "released" and start in ENDED:
             self._released(key, start)
             return
@@ -368,18 +306,18 @@ class Ledger(SchedulerPlugin):
             _tell(self._told["left"], call)
 
     def _worker(self, details: Mapping[str, Any]) -> str | None:
-        """Return the name of the worker on which a call ended, which may have left since."""
+        """Return the name of the worker on which a task finished, even if it has left since."""
         worker = self._workers.get(details.get("worker", ""))
         return None if worker is None else str(worker.name)
 
     def _released(self, key: Any, ended: str) -> None:
-        """Note why a call that has ended would run again, unless its worker was lost."""
+        """Record why a finished task would run again, unless its worker was lost."""
         call = self._calls.get(key)
         if call is not None and call.again is None:
             call.begin_again(Reason.RETRIED if ended == "erred" else Reason.NEEDED)
 
     def _note_lost(self, lost: LostWorker) -> None:
-        """Note which calls run again because of a lost worker, and which did not begin there."""
+        """Record which tasks run again because of a lost worker. Some did not start there."""
         worker = self._workers.get(lost.address)
         if worker is None:
             return
@@ -394,15 +332,12 @@ class Ledger(SchedulerPlugin):
                 call.begin_again(reason, str(worker.name))
 
     def hear(self, heard: HeardOutcomes) -> None:
-        """Send ``remembered``."""
         _tell(self._told["remembered"], heard)
 
     def give_up(self, given_up: GivenUp) -> None:
-        """Send ``given_up``."""
         _tell(self._told["given_up"], given_up)
 
     def call(self, key: Any) -> Call:
-        """Return the call of a task that the scheduler knows."""
         return self._calls.get(key) or self._enter(key)
 
     def _enter(self, key: Any) -> Call:
@@ -416,29 +351,25 @@ class Ledger(SchedulerPlugin):
         self.restart(scheduler)
 
     def restart(self, scheduler: Scheduler) -> None:
-        """Drop all calls, as the scheduler did, and send ``restarted``."""
         self._calls.clear()
         _tell(self._told["restarted"], scheduler)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Send ``worker_added``."""
         state = self._workers[worker] = scheduler.workers[worker]
         _tell(self._told["worker_added"], state)
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
-        """Send ``worker_removed``."""
         _tell(self._told["worker_removed"], worker)
         self._workers.pop(worker, None)
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Send ``worker_lost``, if the event is Dask's event of a removed worker."""
+        """Send ``worker_lost`` if the event is Dask's event of a removed worker."""
         lost = LostWorker.of(topic, msg)
         if lost is not None:
             self._note_lost(lost)
             _tell(self._told["worker_lost"], lost)
 
     async def close(self) -> None:
-        """Send ``closed``."""
         _tell(self._told["closed"], self.scheduler)
 
 
@@ -446,5 +377,5 @@ def _tell(listeners: Iterable[Callable[[Any], None]], event: Any) -> None:
     for tell in listeners:
         try:
             tell(event)
-        except Exception:  # like Dask for its plug-ins: go on with the other listeners
+        except Exception:  # like Dask for its plug-ins: continue with the other listeners
             logger.info("a listener of the ledger failed: %r", tell, exc_info=True)

@@ -1,4 +1,4 @@
-"""Time limits after which a cluster ends by itself."""
+"""Time limits after which a cluster stops."""
 
 from __future__ import annotations
 
@@ -13,35 +13,20 @@ from scalable.units import format_duration
 
 @dataclass(frozen=True)
 class Limits:
-    """Time limits of a cluster.
+    """Time limits of a cluster in seconds, where None means no limit."""
 
-    Attributes
-    ----------
-    idle_timeout_s
-        Seconds without work after which the cluster ends; None for no limit.
-    time_to_live_s
-        Seconds after its start at which the cluster ends, even if it has work; None for no limit.
-    manager_grace_s
-        Seconds without a heartbeat from a manager after which its idle workers retire.
-    """
-
+    #: Time without work after which the cluster stops.
     idle_timeout_s: float | None = None
+    #: Time after its start at which the cluster stops, even if it has work.
     time_to_live_s: float | None = None
+    #: Time without a manager's heartbeat after which its idle workers retire.
     manager_grace_s: float = 1800.0
 
 
 class Lifetime:
-    """The age of one cluster, and the time since it was last active.
-
-    A cluster is active while a call has not ended, when a client connects or disconnects, and when
-    its wanted worker counts change. A client that only stays connected is no activity.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the cluster.
-    limits
-        Time limits of the cluster.
+    """Age of one cluster, and the time since it was last active.
+    Activity is an unfinished task, a client that connects or disconnects, or a change of the
+    desired counts. A client that only stays connected does not count.
     """
 
     def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
@@ -78,10 +63,7 @@ class Lifetime:
         return working or count_tasks_without_worker(scheduler) > 0
 
     def ends_at(self) -> tuple[float | None, float | None]:
-        """Return when the time to live ends and when the idle timeout ends, each None for no limit.
-
-        Both are in seconds since 1970.
-        """
+        """Return when time to live and idle timeout expire, in epoch seconds (None: no limit)."""
         offset = time.time() - time.monotonic()
         live, idle = self.limits.time_to_live_s, self.limits.idle_timeout_s
         return (

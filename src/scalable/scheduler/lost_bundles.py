@@ -1,7 +1,6 @@
-"""Bundles that were lost with their workers: which of their calls run again, and which do not.
-
-A bundle is a batch of calls that a client sends as one Dask task. The client of a lost bundle sends
-its calls again in other bundles, which name the lost one, or gives them up.
+"""Bundles lost with their workers: which of their tasks run again, and which do not.
+A bundle is a batch of tasks that a client sends as one Dask task. The client of a lost bundle
+resends its tasks in other bundles that name the lost one, or gives them up.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
 from scalable.spec import FailedCall, FailureDetails
 from scalable.telemetry.reruns import Reason
 
-#: Number of lost bundles that are remembered.
+#: Number of lost bundles that are kept.
 REMEMBERED = 10_000
-#: Longest text about a call that was given up.
+#: Maximum number of characters of a string about a task that was given up.
 LONGEST_TEXT = 4_000
 
 
 class _Before(NamedTuple):
-    """Number of times that a call was begun, and why it has to run again."""
+    """Number of earlier starts of a task, and why it has to run again."""
 
     tries: int
     reason: Reason
@@ -35,13 +34,7 @@ class _Before(NamedTuple):
 
 
 class LostBundles(Listener):
-    """Remembers lost bundles, and tells the ledger which calls run again and which are given up.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the bundles.
-    """
+    """Keeps lost bundles, and notifies the ledger which tasks run again or are given up."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -54,34 +47,31 @@ class LostBundles(Listener):
     # Events of the ledger -------------------------------------------------------------------------
 
     def submitted(self, calls: list[Call]) -> None:
-        """Note that a bundle runs again what was begun with a lost one."""
+        """Record that a bundle runs tasks again that started in a lost bundle."""
         for call in calls:
             before = self._before(call)
             if before is not None:
                 call.tries, call.again = before.tries, (before.reason, before.worker)
-                # Until it has begun, its call runs again for the same reason.
+                # Until it has started, its tasks run again for the same reason.
                 self._remember(call.key, before)
 
     def ended(self, end: EndedCall) -> None:
-        """Remember a bundle that was taken from a worker without memory."""
+        """Keep a bundle that failed because its worker ran out of memory."""
         if not end.succeeded and end.call.bundle is not None and end.failure()[0] == OUT_OF_MEMORY:
             self._note([end.call], Reason.WORKER_LOST, end.worker)
 
     def forgotten(self, call: Call) -> None:
-        """Forget which calls of a bundle were given up."""
         if call.bundle is not None and self._given_up:
             self._given_up = {given for given in self._given_up if given[0] != call.key}
 
     def worker_added(self, worker: WorkerState) -> None:
-        """Remember a worker, which is known here for as long as its calls end."""
         self._workers[worker.address] = worker
 
     def worker_removed(self, address: str) -> None:
-        """Forget a worker."""
         self._workers.pop(address, None)
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Remember the bundles of a worker that were begun there, or whose results were there."""
+        """Keep the lost worker's bundles that had started or whose results were there."""
         worker = self._workers.get(lost.address)
         if worker is None:
             return
@@ -94,24 +84,15 @@ class LostBundles(Listener):
         self._note(computed, Reason.RESULT_LOST, str(worker.name))
 
     def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
-        """Forget all bundles, because a scheduler drops them at a restart."""
         self._lost.clear()
         self._given_up.clear()
 
     # Messages of clients --------------------------------------------------------------------------
 
     def give_up(self, key: Any, calls: Sequence[Sequence[Any]], client: str) -> None:
-        """Record that a client has given up calls of a lost bundle: they have failed.
-
-        Parameters
-        ----------
-        key
-            Key of the bundle.
-        calls
-            For each call its position in the bundle, the class and the message of its error, and
-            its arguments as text or None.
-        client
-            Client that sent the bundle.
+        """Record tasks of a lost bundle as failed, because their client gave them up.
+        Each element of ``calls`` has the position in the bundle, class and message of the error,
+        and the arguments as a string or None.
         """
         task = self._scheduler.tasks.get(key)
         if task is None or not _is_bundle(task):
@@ -138,7 +119,7 @@ class LostBundles(Listener):
     # ----------------------------------------------------------------------------------------------
 
     def _before(self, call: Call) -> _Before | None:
-        """Return what is known of the lost bundle with which calls of a bundle were sent before."""
+        """Return the facts about the lost bundle whose tasks a bundle resends, or None."""
         after = (call.bundle or {}).get("after")
         return None if after is None else self._lost.get(after)
 
@@ -147,7 +128,7 @@ class LostBundles(Listener):
             before = self._before(call)
             tries = 1 if before is None else before.tries + 1
             self._remember(call.key, _Before(tries, reason, worker))
-            if call.again is None:  # for other listeners: it was begun and lost
+            if call.again is None:  # for other listeners: it had started and was lost
                 call.begin_again(reason, worker)
 
     def _remember(self, key: Any, before: _Before) -> None:

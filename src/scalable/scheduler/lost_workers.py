@@ -1,4 +1,4 @@
-"""Reasons for which workers were lost, and the end of calls that need more memory than there is."""
+"""Reasons for lost workers, and failure of tasks that need more memory than there is."""
 
 from __future__ import annotations
 
@@ -23,33 +23,25 @@ from scalable.units import as_written
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Seconds to wait for the reason of a loss, which a manager finds out after the scheduler.
+#: Seconds to wait for the reason of a loss, which a manager detects after the scheduler.
 REASON_S = 15.0
-#: Number of lost workers, and of tasks that have lost one, that are remembered.
+#: Number of lost workers, and of tasks that have lost one, that are kept.
 REMEMBERED = 10_000
 _LOST = "lost: "
 
 
 class LostWorkers(Listener):
-    """Knows why workers were lost, and which tasks ran on them.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the workers.
-    retrying
-        Decides which calls that ran out of memory are tried again.
-    """
+    """Records why workers were lost and which tasks ran on them."""
 
     def __init__(self, scheduler: Scheduler, retrying: Retrying) -> None:
         self._scheduler, self._retrying = scheduler, retrying
         self._connected: dict[str, WorkerState] = {}
-        #: Keys of the tasks that lost workers had begun, as far as that is known.
+        #: Keys of the tasks that lost workers had started, as far as known.
         self._begun: dict[str, set[Any]] = {}
         self._names: dict[str, str] = {}
         self._lost_with: dict[Any, list[str]] = {}
         self._reasons: dict[str, LossReason] = {}
-        # Name of a worker -> its component and memory.
+        # By worker name: component and memory limit in bytes.
         self._memories: dict[str, tuple[str, int]] = {}
         self._too_large: dict[Any, int] = {}
         self._ended_for_memory: dict[str, None] = {}  # a set in order of insertion
@@ -67,14 +59,12 @@ class LostWorkers(Listener):
     # Events -------------------------------------------------------------------------------------
 
     def worker_added(self, worker: WorkerState) -> None:
-        """Remember the name of a worker."""
         name = self._names[worker.address] = str(worker.name)
         self._connected[worker.address] = worker
         self._memories[name] = next(iter(worker.resources), ""), worker.memory_limit
         _forget_oldest(self._memories)
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Remember which tasks ran on a worker that was lost."""
         name = self._names.pop(lost.address, None)
         state = self._connected.pop(lost.address, None)
         if name is None or state is None or lost.expected:
@@ -86,16 +76,14 @@ class LostWorkers(Listener):
         for key in lost.running:
             self._lost_with.setdefault(key, []).append(name)
         _forget_oldest(self._lost_with)
-        if name in self._ended_for_memory:  # counted once Dask has assigned its calls anew
+        if name in self._ended_for_memory:  # counted once Dask has reassigned its tasks
             asyncio.get_running_loop().call_soon(self.ended_for_memory, [name])
 
     def forgotten(self, call: Call) -> None:
-        """Forget a task."""
         self._lost_with.pop(call.key, None)
         self._too_large.pop(call.key, None)
 
     def event(self, event: Event) -> None:
-        """Take the reason for a loss from a manager's event."""
         reason = event.get("reason") or ""
         if event.get("event") == "removed" and reason.startswith(_LOST):
             self._know(str(event["worker"]), reason.removeprefix(_LOST))
@@ -108,14 +96,8 @@ class LostWorkers(Listener):
     # Handlers -----------------------------------------------------------------------------------
 
     async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[tuple[Any, ...]]:
-        """Return the fields of a :class:`LossReason` for each worker, once the managers know it.
-
-        Parameters
-        ----------
-        key
-            Key of a task that was lost with workers.
-        workers
-            Names of further lost workers.
+        """Return :class:`LossReason` fields for a task's lost workers and ``workers``.
+        Waits up to ``REASON_S`` for the managers to report the reasons.
         """
         names = list(dict.fromkeys([*self._lost_with.get(key, ()), *workers]))
         loop = asyncio.get_running_loop()
@@ -130,18 +112,9 @@ class LostWorkers(Listener):
         return [tuple(self._reasons.get(name, LossReason(name, unknown))) for name in names]
 
     def out_of_memory(self, worker: str, keys: list[Any], used: int, limit: int) -> None:
-        """Fail the calls of a worker that ends for lack of memory, if they had another try.
-
-        Calls of bundles fail at once: their client makes the other try.
-
-        Parameters
-        ----------
-        worker
-            Address of the worker.
-        keys
-            Keys of the calls that run on it.
-        used, limit
-            Memory that it uses, and its limit, in bytes.
+        """Fail the tasks of a worker that stops for lack of memory, if they had a retry.
+        Tasks of bundles fail at once, because their client retries them. ``worker`` is an address,
+        ``used`` and ``limit`` are bytes.
         """
         state = self._scheduler.workers.get(worker)
         if state is None or not keys:
@@ -157,13 +130,9 @@ class LostWorkers(Listener):
                 self._count_try(task, str(state.name), state.clean(), amounts)
 
     def ended_for_memory(self, workers: Iterable[str]) -> None:
-        """Treat the calls of lost workers as :meth:`out_of_memory` does.
-
-        Parameters
-        ----------
-        workers
-            Names of workers that their place has ended because they used too much memory. The
-            manager may know of it before the scheduler misses the worker.
+        """Treat the tasks of these lost workers as :meth:`out_of_memory` does.
+        The target killed the workers because they used too much memory. The manager may report it
+        before the scheduler notices the loss.
         """
         for name in workers:
             self._ended_for_memory[name] = None
@@ -192,7 +161,7 @@ class LostWorkers(Listener):
         *,
         counts: bool,
     ) -> bool | None:
-        """Try a task again that ran out of memory, or fail it; None if it has no policy."""
+        """Retry or fail a task that ran out of memory. None if it has no retry policy."""
         call = Call(task)
         error = OutOfMemory(call.name, shown, 0, *amounts)
         again = self._retrying.out_of_memory(task, str(error), counts=counts)
@@ -205,7 +174,7 @@ class LostWorkers(Listener):
     def _count_try(
         self, task: TaskState, worker: str, shown: Any, amounts: tuple[int, int, str, int]
     ) -> None:
-        """Count that a task ran out of memory; fail it if it had another try, or is a bundle."""
+        """Count that a task ran out of memory. Fail it if it had a retry or is a bundle."""
         call = Call(task)
         self._too_large[task.key] = tries = self._too_large.get(task.key, 0) + 1
         error = OutOfMemory(call.name, shown, tries - 1, *amounts)

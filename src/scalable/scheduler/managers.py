@@ -1,6 +1,5 @@
-"""The managers of one cluster: what they provide, and what they last reported.
-
-A manager starts and stops workers in one place, such as a Slurm partition.
+"""Managers of one cluster: what they provide, and what they last reported.
+A manager starts and stops workers on one target, such as a Slurm partition.
 """
 
 from __future__ import annotations
@@ -17,44 +16,33 @@ from scalable.spec import PoolStatus
 #: Seconds without a heartbeat after which a manager counts as lost, and another process may attach
 #: under its id.
 LEASE_S = 30.0
-#: Seconds after which a worker that its manager does not know has to retire. Within this time a
-#: manager may still adopt the worker.
+#: Seconds after which a worker unknown to its manager has to retire. Within this time a manager may
+#: still adopt the worker.
 UNKNOWN_GRACE_S = 10.0
 
 
 @dataclass
 class Manager:
-    """State of one manager, as the scheduler knows it.
-
-    Attributes
-    ----------
-    attachment
-        Description that the manager gave of itself.
-    report
-        Tag -> worker counts, from the manager's last heartbeat.
-    workers
-        Names of the workers that the manager knows.
-    last_seen
-        Time of the last attachment or heartbeat, in monotonic seconds.
-    leaving
-        Whether the manager takes no more orders and is stopping its workers.
-    """
+    """State of one manager as known to the scheduler."""
 
     attachment: Attachment
+    #: Monotonic time of the last attachment or heartbeat.
     last_seen: float
+    #: Worker counts by tag, from the last heartbeat.
     report: Mapping[str, PoolStatus] = field(default_factory=dict)
+    #: Names of the workers that the manager has reported.
     workers: frozenset[str] = frozenset()
+    #: True once the manager takes no more orders and is stopping its workers.
     leaving: bool = False
 
     def state(self, now: float) -> str:
-        """Return ``attached``, ``leaving`` or ``lost``."""
         if now - self.last_seen > LEASE_S:
             return "lost"
         return "leaving" if self.leaving else "attached"
 
 
 class Managers:
-    """The managers of one cluster. No I/O and no clock: the present time is an argument."""
+    """Managers of one cluster. No I/O and no clock: the monotonic time is an argument."""
 
     def __init__(self) -> None:
         self._managers: dict[str, Manager] = {}
@@ -70,18 +58,9 @@ class Managers:
         self, attachment: Attachment, now: float, instead_of: str | None = None
     ) -> AttachAnswer:
         """Attach a manager, or refuse it.
-
-        It is refused if another process is attached under its id and is not lost, or if another
-        manager offers a pool of the same tag whose workers differ in cpus, memory or gpus.
-
-        Parameters
-        ----------
-        attachment
-            Description that the manager gives of itself.
-        now
-            Present time in monotonic seconds.
-        instead_of
-            Nonce of the manager's previous process, which has ended; the new process replaces it.
+        Refused if another process under its id is not lost. Refused as well if another manager has
+        workers of the same tag with other cpus, memory or gpus. ``instead_of`` is the nonce of the
+        manager's earlier, stopped process, which this one replaces.
         """
         before = self._managers.get(attachment.manager)
         if before is not None and before.attachment.nonce not in (instead_of, attachment.nonce):
@@ -103,10 +82,7 @@ class Managers:
         return {"accepted": True, "reason": None, "holder": None}
 
     def _other_shape(self, attachment: Attachment) -> str | None:
-        """Return how the offered workers differ from workers that another manager offers.
-
-        Workers with the same tag must have the same cpus, memory and gpus. None if they agree.
-        """
+        """Return how offered workers differ from another manager's of the same tag, or None."""
         for manager in self._managers.values():
             other = manager.attachment
             if other.manager == attachment.manager:
@@ -123,12 +99,11 @@ class Managers:
         return None
 
     def offer(self, manager: str, tag: str, pool: Mapping[str, Any]) -> None:
-        """Add a pool to the pools that an attached manager provides."""
         offered: dict[str, Mapping[str, Any]] = self._managers[manager].attachment.pools  # type: ignore[assignment]
         offered[tag] = pool
 
     def price(self, manager: str, prices: Mapping[str, Mapping[str, float]]) -> None:
-        """Set the prices of an attached manager's workers, as in its attachment."""
+        """Set the prices of an attached manager's workers, in the form of its attachment."""
         known = self._managers[manager]
         known.attachment = replace(known.attachment, prices=prices)
 
@@ -140,7 +115,7 @@ class Managers:
         workers: Iterable[str],
         now: float,
     ) -> bool:
-        """Store a heartbeat; return False if no manager with this id and nonce is attached."""
+        """Store a heartbeat. Return False if no manager with this id and nonce is attached."""
         known = self._managers.get(manager)
         if known is None or known.attachment.nonce != nonce:
             return False
@@ -148,13 +123,7 @@ class Managers:
         return True
 
     def leave(self, manager: str, nonce: str, *, gone: bool) -> bool:
-        """Record that a manager is leaving, or has left (``gone``).
-
-        Returns
-        -------
-        bool
-            Whether a manager with this id and nonce was attached.
-        """
+        """Record that a manager is leaving or ``gone``. Return False if it was not attached."""
         known = self._managers.get(manager)
         if known is None or known.attachment.nonce != nonce:
             return False
@@ -165,7 +134,7 @@ class Managers:
         return True
 
     def pools(self) -> dict[str, PoolStatus]:
-        """Return tag -> status of every pool, summed over the managers."""
+        """Map tags to the status of each pool, summed over the managers."""
         merged: dict[str, PoolStatus] = {}
         for manager in self._managers.values():
             offered = {
@@ -177,15 +146,6 @@ class Managers:
         return merged
 
     def tiers(self, running: Mapping[str, Mapping[str, int]], now: float) -> list[Tier]:
-        """Return the input of the policy that divides worker counts: one entry for each manager.
-
-        Parameters
-        ----------
-        running
-            Manager -> tag -> number of connected workers.
-        now
-            Present time in monotonic seconds.
-        """
         return [
             Tier(
                 manager=name,
@@ -201,16 +161,9 @@ class Managers:
         ]
 
     def strangers(self, claims: Mapping[str, str], now: float) -> list[str]:
-        """Return the workers that their own manager has not known for more than 10 s.
-
-        Workers of a lost manager are left out, because its next process may adopt them.
-
-        Parameters
-        ----------
-        claims
-            Worker name -> id of the manager that the worker says it belongs to.
-        now
-            Present time in monotonic seconds.
+        """Return workers unknown to their manager for more than ``UNKNOWN_GRACE_S``.
+        ``claims`` maps workers to the manager id that they sent. Workers of a lost manager are left
+        out, because its next process may adopt them.
         """
         unknown = set()
         for worker, name in claims.items():
@@ -225,5 +178,4 @@ class Managers:
         return {name for name, manager in self._managers.items() if manager.state(now) == "lost"}
 
     def silent(self, grace_s: float, now: float) -> set[str]:
-        """Return the ids of managers without a heartbeat for more than ``grace_s`` seconds."""
         return {n for n, m in self._managers.items() if now - m.last_seen > grace_s}

@@ -1,4 +1,4 @@
-"""Calls that were made inside other calls."""
+"""Tasks that were submitted by other tasks."""
 
 from __future__ import annotations
 
@@ -9,21 +9,19 @@ from scalable.scheduler.ledger import Call, Listener
 
 
 class NestedCalls(Listener):
-    """Remembers which call has made which calls, until the scheduler forgets them."""
+    """Records which task submitted which tasks, until the scheduler forgets them."""
 
     def __init__(self) -> None:
         self._parents: dict[Any, Any] = {}
         self._children: dict[Any, dict[Any, None]] = {}
 
     def made(self, parent: Any, keys: Iterable[Any]) -> None:
-        """Record that a call has made the calls with these keys."""
         for key in keys:
             if key != parent and key not in self._parents:
                 self._parents[key] = parent
                 self._children.setdefault(parent, {})[key] = None
 
     def forgotten(self, call: Call) -> None:
-        """Forget a call, and which call has made it."""
         parent = self._parents.pop(call.key, None)
         children = self._children.get(parent)
         if children is not None:
@@ -32,9 +30,8 @@ class NestedCalls(Listener):
                 del self._children[parent]
 
     def parent(self, key: Any) -> Any:
-        """Return the key of the call that has made a call, or None."""
+        """Return the key of the task that submitted a task, or None."""
         return self._parents.get(key)
 
     def children(self, key: Any) -> list[Any]:
-        """Return the keys of the calls that a call has made."""
         return list(self._children.get(key, ()))

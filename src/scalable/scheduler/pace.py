@@ -1,4 +1,4 @@
-"""`Pace`: long computations beside the scheduler, in turns that others wait for unnoticed."""
+"""Long computations in the scheduler's process, in short turns of the event loop."""
 
 from __future__ import annotations
 
@@ -6,19 +6,13 @@ import asyncio
 import time
 from typing import Final
 
-#: Seconds of a turn. The scheduler's own turn for a call takes about a millisecond.
+#: Duration of a turn. The scheduler's own turn for a task takes about a millisecond.
 TURN_S: Final = 0.005
 
 
 class Pace:
-    """Interrupts a computation in the event loop whenever its turn has lasted long enough.
-
-    What the computation reads may change at each interruption.
-
-    Parameters
-    ----------
-    turn_s
-        Seconds of a turn.
+    """Interrupts a computation in the event loop after each turn of ``turn_s`` seconds.
+    The data that the computation reads may change at each interruption.
     """
 
     def __init__(self, turn_s: float = TURN_S) -> None:
@@ -26,7 +20,6 @@ class Pace:
         self._began = time.monotonic()
 
     async def give_way(self) -> None:
-        """Let others have their turn, if this one has lasted long enough."""
         if time.monotonic() - self._began >= self._turn_s:
             await asyncio.sleep(0)
             self._began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Collects the facts about pools from which explanations are made."""
+"""Collects the facts about pools that explanations are made from."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from scalable.scheduler.managers import Managers
 from scalable.scheduler.pool_views import Starts
 from scalable.spec import PoolStatus, Starting
 
-#: Maximum number of running calls in the facts about a pool.
+#: Maximum number of running tasks in the facts about a pool.
 SHOWN_RUNNING = 20
-#: Number of the calls sent to a worker first that are looked at, beyond those that it can run, to
-#: find the ones that it has begun.
+#: Number of the first tasks sent to a worker that are examined, beyond those that it can run, to
+#: find the ones that it has started.
 LOOKED_SENT = 50
 
 
 class Explained(Protocol):
-    """The cluster whose pools and calls are explained; usually a controller."""
+    """Cluster whose pools and tasks are explained, usually a controller."""
 
     scheduler: Scheduler
     demand: Demand
@@ -53,21 +53,15 @@ class Explained(Protocol):
 
     @property
     def awaits_managers(self) -> bool:
-        """Whether managers that the cluster starts with have not attached yet."""
+        """True while managers that the cluster starts with have not attached yet."""
 
     def attachments(self) -> list[Attachment]:
-        """Return the description that each known manager gave of itself."""
+        """Return the attachment of each known manager."""
 
 
 class PoolReader:
     """Reads the facts about the pools of one cluster.
-
-    Parameters
-    ----------
-    cluster
-        The cluster.
-    follower
-        Function that returns the object that scales adaptive pools, or None.
+    ``follower`` returns the object that scales adaptive pools, or None.
     """
 
     def __init__(self, cluster: Explained, follower: Callable[[], Any]) -> None:
@@ -77,28 +71,19 @@ class PoolReader:
         self._since: dict[str, float | None] = {}
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Take note of the workers that are starting, to know for how long they have been."""
         now = time.monotonic()
         for tag, pool in pools.items():
             waits = self._starts.setdefault(tag, Starts()).expect(pool.launching, now)
             self._since[tag] = now - waits[0] if waits else None
 
     def connected(self, worker: WorkerState) -> None:
-        """Take note that a worker has connected, to know how long workers take to start."""
+        """Record a connected worker, to measure how long workers take to start."""
         for tag in worker.resources or (UNTAGGED,):
             if tag in self._starts:
                 self._starts[tag].connected(time.monotonic())
 
     def facts(self, tag: str, pools: Mapping[str, PoolStatus] | None = None) -> PoolFacts:
-        """Return the facts about a pool.
-
-        Parameters
-        ----------
-        tag
-            Tag of the pool, which need not exist.
-        pools
-            Tag -> status of every pool, if the caller has it already.
-        """
+        """Return the facts about a pool, which need not exist."""
         cluster, now = self._cluster, time.monotonic()
         pools = cluster.counts.pools() if pools is None else pools
         status = pools.get(tag)
@@ -108,7 +93,7 @@ class PoolReader:
             slots = max(_capacity(ws, tag) for ws in workers)
             status = PoolStatus(wanted=len(workers), running=len(workers), slots=slots)
         working = [ws for ws in workers if cluster.departures.state(ws) is None]
-        if status is not None:  # reports of managers come later than workers
+        if status is not None:  # managers' reports arrive later than workers
             here = max(status.running, len(working) - status.suspended)
             status = replace(status, running=here)
         busy, running, waiting = self._load(working, tag)
@@ -133,7 +118,7 @@ class PoolReader:
             cluster_name=name,
             detached=bool(name),
             wanted_in_all=sum(pool.wanted for pool in pools.values()),
-            # Each of several managers has a target with a limit of its own.
+            # Each of several managers has a target with its own limit.
             max_workers=most if len(list(cluster.managers)) <= 1 else None,
             launching_s=None if since is None else now - since,
             usual_start_s=self._usual_start_s(tag),
@@ -151,7 +136,7 @@ class PoolReader:
         )
 
     def workers(self, tag: str, pools: Mapping[str, Any]) -> list[WorkerState]:
-        """Return the connected workers of a pool; without a tag, those of no pool, or all."""
+        """Return a pool's connected workers. Without a tag: those of no pool, or else all."""
         workers = self._scheduler.workers
         if tag:
             return [workers[address] for address in self._scheduler.resources.get(tag) or ()]
@@ -161,7 +146,6 @@ class PoolReader:
     def _load(
         self, workers: list[WorkerState], tag: str
     ) -> tuple[int, tuple[RunningCall, ...], int]:
-        """Return the taken slots, the calls that run longest, and the number of calls that wait."""
         busy = waiting = 0
         oldest: list[tuple[float, TaskState, WorkerState]] = []
         for ws in workers:
@@ -176,12 +160,11 @@ class PoolReader:
         return busy, tuple(self.running(task, ws, s) for s, task, ws in first), waiting
 
     def running(self, task: TaskState, worker: WorkerState, since_s: float) -> RunningCall:
-        """Return the facts about a call that runs."""
         left = self.left_s(task, since_s)
         return RunningCall(str(task.key), name_of(task), str(worker.name), since_s, left)
 
     def left_s(self, task: TaskState, since_s: float) -> float | None:
-        """Return the expected seconds until a running call ends; None if nothing is known."""
+        """Return the expected remaining seconds of a running task, or None if unknown."""
         model = getattr(self._follower(), "model", None)
         tag = next(iter(task.resource_restrictions or ()), UNTAGGED)
         kind = Kind(tag, name_of(task))
@@ -213,9 +196,8 @@ class PoolReader:
 
 def running_on(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
     """Yield the tasks that run on a worker, each with its running time in seconds.
-
-    Workers report them with each heartbeat. Tasks that were sent since then are taken to run, as
-    many as the worker has free slots for.
+    Workers report them with each heartbeat. Tasks sent since then count as running, as many as the
+    worker has free slots for.
     """
     since = max(0.0, time.time() - worker.last_seen)
     free = dict(worker.resources)
@@ -228,7 +210,7 @@ def running_on(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
         return
     if threads <= 0:
         return
-    # Calls are sent in the order of their priorities, but for the last ones. There may be many.
+    # Tasks are sent in the order of their priorities, except the last ones. There may be many.
     sent = islice(worker.processing, len(named) + threads + LOOKED_SENT)
     others = (task for task in sent if task not in worker.executing)
     for task in heapq.nsmallest(threads, others, key=lambda task: task.priority or ()):
@@ -237,7 +219,7 @@ def running_on(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
 
 
 def _take(task: TaskState, free: dict[str, float]) -> bool:
-    """Take a task's resources from the free ones; return False if there are not enough."""
+    """Take a task's resources from the free ones. Return False if there are not enough."""
     asked = task.resource_restrictions or {}
     enough = all(free.get(name, 0) >= amount for name, amount in asked.items())
     for name, amount in asked.items():
@@ -246,7 +228,7 @@ def _take(task: TaskState, free: dict[str, float]) -> bool:
 
 
 def name_of(task: TaskState) -> str:
-    """Return the name of a call's task in the manifest, or of its function; shortened."""
+    """Return the shortened name of a task in the manifest, or of its function."""
     return short_name(str((task.annotations or {}).get(TASK_ANNOTATION) or task.prefix.name))
 
 

@@ -66,14 +66,14 @@ from scalable.scheduler.unknown_durations import UnknownDurations
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Modules with pages that are mounted beside Dask's in the scheduler's HTTP server.
+#: Modules with pages that are mounted next to Dask's in the scheduler's HTTP server.
 LIVE_PAGE = "scalable.dashboard.routes"
 METRICS = "scalable.metrics.routes"
 _ROUTES = "distributed.scheduler.http.routes"
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for a peer that ended while it connected, as workers may at a session's end."""
+    """Return False for a peer that left while it connected, as workers may when a session stops."""
     return "UNEXPECTED_EOF_WHILE_READING" not in record.getMessage()
 
 
@@ -91,29 +91,18 @@ class PoolScheduler(
     CarryingScheduler,
     RetryingScheduler,
 ):
-    """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
-
-    It does not remove workers that send no heartbeats. Dask would remove them after
-    ``worker-ttl``, and a call that holds the GIL for that long would then run twice. Managers find
-    out whether a worker is still alive.
-
-    Attributes
-    ----------
-    tags_of_tasks
-        Task name -> tag, from the manifest of the cluster; None for a cluster without a manifest.
-    remembering
-        Message of what the manifest says about remembered results; None without a manifest.
-    cluster_name
-        Name under which the command line finds the cluster; "" for an embedded cluster.
-    max_workers
-        Upper limit of all workers on the cluster's target, or None.
-    order
-        Order in which waiting calls run; None where the installed Dask does not let it be changed.
+    """Dask's scheduler with fast placement of tagged tasks, and no HTTP server by default.
+    Workers without heartbeats are not removed: managers check whether a worker is alive. Dask would
+    remove them after ``worker-ttl``, and a task that holds the GIL for that long would run twice.
     """
 
+    #: Tags by task name from the manifest. None without a manifest.
     tags_of_tasks: Mapping[str, str] | None = None
+    #: Message with the manifest's cache settings. None without a manifest.
     remembering: Mapping[str, Any] | None = None
+    #: Name of the cluster on the command line. "" for an embedded cluster.
     cluster_name = ""
+    #: Upper limit of all workers on the cluster's target, or None.
     max_workers: int | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -132,9 +121,9 @@ class PoolScheduler(
         if (sampling := without_sampling()) is not None:
             logger.warning("for each result to move, Dask compares all workers: %s", sampling)
         routes = list(dask.config.get(_ROUTES))
-        # The routes are read at the start, also by schedulers that open no HTTP port.
+        # The routes are read at the start, even by schedulers that open no HTTP port.
         if kwargs.get("dashboard_address"):
-            # The first of two routes with the same address is taken: our metrics contain Dask's.
+            # Of two routes with the same address the first is used: our metrics contain Dask's.
             routes = [METRICS, *(r for r in routes if r not in (METRICS, LIVE_PAGE)), LIVE_PAGE]
         with dask.config.set({"distributed.scheduler.worker-ttl": None, _ROUTES: routes}):
             super().__init__(*args, **kwargs)
@@ -187,7 +176,6 @@ class PoolScheduler(
         return {**super().identity(n_workers), **ours}
 
     async def close(self, *args: Any, **kwargs: Any) -> None:
-        """Close the scheduler, and remove the checkpoints that only its calls could use."""
         await super().close(*args, **kwargs)
         await self.checkpoints.remove()
 
@@ -200,15 +188,13 @@ class PoolScheduler(
         self.code.use(code)
 
     def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
-        """Record which call has made these calls."""
         self.nested.made(parent, keys)
 
     def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
-        """Return whether a call that has failed is tried again; None to leave it to Dask."""
+        """Return whether a failed task is retried, or None to leave it to Dask."""
         return self.retrying.erred(task, worker, details)
 
     def decide_worker_non_rootish(self, ts: TaskState) -> WorkerState | None:
-        """Return the worker for a call that is ready, or None if no worker can take the call."""
         if self.retrying.holds(ts):
             return None
         if self.placement is not None and self.placement.takes(ts):
@@ -216,14 +202,12 @@ class PoolScheduler(
         return super().decide_worker_non_rootish(ts)
 
     def add_resources(self, worker: str, resources: Any = None) -> Literal["OK"]:
-        """Add a worker's resources, and drop the cached lists of workers."""
         answer = super().add_resources(worker, resources)
         if self.placement is not None:
             self.placement.forget()
         return answer
 
     def remove_resources(self, worker: str) -> None:
-        """Remove a worker's resources, and drop the cached lists of workers."""
         super().remove_resources(worker)
         if self.placement is not None:
             self.placement.forget()

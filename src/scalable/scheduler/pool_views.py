@@ -1,4 +1,4 @@
-"""The input of scaling policies: for each pool, its workers, calls and start times."""
+"""Input of scaling policies: workers, tasks and start times of each pool."""
 
 from __future__ import annotations
 
@@ -20,47 +20,36 @@ from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.workload import Workload
 from scalable.spec import PoolStatus, Starting
 
-#: Number of latest start times kept for each pool. Their median predicts the next start time.
+#: Number of latest start durations kept for each pool. Their median predicts the next one.
 KEPT_STARTS = 20
 
 
 class Starts:
-    """Times at which a pool's starting workers were requested, and how long earlier starts took."""
+    """Request times of a pool's starting workers, and how long earlier starts took."""
 
     def __init__(self) -> None:
         self._asked_at: list[float] = []
         self._took_s: deque[float] = deque(maxlen=KEPT_STARTS)
 
     def expect(self, count: int, now: float) -> list[float]:
-        """Set how many workers are starting; return for how many seconds each has been starting.
-
-        A higher number than before adds requests made now; a lower number drops the latest
-        requests.
+        """Set how many workers are starting, and return for how many seconds each has been.
+        A higher number than before adds requests made now, a lower number drops the latest ones.
         """
         del self._asked_at[max(0, count) :]
         self._asked_at += [now] * (count - len(self._asked_at))
         return [now - at for at in self._asked_at]
 
     def connected(self, now: float) -> None:
-        """Record that a worker has connected; it is taken to be the one requested earliest."""
+        """Record a connected worker, assumed to be the one requested earliest."""
         if self._asked_at:
             self._took_s.append(now - self._asked_at.pop(0))
 
     def typical_s(self, default: float) -> float:
-        """Return the median of the latest start times in seconds; the default if there are none."""
         return median(self._took_s) if self._took_s else default
 
 
 class PoolViews:
-    """Builds the input of scaling policies for the pools of one cluster.
-
-    Parameters
-    ----------
-    cluster
-        The cluster's pools and their managers.
-    workload
-        Calls of the cluster: how many wait, which run, and since when.
-    """
+    """Builds the input of scaling policies for the pools of one cluster."""
 
     def __init__(self, cluster: FollowedPools, workload: Workload) -> None:
         self._cluster = cluster
@@ -68,20 +57,13 @@ class PoolViews:
         self._starts: dict[str, Starts] = {}
 
     def connected(self, worker: WorkerState) -> None:
-        """Record that a worker has connected, to measure how long workers take to start."""
+        """Record a connected worker, to measure how long workers take to start."""
         pools = self._cluster.pools()
         for tag in [tag for tag in worker.resources if tag in pools] or [UNTAGGED]:
             if tag in self._starts:
                 self._starts[tag].connected(time.monotonic())
 
     def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
-        """Return the present state of one pool, as a scaling policy needs it.
-
-        Parameters
-        ----------
-        tag, minimum, maximum
-            Tag of the pool, and the bounds of its worker count.
-        """
         now = time.monotonic()
         pools = self._cluster.pools()
         wanted = pools[tag].wanted
@@ -93,7 +75,7 @@ class PoolViews:
             for call, elapsed in self._workload.running_on(worker):
                 slots = dict(call.slots).get(tag, 0)
                 queued[call.kind] -= slots
-                if not leaving:  # calls of a leaving worker are no load for the others
+                if not leaving:  # tasks of a leaving worker are not load for the others
                     running.setdefault(call.kind, []).extend([elapsed] * slots)
             busy += bool(worker.processing) and not leaving
             idle += not worker.processing and not leaving
@@ -133,12 +115,11 @@ class PoolViews:
         return {t: Slots(max(1, p.running) * p.slots) for t, p in pools.items()}
 
     def _place(self, tag: str) -> Starting:
-        """Return the start times expected by the manager that is filled first for a tag."""
+        """Return the expected start durations of the manager that is filled first for a tag."""
         offering = [known for known in self._cluster.attachments() if tag in known.pools]
         first = min(offering, key=lambda a: (a.priority, _price(a, tag)), default=None)
         return Starting() if first is None else Starting(**first.starting)
 
 
 def _price(attachment: Attachment, tag: str) -> float:
-    """Return the hourly price of a manager's worker; 0 without a known price."""
     return attachment.prices.get(tag, {}).get("per_hour", 0.0)

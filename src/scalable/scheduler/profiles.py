@@ -1,4 +1,4 @@
-"""Profiles: the times and memory of each ended call, kept until the scheduler forgets the call."""
+"""Times and memory of each finished task, kept until the scheduler forgets the task."""
 
 from __future__ import annotations
 
@@ -13,18 +13,12 @@ from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import PROFILES
 from scalable.scheduler.ledger import Call, EndedCall, Listener
 
-#: Number of profiles that are kept of calls which the scheduler has forgotten.
+#: Number of profiles kept of tasks that the scheduler has forgotten.
 KEPT_FORGOTTEN = 5_000
 
 
 class Profiles(Listener):
-    """Keeps the profiles of ended calls, for clients that still hold the calls' futures.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
-    """
+    """Keeps the profiles of finished tasks, for clients that still hold their futures."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -34,9 +28,8 @@ class Profiles(Listener):
         offer(scheduler, {Handler.PROFILE: self.profile})
 
     def restarted(self, scheduler: Scheduler) -> None:
-        """Drop all profiles, and set again the metadata that a starting scheduler has dropped.
-
-        The metadata tells clients that the scheduler keeps profiles.
+        """Drop all profiles, and restore the metadata that a starting scheduler has dropped.
+        The metadata announces to clients that the scheduler keeps profiles.
         """
         self._ready_at.clear()
         self._rows.clear()
@@ -44,12 +37,10 @@ class Profiles(Listener):
         scheduler.set_metadata(keys=[PROFILES], value=True)
 
     def ready(self, call: Call) -> None:
-        """Record when a call became ready, and drop its profile from an earlier run."""
         self._ready_at[call.key] = time.time()
         self._rows.pop(call.key, None)
 
     def ended(self, end: EndedCall) -> None:
-        """Store the profile of a call that has ended."""
         call = end.call
         ready_at = self._ready_at.pop(call.key, None)
         began, ended, transfer_s, cpu_s, memory, *_ = end.measured
@@ -63,11 +54,11 @@ class Profiles(Listener):
         self._rows[call.key] = (call.name, call.tag, place, state, *times, cpu_s, memory)
 
     def ready_at(self, key: Any) -> float | None:
-        """Return when a call became ready, in seconds since 1970; None for a call that is not."""
+        """Return when a task became ready, in epoch seconds, or None if it is not ready."""
         return self._ready_at.get(key)
 
     def forgotten(self, call: Call) -> None:
-        """Drop the profile of a call; the latest of these are kept for :meth:`earlier`."""
+        """Drop the profile of a task. The latest of these are kept for :meth:`earlier`."""
         self._ready_at.pop(call.key, None)
         row = self._rows.pop(call.key, None)
         if row is not None:
@@ -76,11 +67,10 @@ class Profiles(Listener):
                 self._forgotten.popitem(last=False)
 
     def profile(self, key: Any) -> dict[str, Any] | None:
-        """Return the profile of a call; None for a call that has not ended, or was forgotten."""
+        """Return the profile of a task, or None if it is unfinished or forgotten."""
         row = self._rows.get(key)
         return None if row is None else dict(zip(PROFILE, row, strict=True))
 
     def earlier(self, key: Any) -> dict[str, Any] | None:
-        """Return the profile of a call that was forgotten lately, or None."""
         row = self._forgotten.get(key)
         return None if row is None else dict(zip(PROFILE, row, strict=True))

@@ -1,7 +1,6 @@
-"""The recorder of a run, which writes rows about tasks, workers, failures and resources.
-
-Rows are written in batches, because the recorder must not take more than 5 % of the scheduler's CPU
-time, even if the tasks do nothing.
+"""Recorder of a run, which writes rows about tasks, workers, failures and resources.
+Rows are written in batches: the recorder must take at most 5 % of the scheduler's CPU time, even if
+the tasks do nothing.
 """
 
 from __future__ import annotations
@@ -38,16 +37,16 @@ from scalable.telemetry.reruns import RERUN
 logger = logging.getLogger("scalable.scheduler")
 
 FLUSH_INTERVAL_S = 0.5
-#: Shortest time in seconds between two rows about what a worker uses, and largest number of such
-#: rows at once: with more than 100 workers a row of each comes less often, so that neither the
-#: record nor a turn of the event loop grows with the number of workers.
+#: Shortest time between two rows about a worker's resource use, and largest number of such rows at
+#: once. With more than 100 workers each has a row less often, so that neither the record nor a turn
+#: of the event loop grows with the number of workers.
 RESOURCES_INTERVAL_S = 5.0
 RESOURCES_AT_ONCE = 10
-#: Number of collected rows that are written before it is time. Writing holds the event loop.
+#: Number of collected rows that are written early. Writing blocks the event loop.
 MOST_LINES = 10_000
 #: Largest number of tasks that the row about a lost worker lists.
 LISTED_TASKS = 20
-#: Measurements of a call that never ran.
+#: Measurements of a task that never ran.
 NOT_MEASURED = Measured()
 
 
@@ -55,11 +54,11 @@ class RunWriter(Protocol):
     """Destination of rows, such as the directory of a run."""
 
     def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
-        """Add rows to a stream, such as ``tasks``; each is a mapping or an encoded line."""
+        """Add rows to a stream, such as ``tasks``. Each is a mapping or an encoded line."""
 
 
 class _Pending:
-    """A task that was submitted and has not ended."""
+    """Task that was submitted and has not finished."""
 
     __slots__ = (
         "after", "again", "began", "bundled", "head", "ready_at", "repeats", "running", "silent",
@@ -72,28 +71,16 @@ class _Pending:
         self.bundled = bundle is not None
         self.began = False
         self.again: tuple[str, str | None] | None = None
-        #: Number of calls that begin again; calls of a bundle were begun with another one.
+        #: Number of tasks that start again. Tasks of a bundle were started in another one.
         self.repeats = 1 if bundle is None else int(bundle.get("again", 1))
-        # A bundle (a batch of calls) has no row if its calls have rows of their own.
+        # A bundle (a batch of tasks) has no row if its tasks have their own rows.
         self.running = self.silent = bundle is not None and bundle["rows"]
 
 
 class Recorder(Listener):
     """Writes the rows of a run from the events of a scheduler's ledger.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler whose tasks are recorded.
-    run
-        Destination of the rows.
-    tags
-        Tags of the pools. The tag of a task or worker is the one that its resources contain.
-
-    Attributes
-    ----------
-    reruns
-        Reason -> number of times that a call began again for it, as it was recorded.
+    ``tags`` are the pools' tags, one of which is among the resources of a task or worker.
+    ``reruns`` counts the recorded restarts of tasks by reason.
     """
 
     def __init__(self, scheduler: Scheduler, run: RunWriter, tags: Iterable[str]) -> None:
@@ -105,12 +92,12 @@ class Recorder(Listener):
         self._remembered: list[Mapping[str, Any]] = []
         self._pending: dict[Any, _Pending] = {}
         self._last_ended: Any = None
-        # Key of a bundle that was lost now -> its entry, if it is not known to have begun again.
+        # By key of a bundle that was just lost: its entry, if no restart of it is known.
         self._lost: dict[Any, _Pending] = {}
-        # Address of a connected worker -> its name and tag.
+        # By address of a connected worker: its name and tag.
         self._workers: dict[str, tuple[str, str | None]] = {}
         self._names: Counter[str] = Counter()  # of these workers
-        # Name of a worker about which a manager sends rows -> whether its last row was written.
+        # By name of a worker about which a manager sends rows: True if its last row was written.
         self._managed: dict[str, bool] = {}
         self._flushing = PeriodicCallback(self._tick, FLUSH_INTERVAL_S * 1000)
         self._resources_at = 0.0
@@ -124,16 +111,13 @@ class Recorder(Listener):
         self._flushing.start()
 
     def closed(self, scheduler: Scheduler) -> None:  # noqa: ARG002
-        """Write the remaining rows when the scheduler closes."""
         self.stop()
 
     def stop(self) -> None:
-        """Write the remaining rows, and stop writing."""
         self._flushing.stop()
         self.flush()
 
     def flush(self) -> None:
-        """Write the collected rows of tasks and of remembered calls."""
         if self._lines:
             lines, self._lines = self._lines, []
             self._run.extend("tasks", lines)
@@ -155,7 +139,6 @@ class Recorder(Listener):
     # Tasks --------------------------------------------------------------------------------------
 
     def submitted(self, calls: list[Call]) -> None:
-        """Record new tasks as submitted."""
         now = time.time()
         for call in calls:
             if call.is_known or call.key in self._pending or call.task.state in ("memory", "erred"):
@@ -173,14 +156,13 @@ class Recorder(Listener):
         return _Pending(head_of(str(call.key), call.name, tag), now, call.bundle)
 
     def ready(self, call: Call) -> None:
-        """Record when a call became ready, unless it went into the scheduler's queue.
-
-        The time that a call spends in that queue is part of the call's ``queued_s``.
+        """Record when a task became ready, unless it went into the scheduler's queue.
+        The time in that queue is part of the task's ``queued_s``.
         """
         entry = self._pending.get(call.key)
         others = call.task.dependencies
         if others and entry is not None and self._last_ended in others:
-            # The call became ready because this one, the last of those it needs, has ended.
+            # The task became ready because this one, the last of those it needs, has finished.
             entry.after = f',"after":{encoded(str(self._last_ended.key))}'
         if call.is_known or call.state == "queued":
             return
@@ -196,7 +178,7 @@ class Recorder(Listener):
             self._note_again(call)
 
     def dequeued(self, call: Call) -> None:
-        """Record a call that runs again, when it leaves the scheduler's queue."""
+        """Record a task that runs again when it leaves the scheduler's queue."""
         if call.is_known:
             return
         if call.key not in self._pending:
@@ -205,22 +187,21 @@ class Recorder(Listener):
             self._note_again(call)
 
     def _note_again(self, call: Call) -> None:
-        """Note why a call runs again; it is recorded when the call has begun again."""
+        """Keep why a task runs again, until it is recorded once the task has started again."""
         entry = self._pending[call.key]
-        if entry.again is not None:  # it began again, and was lost again
+        if entry.again is not None:  # it started again, and was lost again
             self._rerun(entry)
         entry.again, call.again = call.again, None
 
     def _settle_again(self, entry: _Pending, call: Call, end: EndedCall | None) -> None:
-        """Record why a call has begun again that was lost before it was seen to run."""
+        """Record why a task started again that was lost before it was observed running."""
         killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
         if call.again is not None or (killed and call.bundle is None):
             self._rerun(entry)
         elif killed:
-            self._lost[call.key] = entry  # its worker's loss, told next, says if it had begun
+            self._lost[call.key] = entry  # its worker's loss, the next event, reports if it ran
 
     def _rerun(self, entry: _Pending) -> None:
-        """Record why a call has begun again."""
         assert entry.again is not None
         (reason, worker), entry.again = entry.again, None
         self.reruns[str(reason)] += entry.repeats
@@ -232,7 +213,6 @@ class Recorder(Listener):
         )
 
     def ended(self, end: EndedCall) -> None:
-        """Record the end of a task, and the failure if it failed."""
         if end.succeeded:
             self._last_ended = end.call.task
             self._end(end.call, "found" if end.is_hit else "succeeded", end)
@@ -241,7 +221,7 @@ class Recorder(Listener):
         self._end(end.call, "cancelled" if again else "failed", end)
 
     def given_up(self, given_up: GivenUp) -> None:
-        """Record calls of a lost bundle as failed that their client sends no more."""
+        """Record tasks of a lost bundle as failed that their client does not resend."""
         now = time.time()
         entry = self._entry(given_up.call, now)
         for failed in given_up.failures:
@@ -254,11 +234,10 @@ class Recorder(Listener):
         self._run.extend("failures", failure_rows(given_up))
 
     def remembered(self, heard: HeardOutcomes) -> None:
-        """Record the outcomes of remembered calls."""
         self._remembered += heard.rows(time.time())
 
     def forgotten(self, call: Call) -> None:
-        """Record a forgotten task as cancelled, unless it has ended."""
+        """Record a forgotten task as cancelled, unless it has finished."""
         self._last_ended = None if self._last_ended is call.task else self._last_ended
         self._end(call, "cancelled", None)
 
@@ -290,7 +269,7 @@ class Recorder(Listener):
                 )
         if end is not None and (bundle is not None or not end.succeeded):
             self._failure_rows(end)
-        # The calls of a bundle that was given back run in another bundle.
+        # The tasks of a bundle that was given back run in another bundle.
         cancelled = 0
         if end is None and entry.bundled and entry.began and not is_given_back(call.task):
             cancelled = int((call.bundle or {}).get("calls", 0))
@@ -331,7 +310,6 @@ class Recorder(Listener):
                     )
 
     def _failure_rows(self, end: EndedCall) -> None:
-        """Write a row for each failed call that the end of a task reports."""
         rows = failure_rows(end)
         if rows:
             self._run.extend("failures", rows)
@@ -339,7 +317,6 @@ class Recorder(Listener):
     # Workers ------------------------------------------------------------------------------------
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Write the row of an event that a manager sent about a worker or pool."""
         row = dict(event)
         stream = row.pop("stream")
         if stream == "workers" and row["event"] != "billed":
@@ -347,14 +324,13 @@ class Recorder(Listener):
         self._run.extend(stream, [row])
 
     def _note_manager(self, worker: str, removed: bool) -> None:
-        """Record that a manager sends the rows of a worker, until all rows of the worker exist."""
+        """Record that a manager sends the rows of a worker, until all its rows exist."""
         if removed and worker not in self._names:
             self._managed.pop(worker, None)
         else:
             self._managed[worker] = removed
 
     def worker_added(self, worker: WorkerState) -> None:
-        """Record that a worker has connected."""
         tag = next((t for t in worker.resources if t in self._tags), None)
         self._workers[worker.address] = (str(worker.name), tag)
         self._names[str(worker.name)] += 1
@@ -374,7 +350,6 @@ class Recorder(Listener):
             del self._managed[name]
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Record which tasks must run again because a worker was lost."""
         for key in lost.running:
             entry = self._lost.pop(key, None)
             if entry is not None and Ledger.of(self.scheduler).call(key).again is not None:

@@ -1,4 +1,4 @@
-"""Outcomes of remembered calls, as the scheduler hears them from workers and clients."""
+"""Cache outcomes of tasks, as workers and clients report them to the scheduler."""
 
 from __future__ import annotations
 
@@ -11,25 +11,15 @@ from scalable.spec.remembered import Kind, RememberedOutcome
 
 @dataclass(frozen=True)
 class HeardOutcomes:
-    """Outcomes of calls of one task name and tag.
-
-    Attributes
-    ----------
-    name, tag
-        Name of the task; tag of its pool, or None.
-    outcomes
-        The outcomes.
-    task_id
-        Key of the task that made the calls; None if their client has found the results.
-    """
+    """Cache outcomes of tasks of one name and tag."""
 
     name: str
     tag: str | None
     outcomes: Sequence[RememberedOutcome]
+    #: Key of the Dask task that ran them, None if their client found the results.
     task_id: str | None = None
 
     def rows(self, timestamp: float) -> list[Mapping[str, Any]]:
-        """Return the rows of remembered.jsonl."""
         place = {"task_name": self.name, "tag": self.tag, "task_id": self.task_id}
         return [
             {**place, "timestamp": timestamp, **outcome.to_message()} for outcome in self.outcomes

@@ -1,4 +1,4 @@
-"""Retirement of workers, together for all workers that are ready for it in the same moment."""
+"""Retirement of workers, together for all workers that are ready for it at the same moment."""
 
 from __future__ import annotations
 
@@ -9,36 +9,30 @@ from typing import Any
 
 from distributed import Scheduler
 
-#: Seconds for which workers are collected. Drains look at their workers every 0.1 s.
+#: Seconds for which workers are collected. Drains check their workers every 0.1 s.
 COLLECT_S = 0.05
-#: Number of workers that Dask is asked to retire at once: for each of their results it compares all
-#: other workers, 2 ms with 5,000, in one turn of the event loop.
+#: Number of workers that Dask retires at once. For each of their results it compares all other
+#: workers (2 ms with 5,000) in one turn of the event loop.
 AT_ONCE = 20
-#: Seconds after which the next workers retire although results of earlier ones still move.
+#: Seconds after which the next workers retire even if results of earlier ones still move.
 LONGEST_S = 1.0
 
 
 class Retirements:
-    """Has Dask move the results of workers away and remove the workers, many at a time.
-
-    For each call of ``retire_workers`` Dask looks at the memory of all workers, and at all workers
-    that retire: a call for each worker would take a thousand times as long for a thousand workers.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the workers.
+    """Makes Dask move the results of workers away and remove the workers, many at a time.
+    ``retire_workers`` examines the memory of all workers each time. One call per worker would take
+    a thousand times as long for a thousand workers.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        #: Address -> answer, of the workers that are collected, and of those that retire.
+        #: Answers by address, of the workers that are collected, and of those that retire.
         self._asked: dict[str, asyncio.Future[bool]] = {}
         self._retiring: dict[str, asyncio.Future[bool]] = {}
         self._batches = set[asyncio.Task[None]]()
 
     async def retire(self, address: str) -> bool:
-        """Return whether a worker is retired; False if its results could not be moved."""
+        """Retire a worker, and return False if its results could not be moved."""
         if not self._asked:
             batch = asyncio.create_task(self._retire_soon(), name="retire workers")
             self._batches.add(batch)
@@ -48,13 +42,12 @@ class Retirements:
         return await asyncio.shield(self._asked[address])
 
     def left(self, address: str) -> None:
-        """Answer for a worker that was removed, while others of its batch still retire."""
+        """Answer for a worker that was removed while others of its batch still retire."""
         answer = self._retiring.pop(address, None)
         if answer is not None and not answer.done():
             answer.set_result(True)
 
     def close(self) -> None:
-        """Retire no more workers, because the scheduler closes."""
         for batch in self._batches:
             batch.cancel()
 

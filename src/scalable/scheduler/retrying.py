@@ -1,6 +1,5 @@
-"""Further tries of failed calls, as the retry policies of their tasks say.
-
-A call that is tried again waits on the scheduler, where it takes no slot and no thread.
+"""Retries of failed tasks according to their retry policies.
+A task that waits for its retry takes no slot and no thread: it stays on the scheduler.
 """
 
 from __future__ import annotations
@@ -32,41 +31,22 @@ LONGEST_ERROR = 200
 
 @dataclass(frozen=True)
 class _Held:
-    """A call that waits for its next try.
+    """Task that waits for its next attempt."""
 
-    Attributes
-    ----------
-    until
-        Monotonic time of the next try in seconds.
-    number, of
-        Number of the next try, and largest number of tries.
-    error
-        Error of the last try as text.
-    tag
-        Tag of the pool of the next try; None for the same pool.
-    """
-
+    #: Monotonic time of the next attempt.
     until: float
+    #: Number of the next attempt, and maximum number of attempts.
     number: int
     of: int
     error: str
+    #: Tag of the pool of the next attempt, or None for the same pool.
     tag: str | None
 
 
 class Retrying(Listener):
-    """Decides which failed calls are tried again, and holds them until then.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
-
-    Attributes
-    ----------
-    deployment
-        Deployment with the policies; None for a cluster without a manifest.
-    may_have_workers
-        Function that returns whether a pool has workers or gets some; its argument is a tag.
+    """Decides which failed tasks are retried, and holds them until then.
+    ``deployment`` has the policies; it is None without a manifest. ``may_have_workers`` returns
+    whether the pool of a tag has or gets workers.
     """
 
     def __init__(self, scheduler: RetryingScheduler) -> None:
@@ -85,16 +65,8 @@ class Retrying(Listener):
     # Decisions ----------------------------------------------------------------------------------
 
     def erred(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
-        """Return whether a call that has failed is tried again; None if it has no policy.
-
-        Parameters
-        ----------
-        task
-            Task of the call.
-        worker
-            Address of its worker.
-        details
-            Message of the worker about the failure.
+        """Return whether a failed task is retried, or None if it has no policy.
+        ``details`` is the worker's message about the failure.
         """
         policy = self._policy(task)
         if policy is None:
@@ -107,16 +79,9 @@ class Retrying(Listener):
         return self._tries_again(task, policy, kinds, f"failed on {where}", f"{name}: {message}")
 
     def out_of_memory(self, task: TaskState, error: str, *, counts: bool) -> bool | None:
-        """Return whether a call whose worker ran out of memory is tried again; None: no policy.
-
-        Parameters
-        ----------
-        task
-            Task of the call. If it is tried again, it is taken from the worker that has it.
-        error
-            Error of the call as text.
-        counts
-            Whether this try is still to be counted: its worker has not left yet.
+        """Return whether a task is retried that ran out of memory. None: no policy.
+        A retried task is taken from its worker. ``counts`` is True if this attempt is not counted
+        yet, because the worker has not left.
         """
         policy = self._policy(task)
         if policy is None or task.state not in ("processing", "queued", "no-worker"):
@@ -128,7 +93,7 @@ class Retrying(Listener):
 
     def _policy(self, task: TaskState) -> RetryPolicy | None:
         if self.deployment is None or "retries" in (task.annotations or {}):
-            return None  # the call's own number of tries counts
+            return None  # the task's own number of retries applies
         call = Ledger.of(self._scheduler).call(task.key)
         known = None if call.bundle is not None else self.deployment.tasks.get(call.name)
         return None if known is None else known.retries
@@ -156,7 +121,7 @@ class Retrying(Listener):
         return True
 
     def _next_pool(self, task: TaskState, policy: RetryPolicy) -> tuple[str | None, str]:
-        """Return the tag for the next try of a call that ran out of memory, and words for it."""
+        """Return the next attempt's tag after an out-of-memory error, and words for the log."""
         tag = Call(task).tag
         if policy.memory_factor is None or tag is None:
             return None, ""
@@ -173,7 +138,7 @@ class Retrying(Listener):
     # Waiting ------------------------------------------------------------------------------------
 
     def holds(self, task: TaskState) -> bool:
-        """Return whether a call that is on no worker waits for its next try."""
+        """Return whether a task waits for its retry, and route it to the retry's pool."""
         held = self._held.get(task.key)
         if held is None:
             return False
@@ -182,7 +147,6 @@ class Retrying(Listener):
         return True
 
     def next_try(self, key: Any) -> NextTry | None:
-        """Return the next try for which a call waits; None for a call that waits for none."""
         held = self._held.get(key)
         if held is None:
             return None
@@ -193,7 +157,6 @@ class Retrying(Listener):
         return bool(self._scheduler.resources.get(tag))
 
     def _move(self, task: TaskState, tag: str) -> None:
-        """Route a call that is on no worker to another pool."""
         call = Ledger.of(self._scheduler).call(task.key)
         if call.tag == tag:
             return
@@ -203,7 +166,6 @@ class Retrying(Listener):
         call.routed_anew()
 
     def _try(self, key: Any, held: _Held) -> None:
-        """Let a call run again."""
         if self._held.get(key) is not held:
             return
         del self._held[key]
@@ -214,15 +176,12 @@ class Retrying(Listener):
     # Events -------------------------------------------------------------------------------------
 
     def forgotten(self, call: Call) -> None:
-        """Forget a call."""
         self._held.pop(call.key, None)
         self._failures.pop(call.key, None)
 
     def closed(self, scheduler: Any) -> None:
-        """Forget all calls."""
         self.restarted(scheduler)
 
     def restarted(self, scheduler: Any) -> None:  # noqa: ARG002
-        """Forget all calls."""
         self._held.clear()
         self._failures.clear()

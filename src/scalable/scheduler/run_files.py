@@ -1,4 +1,4 @@
-"""The files of a run for readers that do not see the scheduler's disk."""
+"""Files of a run, for readers without access to the scheduler's disk."""
 
 from __future__ import annotations
 
@@ -16,22 +16,12 @@ logger = logging.getLogger("scalable.scheduler")
 
 #: Largest number of bytes in one answer.
 ANSWER_BYTES = 1 << 22
-#: Suffix of files to which rows are appended; others are replaced as a whole.
+#: Suffix of files to which rows are appended. Other files are replaced as a whole.
 STREAM = ".jsonl"
 
 
 class RunFiles:
-    """Sends what has been added to the files of a run.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler whose clients may ask.
-    directory
-        Directory of the run.
-    flush
-        Function that writes the rows that are buffered.
-    """
+    """Sends what was added to a run's files. ``flush`` writes the buffered rows."""
 
     def __init__(self, scheduler: Scheduler, directory: Path, flush: Callable[[], object]) -> None:
         self._directory = directory
@@ -39,19 +29,9 @@ class RunFiles:
         offer(scheduler, {Handler.RUN_FILES: self.read})
 
     async def read(self, known: Mapping[str, int]) -> dict[str, Any]:
-        """Return the name of the run, and what a reader lacks of each of its files.
-
-        Parameters
-        ----------
-        known
-            Name of a file -> number of bytes that the reader has.
-
-        Returns
-        -------
-        dict
-            ``run``, the name of the directory, and ``files``: name -> content from the known size
-            on; of a file that is no stream, the whole content if its size is another one. At most
-            4 MiB of streams at once.
+        """Return ``run``, the directory's name, and ``files``, what a reader lacks of each.
+        ``known`` maps file names to the sizes that the reader has. Streams are sent from there on,
+        at most 4 MiB at once; other files as a whole if their size differs.
         """
         self._flush()
         files = await asyncio.to_thread(_added, self._directory, known)

@@ -1,4 +1,4 @@
-"""The calls that run on a worker, as the scheduler knows it."""
+"""Tasks that run on a worker, according to the scheduler."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from distributed.scheduler import TaskState, WorkerState
 
 def running_tasks(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
     """Yield the tasks that run on a worker, each with its running time in seconds.
-
-    Workers report their running tasks with each heartbeat. Further tasks that were sent to the
-    worker are assumed to run, as many as the worker has free threads.
+    Workers report their running tasks with each heartbeat. Other tasks sent to the worker are
+    assumed to run, as many as it has free threads.
     """
     if not worker.processing:
         return

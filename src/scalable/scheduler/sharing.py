@@ -1,4 +1,4 @@
-"""Division of the wanted worker counts among the managers of a cluster."""
+"""Division of the desired worker counts among the managers of a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Managers
 
 #: Seconds to wait, once the first manager is attached, for the other expected managers. Only then
-#: are the wanted counts divided among the managers.
+#: are the desired counts divided among the managers.
 GATHER_S = 10.0
 
 
@@ -30,25 +30,15 @@ class Sharing:
         self._gather_by: float | None = None
 
     def share(self, now: float, running: Running | None = None) -> None:
-        """Divide the wanted counts, unless more managers are waited for.
-
-        Parameters
-        ----------
-        now
-            Time in monotonic seconds.
-        running
-            Result of :meth:`PoolCounts.running`, if the caller has it already.
-        """
+        """Divide the desired counts, unless expected managers are still awaited."""
         if self._gathers(now):
             return
         running = self._counts.running() if running is None else running
         self._demand.share(self._managers.tiers(running, now))
 
     def _gathers(self, now: float) -> bool:
-        """Return whether to wait for more expected managers before counts are divided.
-
-        Without the wait, the manager that attaches first would get all workers, whatever its
-        priority.
+        """Return whether to wait for expected managers.
+        Otherwise the first one would get all workers, whatever its priority.
         """
         attached = len(list(self._managers))
         if self._gather_by is None and attached:

@@ -1,4 +1,4 @@
-"""Spending of one cluster: what its machines cost, and what its budget allows."""
+"""Spending of one cluster: the costs of its machines, and the limits of its budget."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scalable.units import format_amount
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Seconds between two rows about a machine that goes on.
+#: Seconds between two rows about a machine that continues.
 ROWS_INTERVAL_S = 60.0
 
 
@@ -100,36 +100,29 @@ class Spending:
             self._meter.take_prices(meter)
 
     def price(self, manager: str, prices: Mapping[str, Mapping[str, Any]]) -> None:
-        """Set the prices of a manager's workers, from the form in which it sends them."""
+        """Set the prices of a manager's workers, in the form in which it sends them."""
         self._meter.price(
             manager, {tag: HourlyPrice.from_dict(price) for tag, price in prices.items()}
         )
 
     @property
     def counts(self) -> bool:
-        """Whether costs are counted, so that managers have to report what is charged."""
+        """True if costs are counted, so that managers have to report charges."""
         return self._meter.priced
 
     def report(self, manager: str, charges: Mapping[str, Sequence[Any]]) -> None:
-        """Take note of the units of a manager that are charged now.
-
-        Parameters
-        ----------
-        manager
-            Id of the manager.
-        charges
-            Name of a unit -> fields of a :class:`~scalable.scaling.metering.Charge`.
+        """Record the units of a manager that are charged now.
+        ``charges`` maps units to the fields of a :class:`~scalable.scaling.metering.Charge`.
         """
         if self.counts:
             units = {unit: Charge(*fields) for unit, fields in charges.items()}
             self._record(self._meter.report(manager, units, self._clock()))
 
     def left(self, manager: str) -> None:
-        """Settle the machines of a manager that has left."""
         self._record(self._meter.leave(manager, self._clock()))
 
     def end(self) -> None:
-        """Settle all machines, because the scheduler closes, and write the last rows."""
+        """Settle all machines because the scheduler closes, and write the last rows."""
         if self._ended or not self.counts:
             return
         self._ended = True
@@ -176,7 +169,6 @@ class Spending:
         self._judge(pools)
 
     def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Set the ceiling of the pools, and warn where the spending has come to a new stage."""
         before = self._demand.ceiling
         spent = self._spent()
         charged = self._meter.units()
@@ -186,7 +178,7 @@ class Spending:
         )
         held, way_out = self._demand.held, self._demand.way_out
         reached = self.budget, ceiling.stage
-        if reached != self._worded:  # otherwise clients would be told each cent
+        if reached != self._worded:  # otherwise clients would be notified of each cent
             held, way_out = self._words(spent, ceiling.stage), self._way_out(spent)
         self._demand.limit(ceiling, held, way_out)
         more = ceiling.stage is not before.stage and before.stage is not Stage.SPENT
@@ -232,7 +224,7 @@ class Spending:
 
     @property
     def state(self) -> dict[str, Any] | None:
-        """State for a scheduler that is started again, as plain JSON values; None without one."""
+        """State for a restarted scheduler as plain JSON values, or None without prices."""
         if not self.counts:
             return None
         return {"meter": self._meter.to_dict(self._clock()), "budget": self.budget}

@@ -21,15 +21,7 @@ from scalable.spec.clusters import PoolStatus, pools_to_dict
 
 class Status:
     """Builds snapshots of the status of one cluster.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the cluster.
-    demand, managers, counts, lifetime, spending
-        The cluster's wanted counts, managers, worker counts, time limits and costs.
-    expected
-        Number of managers that the cluster starts with.
+    ``expected`` is the number of managers that the cluster starts with.
     """
 
     def __init__(
@@ -54,11 +46,7 @@ class Status:
 
     def snapshot(self, ending: str | None) -> dict[str, Any]:
         """Return the state of the cluster, and the counts of every pool and manager.
-
-        Parameters
-        ----------
-        ending
-            Reason why the cluster is ending; None while it is not ending.
+        ``ending`` is the reason why the cluster is stopping, or None.
         """
         now = time.monotonic()
         running = self._counts.running()
@@ -88,7 +76,7 @@ class Status:
 
     @property
     def awaits_managers(self) -> bool:
-        """Whether the managers that the cluster starts with have not attached yet."""
+        """True while the managers that the cluster starts with have not attached yet."""
         return (
             bool(self._expected) and not self._was_ready and not any(True for _ in self._managers)
         )

@@ -1,4 +1,4 @@
-"""The far ends of resumable streams: a server beside the scheduler that leads to its port."""
+"""Scheduler-side server of resumable streams, which leads to the scheduler's port."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from scalable.protocol.streams import (
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Number of streams at a time, and of those from one address: who reaches the port from elsewhere
-#: without the cluster's certificate cannot keep others out from one address.
+#: Number of streams at a time, and of those from one address. So a peer without the cluster's
+#: certificate cannot lock others out from one address.
 MOST_STREAMS, MOST_FROM_ONE = 512, 128
-#: Number of connections at a time that have not said hello.
+#: Number of connections at a time that have not sent their hello.
 MOST_GREETINGS = 64
-#: Seconds within which a connection has to say hello, and a new stream to carry its first byte.
+#: Seconds within which a connection has to send its hello, and a new stream its first byte.
 GREETING_S, FIRST_BYTE_S = 10.0, 30.0
 SWEEP_S = 0.5
-#: Seconds that streams may take to end, in order or broken off.
+#: Seconds that streams may take to close, in order or aborted.
 CLOSE_TIMEOUT_S = 1.0
 
 
 @dataclass(eq=False)
 class _Kept:
-    """A stream, and the use of it."""
+    """Stream and its current use."""
 
     end: StreamEnd
     runs: asyncio.Task[None]
@@ -55,33 +55,17 @@ class _Kept:
     source: str
     carrying: asyncio.Task[str | None] | None = None
     carrier: Carrier | None = None
-    #: Time at which the stream lost its carrier; None while it has one.
+    #: Monotonic time at which the stream lost its carrier, or None while it has one.
     alone_since: float | None = None
 
 
 class StreamRelay:
-    """Server whose connections carry streams to the scheduler.
-
-    It runs in a thread of its own: the scheduler's event loop is not loaded with the bytes, and
-    signs of life are sent while that loop is busy. Without the id of a stream nobody can continue
-    it, and the streams are encrypted between the client and the scheduler.
-
-    Parameters
-    ----------
-    target
-        Host and port of the scheduler.
-    host, port
-        Address to listen on; port 0 for any free one. By default only this machine or pod can reach
-        it, as those who forward a port do.
-    kept_s
-        Seconds for which a stream without a carrier is kept.
-    window
-        Bytes kept for each stream in each direction.
-
-    Attributes
-    ----------
-    port
-        Port on which the server listens, after :meth:`start`.
+    """Server whose connections carry streams to the scheduler, in a separate thread.
+    The thread keeps the bytes off the scheduler's event loop, and sends signs of life while that
+    loop is busy. A stream can be continued only with its id, and is encrypted between client and
+    scheduler. By default only this machine or pod can connect, as port forwarding does. A stream
+    without a carrier is kept for ``kept_s`` seconds; ``window`` is the bytes kept per stream and
+    direction.
     """
 
     def __init__(
@@ -106,17 +90,10 @@ class StreamRelay:
 
     @property
     def streams(self) -> int:
-        """Number of streams that are open or kept."""
         return len(self._streams)
 
     def start(self) -> None:
-        """Listen, and serve in a thread.
-
-        Raises
-        ------
-        OSError
-            When the port is taken.
-        """
+        """Listen, and serve in a thread. Raises OSError if the port is taken."""
         self._listening = socket.create_server((self._host, self.port), backlog=128)
         self._listening.setblocking(False)
         self.port = self._listening.getsockname()[1]
@@ -125,7 +102,7 @@ class StreamRelay:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread, and all streams: those that the scheduler has closed in order."""
+        """Stop the thread and all streams. Those that the scheduler has closed finish in order."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -147,7 +124,6 @@ class StreamRelay:
             self._loop.close()
 
     async def _finish(self) -> None:
-        """Let the near ends know that their streams have ended."""
         if self._runs:
             await asyncio.wait(self._runs, timeout=CLOSE_TIMEOUT_S)
         for kept in self._streams.values():
@@ -212,7 +188,7 @@ class StreamRelay:
             return Refusal.NO_TARGET
         finally:
             self._opening.remove(source)
-        if hello.stream in self._streams:  # opened meanwhile, for the same near end
+        if hello.stream in self._streams:  # opened concurrently for the same near end
             connection.close()
             return self._streams[hello.stream]
         end = StreamEnd(Stream(self._window, far=True), connection)
@@ -224,8 +200,7 @@ class StreamRelay:
 
     def _is_full(self, source: str) -> bool:
         """Return whether no more streams from an address are opened.
-
-        All that a place forwards comes from this machine itself, whoever the client is.
+        Forwarded ports always connect from this machine itself, whichever client uses them.
         """
         sources = [*self._opening, *(kept.source for kept in self._streams.values())]
         own = ip_address(source).is_loopback and ip_address(self._host).is_loopback
@@ -233,7 +208,7 @@ class StreamRelay:
         return len(sources) >= MOST_STREAMS or alike >= MOST_FROM_ONE
 
     async def _carry(self, kept: _Kept, hello: Hello, carrier: Carrier, first: Buffer) -> None:
-        """Let a stream use a carrier, instead of one that it may still have."""
+        """Attach a carrier to a stream, replacing one that it may still have."""
         before, old = kept.carrying, kept.carrier
         kept.carrier, kept.alone_since = carrier, None
         if before is not None and old is not None:
@@ -267,7 +242,7 @@ class StreamRelay:
         return await kept.end.carry(carrier, first, silent_s=FAR_SILENT_S)
 
     async def _sweep(self) -> None:
-        """Give up streams that nobody continues, or that carry nothing."""
+        """Drop streams that no client continues, or that transfer nothing."""
         while True:
             await asyncio.sleep(SWEEP_S)
             now = time.monotonic()

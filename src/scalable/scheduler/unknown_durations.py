@@ -1,4 +1,4 @@
-"""Calls of unknown duration, which Dask's work stealing is to forget when the scheduler does."""
+"""Tasks of unknown duration, which Dask's work stealing has to forget with the scheduler."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from scalable.scheduler.ledger import Call, Ledger, Listener
 
 
 class UnknownDurations(Listener):
-    """Has work stealing forget each call that the scheduler forgets.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
-    """
+    """Makes work stealing forget each task that the scheduler forgets."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -23,5 +17,4 @@ class UnknownDurations(Listener):
             Ledger.of(scheduler).listen(self)
 
     def forgotten(self, call: Call) -> None:
-        """Forget a call."""
         forget_unknown_duration(self._scheduler, call.task)

@@ -1,4 +1,4 @@
-"""Workers that no manager takes care of: unknown to their manager, or left by a silent one."""
+"""Workers without a manager: unknown to their manager, or left by a silent one."""
 
 from __future__ import annotations
 
@@ -16,15 +16,7 @@ logger = logging.getLogger("scalable.scheduler")
 
 
 class UnmanagedWorkers:
-    """Finds the workers that have to retire because no manager takes care of them.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the workers.
-    managers, counts, lifetime
-        Managers of the cluster, its worker counts, and its time limits.
-    """
+    """Finds the workers that have to retire because no manager takes care of them."""
 
     def __init__(
         self, scheduler: Scheduler, managers: Managers, counts: PoolCounts, lifetime: Lifetime
@@ -36,13 +28,7 @@ class UnmanagedWorkers:
         self._lost: set[str] = set()
 
     def look(self, now: float) -> dict[str, str]:
-        """Return name -> reason of the workers that have to retire.
-
-        Parameters
-        ----------
-        now
-            Present time in monotonic seconds.
-        """
+        """Map the workers that have to retire to reasons. ``now`` is monotonic seconds."""
         strangers = self._managers.strangers(self._counts.claims(), now)
         for worker in strangers:
             logger.warning("worker %s retires: its manager does not know it", worker)

@@ -1,4 +1,4 @@
-"""Choice of the workers to which a large argument of a call is sent."""
+"""Choice of the workers to which a large argument of a task is sent."""
 
 from __future__ import annotations
 
@@ -9,28 +9,17 @@ from heapq import nlargest
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 
-#: Largest number of workers that are compared, and of those that are named: one may leave.
+#: Largest number of workers compared, and of those returned: one may leave.
 COMPARED, NAMED = 20, 3
-#: Share of a worker's memory up to which it has room: from there on Dask moves results to the disk.
+#: Share of a worker's memory up to which it has space. Beyond it Dask spills results to disk.
 ROOMY = 0.6
 
 
 def upload_places(scheduler: Scheduler, tag: str, nbytes: int) -> list[str]:
-    """Return the addresses of workers that may get an argument of calls of a tag.
-
-    They are workers of the calls' own pool, so that the argument counts for the memory of no other
-    pool; any workers while the pool has none. They are drawn from those that have room, so that
-    arguments spread over the pool, as calls go to where their arguments are. If none of those that
-    are compared has room, they have the most free memory.
-
-    Parameters
-    ----------
-    scheduler
-        The scheduler.
-    tag
-        Tag of the calls; empty for calls that run on any worker.
-    nbytes
-        Size of the argument in bytes.
+    """Return addresses of workers with space for an argument of ``nbytes`` of a tag's tasks.
+    They belong to the tag's pool, so that no other pool's memory is used, or to any while that has
+    no workers. They are sampled, so that arguments, and the tasks that follow them, spread over the
+    pool. Without space, those with the most free memory are returned.
     """
     running = list(scheduler.running)
     of_pool = [worker for worker in running if tag in worker.resources] if tag else running
@@ -42,9 +31,9 @@ def upload_places(scheduler: Scheduler, tag: str, nbytes: int) -> list[str]:
 
 
 def _free_memory(worker: WorkerState, share: float = 1.0) -> float:
-    """Return the bytes that a worker may use up to a share of its limit; infinite without a limit.
-
-    A heartbeat may be older than the latest argument, and the process uses more than its results.
+    """Return the free bytes up to a share of a worker's limit, or infinity without a limit.
+    The larger of two measures is subtracted: a heartbeat may be older than the latest argument, and
+    the process uses more than its results.
     """
     used = max(worker.nbytes, worker.metrics.get("memory", 0))
     return share * worker.memory_limit - used if worker.memory_limit else math.inf

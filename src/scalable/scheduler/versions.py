@@ -1,4 +1,4 @@
-"""Warnings about workers whose packages have other versions than the scheduler's packages."""
+"""Warnings about workers whose package versions differ from the scheduler's."""
 
 from __future__ import annotations
 
@@ -11,13 +11,12 @@ from distributed.versions import get_versions
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Packages whose versions matter, because they encode and decode calls between processes.
+#: Packages whose versions matter, because they encode and decode tasks between processes.
 COMPARED = frozenset({"python", "dask", "distributed", "msgpack", "cloudpickle"})
 
 
 class Versions:
-    """Compares package versions of workers with the versions in the scheduler's process.
-
+    """Compares package versions of workers with those in the scheduler's process.
     The same difference is logged once, however many workers have it.
     """
 
@@ -26,15 +25,8 @@ class Versions:
         self._sets: dict[str, dict[str, Any]] = {}
 
     def compare(self, worker: str, theirs: Mapping[str, Any]) -> None:
-        """Log a warning if a worker has other versions, because pickled calls may then fail.
-
-        Parameters
-        ----------
-        worker
-            Name of the worker.
-        theirs
-            Versions that the worker sent when it connected, in the form of Dask's
-            ``get_versions``.
+        """Log a warning if a worker's versions differ, since pickled tasks may then fail.
+        ``theirs`` are the versions that it sent in the form of Dask's ``get_versions``.
         """
         told = theirs.get("packages") or {}
         differing = [
@@ -47,9 +39,8 @@ class Versions:
             logger.warning("worker %s has other versions: %s", worker, words)
 
     def shared(self, theirs: dict[str, Any]) -> dict[str, Any]:
-        """Return the first set of versions that is equal to this one, so that workers share it.
-
-        The sets are few: as many as there are images, hosts and environments.
+        """Return the first equal set of versions, so that workers share it.
+        There are as few sets as images, hosts and environments.
         """
         return self._sets.setdefault(repr(theirs), theirs)
 

@@ -1,4 +1,4 @@
-"""Calls that no worker takes: log why they wait, and fail calls that can never run."""
+"""Tasks that no worker takes: logs why they wait, and fails those that can never run."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")
 
-#: Seconds for which calls have to wait before the reason is logged.
+#: Seconds for which tasks have to wait before the reason is logged.
 WAIT_BEFORE_WORD_S = 2.0
 #: Seconds between two messages about the same pool or resource.
 REPEAT_WORD_S = 60.0
-#: Stands for all clients of the cluster, where the ones that wait are not known.
+#: Stands for all clients of the cluster, if the waiting ones are unknown.
 EVERYBODY = ""
 #: Seconds without a heartbeat, beyond two that are due, after which a worker is reported as silent,
 #: and largest number of workers that one message names.
@@ -44,7 +44,7 @@ NAMED_SILENT = 5
 
 @dataclass
 class _Told:
-    """Reason that clients were told, the time in seconds, and the ids of the clients."""
+    """Reason that clients were notified of, its monotonic time, and the clients' ids."""
 
     why: str
     at: float
@@ -52,15 +52,7 @@ class _Told:
 
 
 class WaitingCalls:
-    """Logs why calls wait, and fails calls that can never run.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
-    pools
-        Reader of the facts about pools.
-    """
+    """Logs why tasks wait, and fails tasks that can never run."""
 
     def __init__(self, scheduler: Scheduler, pools: PoolReader) -> None:
         self.scheduler, self._pools = scheduler, pools
@@ -70,7 +62,7 @@ class WaitingCalls:
         self._told: dict[str, _Told] = {}
 
     def event(self, event: Event) -> None:
-        """Tell all clients of a worker that has not connected; its manager has logged it."""
+        """Notify all clients of a worker that has not connected. Its manager has logged it."""
         if event.get("failure_class") == FAILED_START:
             logger.info("%s", event["message"])
             told = {"clients": [], "words": event["message"]}
@@ -104,7 +96,7 @@ class WaitingCalls:
     def _without_impossible(
         self, tasks: Iterable[TaskState], pools: Mapping[str, Any], now: float
     ) -> list[TaskState]:
-        """Fail the calls whose restrictions no worker can ever meet; return the others."""
+        """Fail the tasks whose restrictions no worker can meet, and return the others."""
         others = []
         for task in tasks:
             ask = ask_of(task, self.scheduler, pools)
@@ -121,7 +113,6 @@ class WaitingCalls:
         return others
 
     def _name_silent_workers(self) -> None:
-        """Warn once about each worker that has sent no heartbeat for some time."""
         workers = self.scheduler.workers.values()
         most_s = SILENT_S + 2 * heartbeat_pause_s(len(workers))
         before = time.time() - most_s
@@ -159,27 +150,15 @@ class WaitingCalls:
             self._fail(tasks, NoWorkersError(impossible.degraded(tag, cause.words)))
         elif cause is not None:
             waiting = "1 call waits" if len(tasks) == 1 else f"{len(tasks)} calls wait"
-            # Without the times in the words, which would make each message a new one.
+            # Without the durations in the words, which would make each message a new one.
             why = f"{cause.reason} {pools[tag].waiting or ''}"
             self._say(tag, f"{waiting} for {shown(tag)}: {cause}", tasks, now, why=why)
 
     def _say(
         self, about: str, words: str, tasks: list[TaskState], now: float, *, why: str = ""
     ) -> None:
-        """Log why tasks wait, and tell each of their clients once for each reason.
-
-        Parameters
-        ----------
-        about
-            Name of what the tasks wait for.
-        words
-            Message.
-        tasks
-            The tasks.
-        now
-            Time in seconds.
-        why
-            Part of the message that gives the reason; by default the whole message.
+        """Log why tasks wait, and notify each of their clients once per reason ``why``.
+        ``about`` names what the tasks wait for. ``why`` defaults to the whole message.
         """
         if now - self._said_at.get(about, -REPEAT_WORD_S) >= REPEAT_WORD_S:
             self._said_at[about] = now
@@ -202,11 +181,11 @@ class WaitingCalls:
 
 
 def _clients_of(tasks: Iterable[TaskState]) -> set[str]:
-    """Return the ids of the clients that wait for tasks; ``EVERYBODY`` for unknown ones."""
+    """Return the ids of the clients that wait for tasks, ``EVERYBODY`` for unknown ones."""
     clients: set[str] = set()
     for task in tasks:
         wanting = {client.client_key for client in task.who_wants or ()}
-        # A client of this name belongs to a worker: the user waits for the call that waits.
+        # A client of this name belongs to a worker: the user waits for the task that waits.
         unknown = not wanting or any("-worker-" in client for client in wanting)
         clients |= {EVERYBODY} if unknown else wanting
     return clients

@@ -1,7 +1,5 @@
-"""The workload of each pool: how many calls wait or run, updated with each event of the ledger.
-
-A task model learns the durations and memory of the calls that end. Because the counts are kept up
-to date, the cost of reading a pool's workload grows with its workers, not with its calls.
+"""Workload of each pool: its waiting and running tasks, updated with each ledger event.
+The cost of reading a workload grows with the pool's workers, not with its tasks.
 """
 
 from __future__ import annotations
@@ -20,36 +18,22 @@ from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
 from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
 from scalable.scheduler.running import running_tasks
 
-#: Two lower limits of the time between forecasts of coming calls: a multiple of the time that a
+#: Two lower limits of the time between forecasts of coming tasks: a multiple of the time that a
 #: forecast takes, and a number of seconds. They keep forecasts from slowing the scheduler down.
 LOOK_SHARE, LOOK_INTERVAL_S = 50.0, 1.0
 
 
 class _Counted(NamedTuple):
-    """A call that has not ended: its kind, and pairs of a tag and the slots that it takes."""
+    """Unfinished task: its kind, and pairs of a tag and the slots that it takes."""
 
     kind: Kind
     slots: tuple[tuple[str, int], ...]
 
 
 class Workload(Listener):
-    """Counts a scheduler's calls by pool, kind and state.
-
-    A call that takes several slots of its worker counts once for each slot.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
-    model
-        Task model that learns from the calls that end.
-
-    Attributes
-    ----------
-    ready_calls
-        Tag -> kind -> number of calls that run, or wait only for a worker.
-    submitted_calls
-        Tag -> number of calls that were ever submitted.
+    """Counts a scheduler's tasks by pool, kind and state.
+    A task that takes several slots of its worker counts once per slot. ``ready_calls`` are queued
+    or running; ``submitted_calls`` were ever submitted.
     """
 
     def __init__(self, scheduler: Scheduler, model: TaskModel | None = None) -> None:
@@ -73,7 +57,7 @@ class Workload(Listener):
     # Events of the ledger -------------------------------------------------------------------------
 
     def waiting(self, call: Call) -> None:
-        """Count a call as submitted, and as blocked until it is ready."""
+        """Count a task as submitted, and as blocked until it is ready."""
         self._leave(call.key)
         self._block(call)
         calls = 1 if call.bundle is None else call.bundle["calls"]
@@ -81,22 +65,19 @@ class Workload(Listener):
             self.submitted_calls[tag] += slots * calls
 
     def ready(self, call: Call) -> None:
-        """Count a call as ready; the size of its input is part of its kind."""
+        """Count a task as ready. The size of its input is part of its kind."""
         self._leave(call.key)
         self._count(call)
 
     def ended(self, end: EndedCall) -> None:
-        """Stop counting a call; the task model learns from it if it succeeded."""
         counted = self._leave(end.call.key)
         if end.succeeded and end.ran and counted is not None:
             self._learn(counted.kind, end)
 
     def left(self, call: Call) -> None:
-        """Stop counting a call."""
         self._leave(call.key)
 
     def forgotten(self, call: Call) -> None:
-        """Stop counting a call."""
         self._leave(call.key)
 
     def _block(self, call: Call) -> None:
@@ -132,35 +113,22 @@ class Workload(Listener):
 
     @property
     def graph(self) -> bool:
-        """Whether any call waits for the result of another call."""
+        """True if any task is blocked by another task."""
         return bool(self._blocked)
 
     def running_on(self, worker: WorkerState) -> Iterator[tuple[_Counted, float]]:
-        """Yield the calls that run on a worker, each with its running time in seconds."""
         for task, elapsed in running_tasks(worker):
             if (call := self._ready.get(task.key)) is not None:
                 yield call, elapsed
 
     def in_clients(self, tag: str) -> Counter[Kind]:
-        """Return kind -> number of slots for calls of a tag that still wait in clients."""
+        """Map kinds to the slots that a tag's tasks queued in clients need."""
         relay = getattr(self.scheduler, "relay", None)
         waiting = relay.backlog(tag) if relay is not None else {}
         return Counter({Kind(tag, task, size_bucket(0)): n for task, n in waiting.items()})
 
     def outlooks(self, tag: str, slots: Mapping[str, Any], startup_s: float) -> list[Outlook]:
-        """Return the outlooks on the calls of a graph, with those that wait for other calls.
-
-        The result is empty if no call waits for another one.
-
-        Parameters
-        ----------
-        tag
-            Tag whose coming calls are returned.
-        slots
-            Tag -> :class:`scalable.scaling.readiness.Slots`.
-        startup_s
-            Seconds that a worker takes to start.
-        """
+        """Return the outlooks on a tag's tasks. Empty if no task is blocked."""
         if not self._blocked:
             self._outlooks = []
             return []
@@ -178,7 +146,7 @@ class Workload(Listener):
     ) -> list[tuple[Outlook, Coming]]:
         graph = self._graph()
         made = outlooks_on(graph, self.model, startup_s)
-        # All outlooks together examine as many calls as one may.
+        # All outlooks together examine as many tasks as one may.
         limit = LARGEST_LOOK // len(made)
         return [(each, coming(graph, each.lengths, slots, limit)) for each in made]
 

@@ -1,8 +1,5 @@
-"""Sessions: the one place where manifest, plan, cluster, client and run record meet.
-
-``request`` checks a manifest and plans a run; ``session`` runs a workflow on a cluster;
-``detached`` starts clusters that outlive the process; ``local_pools`` describes pools on this
-machine without a manifest. ``request`` imports no Dask.
+"""Sessions, which combine manifest, plan, cluster, client and run record.
+``request`` checks and plans, and imports no Dask. ``session`` runs a workflow on a cluster.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The client of a session, which knows what the manifest says about calls."""
+"""The client of a session, configured from the manifest."""
 
 from __future__ import annotations
 
@@ -15,19 +15,7 @@ if TYPE_CHECKING:
 def connected_client(
     cluster: Any, spec: DeploymentSpec, keeping: Keeping | None = None
 ) -> ScalableClient:
-    """Return a client of a cluster that routes by the manifest's names.
-
-    The cluster's calls learn the storage of the session.
-
-    Parameters
-    ----------
-    cluster
-        The provider's cluster handle.
-    spec
-        What the manifest says.
-    keeping
-        The run whose results are kept; None if they are not.
-    """
+    """Return a client that routes by the manifest's names, and publish the session's storage."""
     from scalable.client.client import ScalableClient
     from scalable.protocol.operations import STORAGE
 
@@ -38,7 +26,7 @@ def connected_client(
 
 
 def client_options(spec: DeploymentSpec, keeping: Keeping | None = None) -> dict[str, Any]:
-    """Return what a client needs to know of the manifest, as arguments of ``ScalableClient``."""
+    """Return the arguments of ``ScalableClient`` that follow from the manifest."""
     labels: dict[str, list[str]] = {}
     for tag, component in spec.components.items():
         for label in component.tags:

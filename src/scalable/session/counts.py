@@ -1,4 +1,4 @@
-"""Checks of the numbers of workers that a user or a scaler asks of a running session."""
+"""Checks of the numbers of workers that a user or a scaler requests from a running session."""
 
 from __future__ import annotations
 
@@ -18,13 +18,7 @@ logger = logging.getLogger("scalable.session")
 
 
 def checked_counts(spec: DeploymentSpec, counts: Mapping[str, Any]) -> dict[str, int]:
-    """Check that all tags are known and all counts are whole numbers >= 0; return the counts.
-
-    Raises
-    ------
-    ClusterError
-        When a tag is unknown or a count is not a whole number >= 0.
-    """
+    """Return the counts, or raise ClusterError for unknown tags and invalid counts."""
     _check_tags(spec, counts)
     for tag, count in counts.items():
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
@@ -42,28 +36,8 @@ def warn_of_excess(spec: DeploymentSpec, counts: Mapping[str, int]) -> None:
 def decided_counts(
     spec: DeploymentSpec, wanted: Mapping[str, int], decision: ScaleDecision
 ) -> tuple[dict[str, int], str]:
-    """Return the numbers of workers after a scaler's decision, within the manifest's bounds.
-
-    Parameters
-    ----------
-    spec
-        What the manifest asks of its target.
-    wanted
-        Tag -> number of workers that are wanted now.
-    decision
-        The scaler's decision.
-
-    Returns
-    -------
-    dict
-        Tag -> number of workers, for the pools that the decision names.
-    str
-        Reason, for the record.
-
-    Raises
-    ------
-    ClusterError
-        When the decision names an unknown component.
+    """Return the counts after a scaler's decision, within the manifest's bounds, and a reason.
+    An unknown tag in the decision raises ClusterError.
     """
     _check_tags(spec, decision.changes)
     now = dict.fromkeys(spec.tags, 0) | dict(wanted)

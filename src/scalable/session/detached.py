@@ -39,22 +39,7 @@ MANIFEST_CHANGED = (
 
 def create_cluster(request: Request, plan: Plan, options: DetachOptions) -> ClusterDirectory:
     """Start a detached cluster, and return before it is ready.
-
-    Parameters
-    ----------
-    request
-        The manifest with its chosen target.
-    plan
-        Numbers of workers that the cluster starts with.
-    options
-        Settings that are not in the manifest, such as the cluster's name.
-
-    Raises
-    ------
-    ManifestError
-        When the target, or the target of one of its managers, cannot be detached.
-    ClusterError
-        When a cluster of that name exists.
+    ManifestError: a target cannot be detached. NameTakenError: a cluster of that name exists.
     """
     request.require_valid()
     request.require_clusters()
@@ -72,13 +57,7 @@ def create_cluster(request: Request, plan: Plan, options: DetachOptions) -> Clus
 
 
 def requested_managers(request: Request, options: DetachOptions) -> Mapping[str, ManagerRequest]:
-    """Return id -> worker manager of a detached cluster; nothing is started.
-
-    Raises
-    ------
-    ManifestError
-        When the target, or the target of one of its managers, cannot be detached.
-    """
+    """Return the worker managers of a detached cluster by id, or raise ManifestError."""
     request.require_valid()
     request.require_clusters()
     return manager_requests(request.manifest, detached_manifest(request.resolved, options))
@@ -87,25 +66,8 @@ def requested_managers(request: Request, options: DetachOptions) -> Mapping[str,
 def use_or_create(
     request: Request, plan: Plan, name: str | None, timeout_s: float
 ) -> tuple[ClusterDirectory, bool]:
-    """Return the running cluster with a name, or create the cluster; wait until it is ready.
-
-    Parameters
-    ----------
-    request
-        The manifest with its chosen target.
-    plan
-        Numbers of workers that a new cluster starts with.
-    name
-        Name of the cluster; None for a name made from the project and the target.
-    timeout_s
-        Seconds to wait for the first worker of each pool.
-
-    Returns
-    -------
-    ClusterDirectory
-        The cluster.
-    bool
-        Whether this function created the cluster.
+    """Return a ready cluster with a name, and True if this function created it.
+    ``timeout_s`` limits the wait for the first worker of each pool of a new cluster.
     """
     name = name or default_name(request.spec)
     existing = running_cluster(name)
@@ -133,16 +95,8 @@ def use_or_create(
 def changes_since(
     directory: ClusterDirectory, request: Request, options: DetachOptions | None = None
 ) -> list[str]:
-    """Return the values of the manifest that differ from those that a cluster was made from.
-
-    Parameters
-    ----------
-    directory
-        Directory of the cluster.
-    request
-        The manifest with its chosen target.
-    options
-        Settings that are not in the manifest.
+    """Return the manifest's values that have changed since a cluster was made.
+    The list is empty if the cluster's own manifest cannot be read.
     """
     from scalable.manifest import Manifest
     from scalable.manifest.differences import differences
@@ -167,34 +121,8 @@ def manage(
     priority: int = 0,
     scheduler_address: str | None = None,
 ) -> int:
-    """Run a manager that starts workers on the request's target for a running cluster.
-
-    Parameters
-    ----------
-    request
-        The manifest with its chosen target.
-    cluster
-        Name of the cluster, or path of its access file.
-    manager
-        Id of this manager within the cluster.
-    limits
-        Tag -> maximum number of workers that this manager starts.
-    priority
-        Rank among the cluster's managers; lower numbers are filled first.
-    scheduler_address
-        ``HOST:PORT`` at which the workers reach the scheduler; None for the manager's own address.
-
-    Returns
-    -------
-    int
-        Exit code for the process.
-
-    Raises
-    ------
-    ManifestError
-        When the target cannot be used for a cluster in other processes.
-    PlanError
-        When a limit names an unknown component.
+    """Run a manager that starts workers for a running cluster, and return an exit code.
+    ``cluster`` is a name or an access file. An unknown tag in ``limits`` raises PlanError.
     """
     from scalable.lifecycle.managing import attach_manager
 

@@ -1,4 +1,4 @@
-"""Displays of progress: a table below what a terminal shows, or lines in a log."""
+"""Displays of progress: a table below a terminal's output, or lines in a log."""
 
 from __future__ import annotations
 
@@ -21,28 +21,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("scalable.session")
 
-#: Seconds between two lines of progress.
+#: Seconds between two progress lines.
 LINE_INTERVAL_S = 10.0
 _STYLES = {"title": "bold", "header": "bold dim", "soft": "dim", "bad": "red"}
 
 
 class Display:
-    """Display of progress; the base class shows nothing.
-
-    As a context manager it removes what it has drawn at its end.
-    """
+    """Display of progress, which removes its drawing on exit. The base class shows nothing."""
 
     def update(self, overviews: Sequence[Overview]) -> None:
-        """Show clusters.
-
-        Parameters
-        ----------
-        overviews
-            Overviews of the clusters.
-        """
+        """Show the progress of these clusters."""
 
     def close(self) -> None:
-        """End the display."""
+        """Remove the display."""
 
     def __enter__(self) -> Self:
         return self
@@ -57,13 +48,7 @@ class Display:
 
 
 class LineDisplay(Display):
-    """Display of one line every ten seconds, for pipes and logs.
-
-    Parameters
-    ----------
-    stream
-        Stream of the lines; None for standard error.
-    """
+    """Display of one line every ten seconds, by default on standard error, for pipes and logs."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = stream
@@ -72,7 +57,6 @@ class LineDisplay(Display):
         self._shown = self._last = ""
 
     def update(self, overviews: Sequence[Overview]) -> None:
-        """Print a line if enough time has passed."""
         if not overviews:
             return
         self._last = progress_line(overviews)
@@ -91,21 +75,13 @@ class LineDisplay(Display):
         try:
             stream.write(f"[{elapsed_s:4.0f} s] {self._shown}\n")
             stream.flush()
-        except (OSError, ValueError) as error:  # nobody reads it any more, or it is closed
+        except (OSError, ValueError) as error:  # its reader is gone, or it is closed
             logger.debug("progress is not shown: %s", error)
 
 
 class LiveDisplay(Display):
     """Table of task names in the last lines of a terminal, below everything that is printed.
-
-    The cursor stays visible, so that a program that is killed leaves a terminal that can be used.
-
-    Parameters
-    ----------
-    stream
-        Stream of the terminal.
-    redirect_stdout, redirect_stderr
-        Whether what this process prints there is shown above the table.
+    The cursor stays visible, so that a killed program leaves a usable terminal.
     """
 
     def __init__(
@@ -131,30 +107,20 @@ class LiveDisplay(Display):
 
     @property
     def lives(self) -> bool:
-        """Whether the table is drawn."""
         return self._lives
 
     def update(self, overviews: Sequence[Overview]) -> None:
-        """Draw the table again."""
         self._overviews = overviews
         self._draw(self._refresh)
 
     def tail(self, text: str) -> None:
-        """Show the beginning of a line that has no end yet, above the table."""
+        """Show an unfinished line above the table."""
         if text != self._tail:
             self._tail = text
             self._draw(self._refresh)
 
     def print(self, text: str, tail: str = "") -> None:
-        """Show whole lines above the table, with the colours that they bring.
-
-        Parameters
-        ----------
-        text
-            Lines, each with its line break.
-        tail
-            Beginning of a line that has no end yet, as for :meth:`tail`.
-        """
+        """Show whole lines above the table with their own colours, then an unfinished ``tail``."""
 
         def draw() -> None:
             self._tail = tail
@@ -164,8 +130,6 @@ class LiveDisplay(Display):
         self._draw(draw)
 
     def close(self) -> None:
-        """Remove the table."""
-
         def stop() -> None:
             self._overviews, self._tail = (), ""
             self._live.update(self._table())
@@ -180,7 +144,7 @@ class LiveDisplay(Display):
     def _table(self) -> Text:
         from rich.text import Text
 
-        # One cell is left: in the last one, some terminals begin a new line.
+        # One cell stays free, because some terminals start a new line after the last one.
         width, height = self._console.width - 1, self._console.height
         text = Text(no_wrap=True, overflow="crop", end="")
         elapsed_s = time.monotonic() - self._began
@@ -204,7 +168,7 @@ class LiveDisplay(Display):
 
 
 class _AsItIs:
-    """Text that a console writes as it is."""
+    """A string that a console writes unchanged."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -226,10 +190,7 @@ def _console(stream: TextIO) -> Console:
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Return whether a live display can be drawn on a stream.
-
-    It is a terminal that can move its cursor, and this process is in its foreground.
-    """
+    """Return True for a terminal with a movable cursor and this process in its foreground."""
     try:
         number = stream.fileno()
         return (

@@ -1,4 +1,4 @@
-"""Closing of sessions that a script leaves open, and a warning about unfinished calls."""
+"""Closing of sessions that a script leaves open, and a warning about unfinished tasks."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("scalable.session")
 
-#: Method that closes a session; its argument is the error that ended the script, or None.
+#: Method that closes a session; its argument is the error that stopped the script, or None.
 Close: TypeAlias = Callable[[BaseException | None], None]
 
 _open: set[weakref.WeakMethod[Close]] = set()
 
 
 def closed_at_exit(close: Close) -> None:
-    """Register a session to close at the interpreter's exit; hold only a weak reference to it."""
-    import distributed.deploy.spec  # noqa: F401 - its part of the exit has to come later
+    """Register a session to close at the interpreter's exit, with a weak reference."""
+    import distributed.deploy.spec  # noqa: F401 - its exit handler has to run later
 
     atexit.unregister(_close_open_sessions)
     atexit.register(_close_open_sessions)
@@ -30,12 +30,12 @@ def closed_at_exit(close: Close) -> None:
 
 
 def no_longer_closed_at_exit(close: Close) -> None:
-    """Undo :func:`closed_at_exit`; do nothing for a session that is not registered."""
+    """Undo :func:`closed_at_exit`, unless the session is not registered."""
     _open.discard(weakref.WeakMethod(close))
 
 
 def warn_of_unfinished(client: ScalableClient) -> None:
-    """Log a warning if the end of a session cancels unfinished calls."""
+    """Log a warning if closing the session cancels unfinished tasks."""
     unfinished = client.unfinished_calls()
     if unfinished:
         logger.warning(

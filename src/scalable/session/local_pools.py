@@ -26,19 +26,7 @@ def local_request(
     project: str,
 ) -> Request:
     """Return the :class:`Request` that a manifest with these pools would give.
-
-    If every pool is a plain number of workers, the request is built directly, without importing
-    pydantic or the providers' option models. Otherwise the pools are checked like a manifest.
-
-    Parameters
-    ----------
-    pools, processes, threads_per_worker, project
-        As for :meth:`scalable.ScalableSession.local`.
-
-    Raises
-    ------
-    ManifestError
-        When the pools have errors; the exception lists all of them.
+    Plain numbers of workers need no import of pydantic. Other pools may raise ManifestError.
     """
     data = {
         "version": 1,
@@ -76,7 +64,6 @@ def _checked(data: Mapping[str, Any]) -> Manifest:
 
 
 def _resolved(data: Mapping[str, Any]) -> ResolvedManifest:
-    """Resolve a manifest whose components are counts of workers."""
     counts = {tag: component["workers"] for tag, component in data["components"].items()}
     bounds = {tag: {"workers": {"minimum": n, "maximum": n}} for tag, n in counts.items()}
     data = {**data, "components": bounds}
@@ -100,5 +87,5 @@ def _is_count(count: object) -> bool:
 
 
 def _is_name(project: object) -> bool:
-    """Return whether the name of a project needs no further check."""
+    """Return True if the name of a project needs no further check."""
     return names.PROJECT.accepts(project) and re.fullmatch(r"[\w .-]+", str(project)) is not None

@@ -1,4 +1,4 @@
-"""Plans that were made before: read from files, and checked before they are started."""
+"""Existing plans: read from files, and checked before they are started."""
 
 from __future__ import annotations
 
@@ -15,18 +15,8 @@ from scalable.spec.plan_format import PlanFormatError, decode_plan
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:
-    """Return the plan in a file.
-
-    Parameters
-    ----------
-    path
-        File that ``scalable plan --output plan.json`` or ``plan.save`` wrote, the ``plan.json`` of
-        a recorded run, or the output of ``scalable plan --format json``.
-
-    Raises
-    ------
-    PlanError
-        When the file cannot be read or contains no plan.
+    """Return the plan in a file, or raise PlanError.
+    The file is a saved plan, the ``plan.json`` of a run, or output of ``scalable plan``.
     """
     try:
         return decode_plan(json.loads(Path(path).read_text(encoding="utf-8")))
@@ -44,23 +34,8 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 
 def checked_plan(request: Request, plan: Plan, source: str = "the plan") -> Plan:
-    """Return a plan that was made before, to be started for a request.
-
-    Of the plan, the worker counts are used; the resources of workers are the manifest's.
-
-    Parameters
-    ----------
-    request
-        The manifest with its chosen target.
-    plan
-        The plan.
-    source
-        Name of the plan in messages.
-
-    Raises
-    ------
-    PlanError
-        When the plan is for another target, or the manifest has changed since it was made.
+    """Return a plan for a request, with the plan's worker counts and the manifest's resources.
+    A plan for another target, or from another manifest, raises PlanError.
     """
     spec = request.spec
     if plan.target_name != request.target:

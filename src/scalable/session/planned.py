@@ -19,7 +19,7 @@ logger = logging.getLogger("scalable.session")
 
 
 class Planned:
-    """The methods of a session that check, plan, and start what the session is not attached to.
+    """The methods of a session that check, plan, and start detached clusters and managers.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class Planned:
 
     @property
     def spec(self) -> DeploymentSpec:
-        """`DeploymentSpec`: the workers that the provider is asked for."""
+        """`DeploymentSpec`: the request to the provider."""
         return self._request.spec
 
     @property
@@ -43,9 +43,9 @@ class Planned:
 
     @property
     def storage(self) -> Storage:
-        """Place of the project's results, which calls can take as an argument.
+        """Storage of the project's results, which tasks can take as an argument.
 
-        Inside a call, :func:`scalable.current_storage` returns the same.
+        Inside a task, :func:`scalable.current_storage` returns the same.
 
         Raises
         ------
@@ -69,7 +69,7 @@ class Planned:
         NotImplementedError
             When the provider has no live check.
         ProviderError
-            When the target does not answer.
+            When the target does not respond.
         """
         return self._request.check()
 
@@ -105,10 +105,10 @@ class Planned:
             else the quickest within the budget if one is given, else the counts of the manifest.
         policy
             ``"safe"`` (the default with an objective): with 20 % headroom; ``"aggressive"``:
-            without headroom; ``"manual"``: the counts that the manifest asks for.
+            without headroom; ``"manual"``: the counts of the manifest.
         deadline
-            Longest duration of the run, in seconds or as text such as ``"2h"``; by default the
-            target's walltime.
+            Longest duration of the run, in seconds or as a string such as ``"2h"``; by default
+            the target's walltime.
         budget
             Maximum cost of the run, in the currency of the target's prices.
 
@@ -143,7 +143,7 @@ class Planned:
         return manage(self._request, cluster, manager, **options)
 
     def _given(self, plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
-        """Return the plan of ``scalable run``, else the given plan, checked; None without both."""
+        """Return the checked plan of ``scalable run``, or else the given one, or None."""
         if self._run_plan is not None:
             if plan is not None:
                 logger.warning("the plan of `scalable run` is started, not the script's own plan")
@@ -151,7 +151,7 @@ class Planned:
         return None if plan is None else self._checked(plan)
 
     def _checked(self, plan: Plan | str | os.PathLike[str]) -> Plan:
-        """Return a plan that was made before, after checking that it fits the manifest."""
+        """Return an existing plan after checking that it fits the manifest."""
         from scalable.session.plan_files import checked_plan, read_plan
 
         if isinstance(plan, Plan):

@@ -1,4 +1,4 @@
-"""`Progress`: display of the calls of a session while a block of code runs."""
+"""`Progress`: display of a session's tasks while a block of code runs."""
 
 from __future__ import annotations
 
@@ -17,20 +17,13 @@ from scalable.session.watching import OverviewWatch
 from scalable.showing.progress import live_lines
 from scalable.spec.overview import Overview
 
-#: Width and maximum number of lines of the text of a progress.
+#: Width and maximum number of lines of printed progress.
 _WIDTH, _LINES = 100, 24
 
 
 class Progress(PublicNames):
-    """The progress of a session's calls; :meth:`ScalableSession.progress` returns it.
-
-    A context manager that shows the progress until the end of its block. Without a block, ``print``
-    and notebooks show the present state.
-
-    Parameters
-    ----------
-    present
-        Function that returns the present overview of the cluster, or None if there is none.
+    """The progress of a session's tasks, shown until the end of a ``with`` block.
+    Without a block, ``print`` and notebooks show the present state.
     """
 
     def __init__(self, present: Callable[[], Overview | None]) -> None:
@@ -69,7 +62,7 @@ class Progress(PublicNames):
 
 
 def _display(stack: ExitStack) -> Display:
-    """Return the display for this process; what it needs ends with the stack."""
+    """Return the display for this process, with its resources on the stack."""
     if os.environ.get(settings.RUN_OVERVIEWS):
         return Display()  # `scalable run` shows the progress
     if _in_notebook():
@@ -89,7 +82,6 @@ class NotebookDisplay(Display):
         self._handle: Any = None
 
     def update(self, overviews: Sequence[Overview]) -> None:
-        """Show the table, in place of the last one."""
         from IPython.display import display
 
         bundle = {"text/html": _html(overviews), "text/plain": "progress of the calls"}
@@ -106,7 +98,6 @@ def _html(overviews: Sequence[Overview]) -> str:
 
 
 def _in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
@@ -114,8 +105,7 @@ def _in_notebook() -> bool:
 
 @contextmanager
 def _logs_follow(before: Sequence[TextIO], after: Sequence[TextIO]) -> Iterator[None]:
-    """Let the handlers of logs write where this process prints, during a ``with`` block.
-
+    """Redirect log handlers to this process's present output, during a ``with`` block.
     Handlers keep the streams of the moment at which they were made.
     """
     loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]

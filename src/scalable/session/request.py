@@ -1,5 +1,4 @@
 """`Request`: one target of a manifest, which can be checked and planned but not started.
-
 This module imports neither the session, nor the lifecycle of clusters, nor Dask.
 """
 
@@ -24,22 +23,7 @@ logger = logging.getLogger("scalable.session")
 
 
 class Request:
-    """A manifest with one target chosen, and the provider of that target.
-
-    Parameters
-    ----------
-    resolved
-        The manifest, resolved for the target.
-    manifest
-        The manifest with all its targets; None if the manifest has only this target.
-
-    Attributes
-    ----------
-    resolved
-        The manifest, resolved for the target.
-    provider
-        Instance of the target's provider.
-    """
+    """A manifest with one target chosen, and the provider of that target."""
 
     def __init__(self, resolved: ResolvedManifest, manifest: Manifest | None = None) -> None:
         self.resolved = resolved
@@ -49,16 +33,7 @@ class Request:
     @classmethod
     def read(cls, path: str | os.PathLike[str] | None = None, target: str | None = None) -> Request:
         """Read a manifest, and choose its target.
-
-        Parameters
-        ----------
-        path, target
-            As for :meth:`~scalable.ScalableSession.from_yaml`.
-
-        Raises
-        ------
-        ManifestError
-            When the file has errors (all are listed) or no target is chosen (all are listed).
+        A ManifestError lists all errors of the file, or all targets if none is chosen.
         """
         from scalable.manifest import Manifest, choose_target, read_targets
 
@@ -76,17 +51,14 @@ class Request:
 
     @property
     def spec(self) -> DeploymentSpec:
-        """`DeploymentSpec`: the workers to ask for, in a form that all providers understand."""
         return self.resolved.spec
 
     @property
     def target(self) -> str:
-        """Name of the target."""
         return self.spec.target_name
 
     @property
     def manifest(self) -> Manifest:
-        """The manifest with all its targets."""
         if self._manifest is None:
             from scalable.manifest import Manifest
 
@@ -111,7 +83,7 @@ class Request:
         return report
 
     def _long_tags(self) -> list[Diagnostic]:
-        """Return the names of components that are too long for the provider of the target."""
+        """Return errors for tags that are too long for the provider of the target."""
         provider = self.spec.provider_name
         rule = names.TAG.limited(provider_traits(provider).longest_tag)
         faults = {tag: rule.fault(tag) for tag in self.spec.tags}
@@ -137,7 +109,7 @@ class Request:
         return [Diagnostic("E_BAD_OPTION", path, f"{url} is {where}", hint, "warning")]
 
     def _unused_prices(self) -> list[Diagnostic]:
-        """Return warnings about prices that no component has, where the provider has no others."""
+        """Return warnings for prices of unknown components, if the provider has no other prices."""
         if hasattr(self.provider, "estimate_cost"):
             return []
         return [
@@ -153,14 +125,8 @@ class Request:
         ]
 
     def check(self) -> ValidationReport:
-        """Check against the live state of the target, such as its batch system; start nothing.
-
-        Raises
-        ------
-        NotImplementedError
-            When the provider has no live check.
-        ProviderError
-            When the target does not answer.
+        """Check against the live state of the target, such as its batch system, and start nothing.
+        NotImplementedError: no live check. ProviderError: the target does not respond.
         """
         if not hasattr(self.provider, "check"):
             raise NotImplementedError(
@@ -172,13 +138,7 @@ class Request:
         return report
 
     def scripts(self) -> Mapping[str, str]:
-        """Return tag -> script that starts one worker.
-
-        Raises
-        ------
-        NotImplementedError
-            When the provider submits no scripts.
-        """
+        """Return the start script of a worker by tag, or raise NotImplementedError."""
         if not hasattr(self.provider, "render_scripts"):
             raise NotImplementedError(
                 f"target {self.target!r}: provider {self.provider.name!r} submits no scripts"
@@ -187,20 +147,7 @@ class Request:
         return found
 
     def objects(self, plan: Plan, *, detached: bool = False) -> Mapping[str, bytes]:
-        """Return file name -> each object that a cluster of the plan consists of, as it is sent.
-
-        Parameters
-        ----------
-        plan
-            Numbers of workers.
-        detached
-            Whether the cluster outlives its creator.
-
-        Raises
-        ------
-        NotImplementedError
-            When the provider makes no objects.
-        """
+        """Return a cluster's objects as sent, by file name, or raise NotImplementedError."""
         if not hasattr(self.provider, "render_objects"):
             raise NotImplementedError(
                 f"target {self.target!r}: provider {self.provider.name!r} makes no objects that "
@@ -248,7 +195,7 @@ class Request:
         return shown_plan(plan)
 
     def made(self, plan: Plan) -> bool:
-        """Return whether a plan was made from the manifest as it is now, with any budget."""
+        """Return True if a plan was made from the manifest as it is now, with any budget."""
         if plan.manifest_lock == self.resolved.lock:
             return True
         if self._manifest is None:
@@ -256,13 +203,7 @@ class Request:
         return plan.manifest_lock == self._manifest.resolve(self.target).lock
 
     def require_valid(self) -> ValidationReport:
-        """Return the report of :meth:`validate` if it contains no errors.
-
-        Raises
-        ------
-        ManifestError
-            When the report contains errors.
-        """
+        """Return the report of :meth:`validate`, or raise ManifestError if it contains errors."""
         report = self.validate()
         if not report.ok:
             count = len(report.errors)
@@ -273,13 +214,7 @@ class Request:
         return report
 
     def require_clusters(self) -> None:
-        """Check that the target's provider can build clusters.
-
-        Raises
-        ------
-        NotImplementedError
-            When the provider only validates and plans.
-        """
+        """Raise NotImplementedError if the target's provider only validates and plans."""
         if not getattr(self.provider, "builds_clusters", True):
             raise NotImplementedError(
                 f"target {self.target!r}: provider {self.provider.name!r} validates and plans, "

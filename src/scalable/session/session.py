@@ -59,13 +59,13 @@ class ScalableSession(Shown):
         self._scaled: Deployment | AttachedDeployment | None = None
         self._process = os.getpid()
 
-    # Making one ---------------------------------------------------------------------------------
+    # Creation -----------------------------------------------------------------------------------
 
     @classmethod
     def from_yaml(
         cls, path: str | os.PathLike[str] | None = None, target: str | None = None
     ) -> Self:
-        """Return a session for a manifest; nothing is started yet.
+        """Return a session for a manifest, without starting anything.
 
         Parameters
         ----------
@@ -93,16 +93,16 @@ class ScalableSession(Shown):
         threads_per_worker: int = 1,
         project: str = "local",
     ) -> Self:
-        """Return a session on this machine without a manifest; nothing is started yet.
+        """Return a session on this machine without a manifest, without starting anything.
 
         Parameters
         ----------
         pools
             Tag -> number of workers, or tag -> component as in a manifest.
         processes
-            Whether each worker is a process of its own.
+            Run each worker in a process of its own.
         threads_per_worker
-            Number of calls that one worker runs at the same time.
+            Number of tasks that one worker runs at the same time.
         project
             Name of the project in records.
 
@@ -124,19 +124,19 @@ class ScalableSession(Shown):
 
     @classmethod
     def attach(cls, name: str) -> Self:
-        """Open a session on a running cluster, with the manifest that the cluster was made from.
+        """Open a session on a running cluster, with the manifest of its creation.
 
-        Closing the session only disconnects; :meth:`delete` ends the cluster.
+        Closing the session only disconnects; :meth:`delete` deletes the cluster.
 
         Parameters
         ----------
         name
-            Name of the cluster, ``provider/name``, its id, or the beginning of the id.
+            Name of the cluster, ``provider/name``, its id, or a prefix of the id.
 
         Raises
         ------
         ClusterError
-            When no cluster or several clusters match, or the cluster does not answer.
+            When no cluster or several clusters match, or the cluster does not respond.
         """
         from scalable.manifest import Manifest
         from scalable.providers.registry import option_models
@@ -189,8 +189,8 @@ class ScalableSession(Shown):
             of the given plan. A plan that was given to ``scalable run`` is started instead.
         detach
             Start scheduler and workers in processes of their own. They keep running after this
-            process ends, until :meth:`delete`, ``scalable down``, or the idle timeout. If a cluster
-            with this name already runs, it is scaled to the plan's numbers of workers.
+            process exits, until :meth:`delete`, ``scalable down``, or the idle timeout. A running
+            cluster with this name is scaled to the plan's numbers of workers.
         name
             Name of a detached cluster; by default made from the names of project and target.
         timeout_s
@@ -273,7 +273,7 @@ class ScalableSession(Shown):
         return client
 
     def delete(self) -> None:
-        """End the detached cluster that this session is attached to, for all its users."""
+        """Delete the detached cluster that this session is attached to, for all its users."""
         attached = self._attached
         if attached is None:
             raise ClusterError("this session has no detached cluster", hint="close() ends it")
@@ -286,7 +286,7 @@ class ScalableSession(Shown):
         return connected_client(self.cluster, self.spec, keeping_of(self.spec, self.run_path))
 
     def sync_code(self) -> list[str]:
-        """Let workers run the workflow's files as they are now; see the client's ``sync_code``."""
+        """Upload the workflow's files as they are now, as the client's ``sync_code`` does."""
         return self.client.sync_code()
 
     @property
@@ -306,25 +306,25 @@ class ScalableSession(Shown):
 
     @property
     def run_path(self) -> Path | None:
-        """Directory of the run's record, or None without telemetry or before the start."""
+        """Directory of the run's record; None without telemetry or before the start."""
         if self._attached is not None:
             return self._attached.run_path
         return None if self._record is None else self._record.run.path
 
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
-        """Every change of a wanted number of workers, oldest first; kept after the session ends."""
+        """All changes of desired worker counts, oldest first, even after the session has closed."""
         return [] if self._scaled is None else list(self._scaled.scaling_history)
 
     def scale(self, tag: str | Mapping[str, int], n: int | None = None) -> None:
-        """Set the wanted number of workers of a tag; the other pools stay as they are.
+        """Set the desired number of workers of a tag, and leave other pools as they are.
 
         Parameters
         ----------
         tag
             Tag of the pool, or a mapping of tags to numbers of workers.
         n
-            Absolute number of workers; 0 ends all workers of the pool.
+            Absolute number of workers; 0 stops all workers of the pool.
 
         Raises
         ------
@@ -340,11 +340,11 @@ class ScalableSession(Shown):
         deployment.scale(ScalePlan(counts, resources), source="manual")
 
     def apply(self, decision: ScaleDecision) -> None:
-        """Apply a scaler's decision; pools that the decision does not name stay as they are.
+        """Apply a scaler's decision, and leave pools as they are that it does not name.
 
-        The changes are relative to the numbers of workers that are wanted now. The manifest limits
-        the new numbers: by the ``workers`` of each component, and by the target's bounds for all
-        pools together.
+        The changes are relative to the present desired numbers of workers. The manifest limits the
+        new numbers: by the ``workers`` of each component, and by the target's bounds for all pools
+        together.
 
         Parameters
         ----------
@@ -384,7 +384,7 @@ class ScalableSession(Shown):
         ----------
         path
             File or directory, or a URL, such as ``session.storage.url("maps/a.nc")``. Nothing is
-            copied. The size of what a URL names is recorded if its store tells it within 5 s.
+            copied. The size of a URL's object is recorded if its store reports it within 5 s.
         name
             By default the last part of the path.
         kind
@@ -398,10 +398,10 @@ class ScalableSession(Shown):
         elif self._deployment is None:
             raise RunError("no run is being recorded", hint="call session.start() first")
 
-    # Ending -------------------------------------------------------------------------------------
+    # Closing ------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End client, workers, scheduler and run record; only disconnect from a detached cluster.
+        """Close client, workers, scheduler and run record, or disconnect from a detached cluster.
 
         Closing twice is harmless.
         """
@@ -410,7 +410,7 @@ class ScalableSession(Shown):
     def _close(self, error: BaseException | None) -> None:
         no_longer_closed_at_exit(self._close)
         if os.getpid() != self._process:
-            return  # a fork of the process that the session belongs to
+            return  # in a fork of the session's process
         self._end_showing()
         client, self._client = self._client, None
         deployment, self._deployment = self._deployment, None

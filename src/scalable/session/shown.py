@@ -1,4 +1,4 @@
-"""The part of a session that shows how far its calls are: overviews, progress, notebooks."""
+"""The part of a session that shows the progress of its tasks: overviews, displays, notebooks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Shown(PublicNames, Spending):
-    """The methods of a session that show its cluster and the progress of its calls.
+    """The methods of a session that show its cluster and the progress of its tasks.
 
     Parameters
     ----------
@@ -29,9 +29,9 @@ class Shown(PublicNames, Spending):
         self._to_run: ShownToRun | None = None
 
     def overview(self) -> Overview:
-        """Return how the cluster is now: pools, calls by task name, predicted end, costs.
+        """Return the state of the cluster: pools, tasks by name, predicted finish, costs.
 
-        ``scalable top``, the live page and :meth:`progress` show the same numbers.
+        ``scalable top``, the dashboard and :meth:`progress` show the same numbers.
 
         Raises
         ------
@@ -48,13 +48,13 @@ class Shown(PublicNames, Spending):
         return overview
 
     def progress(self) -> Progress:
-        """Return the progress of the session's calls, to show while a block of code runs.
+        """Return the progress of the session's tasks, to show while a block of code runs.
 
-        As a context manager it shows, until the end of the block, the calls of each task name that
-        are done, run, wait and have failed, with the predicted end: on a terminal as a table below
-        what the program prints, in a notebook as a table that is kept up to date, elsewhere as one
-        line every ten seconds on standard error. Under ``scalable run``, which shows the same, it
-        shows nothing. ``print`` shows the present state once.
+        As a context manager it counts the done, running, waiting and failed tasks of each name,
+        and predicts the finish, until the end of the block. On a terminal this is a table below
+        the program's output, in a notebook a table that is kept up to date, elsewhere a line on
+        standard error every ten seconds. Under ``scalable run``, which shows the same, it shows
+        nothing. ``print`` shows the present state once.
 
         Raises
         ------
@@ -72,7 +72,6 @@ class Shown(PublicNames, Spending):
         return Progress(self._present)
 
     def _present(self) -> Overview | None:
-        """Return the present overview; None if there is none."""
         from scalable.client.shown_cluster import ShownCluster
 
         try:
@@ -82,7 +81,7 @@ class Shown(PublicNames, Spending):
         return cluster.overview() if isinstance(cluster, ShownCluster) else None
 
     def _show_to_run(self) -> None:
-        """Begin to show overviews to the ``scalable run`` around this process, if any."""
+        """Start to show overviews to the ``scalable run`` around this process, if any."""
         from scalable.session.watching import ShownToRun
 
         self._to_run = ShownToRun.begin(self._present)

@@ -1,4 +1,4 @@
-"""The part of a session that shows the state of its cluster and its run, and sets the budget."""
+"""The part of a session that reports on its cluster and its run, and sets the budget."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Spending(Planned):
     @property
     @abstractmethod
     def run_path(self) -> Path | None:
-        """Directory of the run's record, or None without a record."""
+        """Directory of the run's record; None without a record."""
 
     def report(self) -> RunReport:
-        """Return the report of the session's run as far as it is recorded, also after its end.
+        """Return the report of the session's run as far as it is recorded, even after it finished.
 
-        ``print`` shows it as text, a notebook as HTML, and its ``save`` writes a page.
+        ``print`` shows it in plain form, a notebook as HTML, and its ``save`` writes a page.
 
         Raises
         ------
@@ -55,7 +55,7 @@ class Spending(Planned):
         dict
             ``state`` and its ``reason``; ``pools`` (tag -> counts); ``managers``; ``tasks``; and
             ``cost``, which is None if nothing has a price. Amounts are in ``cost["currency"]``:
-            ``cost`` so far, its part ``idle`` for time without calls, ``per_hour`` for the machines
+            ``cost`` so far, its part ``idle`` for time without tasks, ``per_hour`` for the machines
             that run now; the same by ``pools`` and by ``managers``; ``budget`` and ``stage``.
 
         Raises

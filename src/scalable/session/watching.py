@@ -1,4 +1,4 @@
-"""Overviews of a session's cluster, asked for again and again in a thread."""
+"""Overviews of a session's cluster, requested repeatedly in a thread."""
 
 from __future__ import annotations
 
@@ -18,21 +18,14 @@ logger = logging.getLogger("scalable.session")
 
 #: Seconds between two overviews.
 INTERVAL_S = 1.0
-#: Longest wait for the end of the thread; one question may take as long.
+#: Longest wait for the end of the thread, because one request may take as long.
 END_S = 6.0
 
 
 class OverviewWatch:
-    """A thread that asks for overviews, and passes them on.
-
-    Parameters
-    ----------
-    ask
-        Function that returns the present overview, or None if there is none at the moment. Its
-        ClusterError, OSError, RuntimeError and TimeoutError count as no overview.
-    told
-        Function that is called with each overview, in the thread; and with None when there was one
-        before and is none now.
+    """A thread that requests overviews, and passes them to a callback in the thread.
+    The callback gets None when there is no longer an overview.
+    A ClusterError, OSError, RuntimeError or TimeoutError of ``ask`` counts as no overview.
     """
 
     def __init__(
@@ -44,11 +37,10 @@ class OverviewWatch:
         self._thread = threading.Thread(target=self._run, name="scalable-overviews", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread, after a last overview; return when it has ended, or after 6 s."""
+        """Stop the thread after a last overview, waiting at most 6 s."""
         if not self._over.is_set():
             self._over.set()
             if self._thread is not threading.current_thread():
@@ -64,7 +56,7 @@ class OverviewWatch:
         overview = None
         try:
             overview = self._ask()
-        # A cluster that ends at this moment raises any of these.
+        # A cluster that is being deleted raises any of these.
         except (ClusterError, OSError, RuntimeError, TimeoutError) as error:
             logger.debug("there is no overview: %s", error)
         if overview is not None or self._knew:
@@ -73,15 +65,7 @@ class OverviewWatch:
 
 
 class ShownToRun:
-    """The overviews of a session, shown to the ``scalable run`` around it as long as it lives.
-
-    Parameters
-    ----------
-    file
-        File that ``scalable run`` reads.
-    ask
-        Function that returns the present overview, or None.
-    """
+    """The overviews of a session, shown to the ``scalable run`` around it."""
 
     def __init__(self, file: OverviewFile, ask: Callable[[], Overview | None]) -> None:
         self._file = file
@@ -91,7 +75,7 @@ class ShownToRun:
 
     @classmethod
     def begin(cls, ask: Callable[[], Overview | None]) -> ShownToRun | None:
-        """Begin to show overviews; return None if no ``scalable run`` waits for them."""
+        """Start to show overviews, or return None if no ``scalable run`` waits for them."""
         path = os.environ.get(settings.RUN_OVERVIEWS)
         if not path:
             return None
@@ -100,7 +84,7 @@ class ShownToRun:
         return shown
 
     def end(self) -> None:
-        """Show the last overview as that of an ended session."""
+        """Show the last overview as that of a closed session."""
         self._watch.stop()
         self._write(lambda: self._file.end(self._session))
 

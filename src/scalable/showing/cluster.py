@@ -12,8 +12,8 @@ from scalable.spec.costs import CURRENCY
 from scalable.spec.overview import CALL_STATES, CallCounts, Overview, PoolOverview
 from scalable.units import counted, format_duration
 
-#: Name of the pool of workers without a tag, and of calls without one. Its letters are written from
-#: left to right, so that numbers stay in their columns behind a name of another direction.
+#: Name of the pool of workers and tasks without a tag. Its letters are written from left to right,
+#: so that numbers stay in their columns after a name of another direction.
 UNTAGGED_NAME = "(no tag)"
 #: Parts of a bar, in the order in which they are drawn.
 _BAR = (
@@ -38,7 +38,7 @@ TASK_COLUMNS = (
     Column("mean", number=True),
     Column("queued", number=True),
 )
-#: Place of the column of calls whose remembered results were found; shown if there are any.
+#: Position of the column of cache hits, which is shown if there are any.
 _FOUND_PLACE = 7
 MANAGER_COLUMNS = (
     Column("manager", width=24),
@@ -52,7 +52,7 @@ MANAGER_COLUMNS = (
 
 
 def summary(overview: Overview) -> list[str]:
-    """Return the lines about the cluster as a whole: state, calls, predicted end and costs."""
+    """Return lines about the whole cluster: state, tasks, predicted finish and costs."""
     cluster, calls = overview.cluster, overview.calls
     name = one_line(cluster.get("name") or "cluster of this process")
     place = "/".join(one_line(cluster[key]) for key in ("provider", "target") if cluster.get(key))
@@ -86,13 +86,13 @@ def summary(overview: Overview) -> list[str]:
 
 
 def reasons_in_words(counts: Mapping[str, int]) -> str:
-    """Return reasons with their numbers, such as ``2 x worker lost, 1 x failed, tried again``."""
+    """Return reasons with their counts, such as ``2 x worker lost, 1 x failed, tried again``."""
     ordered = sorted(counts.items(), key=lambda each: -each[1])
     return ", ".join(f"{count} x {one_line(reason)}" for reason, count in ordered)
 
 
 def calls_in_words(calls: CallCounts) -> str:
-    """Return numbers of calls, such as ``12 running, 30 waiting, 5 done, 1 failed``."""
+    """Return counts of tasks, such as ``12 running, 30 waiting, 5 done, 1 failed``."""
     told = [
         f"{getattr(calls, state)} {state}"
         for state in CALL_STATES
@@ -102,7 +102,7 @@ def calls_in_words(calls: CallCounts) -> str:
 
 
 def end_in_words(overview: Overview) -> str:
-    """Return the predicted end with its interval, or why there is none."""
+    """Return the predicted finish with its interval, or why there is none."""
     end, calls = overview.end, overview.calls
     if not calls.running + calls.waiting:
         return "nothing to do"
@@ -124,9 +124,9 @@ def cost_in_words(cost: Mapping[str, Any]) -> str:
 
 
 def bar(counts: CallCounts, width: int) -> str:
-    """Return the states of calls as a bar of ``width`` characters; empty without calls.
+    """Return the states of tasks as a bar of ``width`` characters, empty without tasks.
 
-    A state with any calls has a character at least, if there are enough.
+    A state with any tasks has at least one character, if there are enough.
     """
     total = counts.total
     if not total:
@@ -135,7 +135,7 @@ def bar(counts: CallCounts, width: int) -> str:
     cells = {state: int(share) or int(share > 0) for state, share in shares.items()}
     while (extra := sum(cells.values()) - width) != 0:
         step = -1 if extra > 0 else 1
-        # The state whose length is furthest from its share.
+        # The state whose width is furthest from its share.
         place = max(
             (s for s in cells if cells[s] > 1 or step > 0),
             key=lambda state: step * (shares[state] - cells[state]),
@@ -148,7 +148,7 @@ def bar(counts: CallCounts, width: int) -> str:
 
 
 def pools_table(overview: Overview) -> Table:
-    """Return the pools of a cluster."""
+    """Return a cluster's pools, with costs if any are known."""
     priced = any(pool.cost for pool in overview.pools.values())
     columns = POOL_COLUMNS if priced else POOL_COLUMNS[:-1]
     rows = []
@@ -192,7 +192,7 @@ def pool_reasons(overview: Overview) -> list[str]:
 
 
 def tasks_table(overview: Overview, *, bar_width: int = 12) -> Table:
-    """Return the calls of a cluster by task name."""
+    """Return the tasks of a cluster, grouped by name."""
     rows = []
     columns, place = list(TASK_COLUMNS), slice(_FOUND_PLACE, _FOUND_PLACE)
     has_found = any(task.counts.found for task in overview.tasks)

@@ -24,22 +24,14 @@ FAILURE_COLUMNS = (
     Column("task", width=24),
     Column("message"),
 )
-#: Heights of one character of a drawing, the lowest first.
+#: Characters of a chart by height, the lowest first.
 _HEIGHTS = " ▁▂▃▄▅▆▇█"
 #: Fields of a sample's pool.
 _USED, _SLOTS, _WAITING = 2, 3, 4
 
 
 def decisions_table(decisions: Sequence[Mapping[str, Any]], now: float) -> Table:
-    """Return the changes of wanted worker counts, the newest first.
-
-    Parameters
-    ----------
-    decisions
-        Rows of ``scaling.jsonl``, the oldest first.
-    now
-        Seconds since 1970.
-    """
+    """Return ``scaling.jsonl`` rows, given the oldest first, as a table with the newest first."""
     rows = []
     for number, told in reversed(list(enumerate(decisions))):
         tag, at = str(told.get("tag") or ""), told.get("timestamp")
@@ -56,14 +48,8 @@ def decisions_table(decisions: Sequence[Mapping[str, Any]], now: float) -> Table
 def failures_table(failures: Iterable[Mapping[str, Any]], now: float) -> Table:
     """Return the failures grouped by cause, the newest first.
 
-    The cause is the kind of error together with the place in the user's code, or else the task.
-
-    Parameters
-    ----------
-    failures
-        Rows of ``failures.jsonl``, the oldest first.
-    now
-        Seconds since 1970.
+    The cause is the class of the error and the location in the user's code, or else the task.
+    ``failures`` are rows of ``failures.jsonl``, the oldest first. ``now`` is in seconds since 1970.
     """
     rows = []
     for cause, (count, last) in reversed(list(failures_by_cause(failures).items())):
@@ -78,7 +64,7 @@ def failures_table(failures: Iterable[Mapping[str, Any]], now: float) -> Table:
 def failures_by_cause(
     failures: Iterable[Mapping[str, Any]],
 ) -> dict[str, tuple[int, Mapping[str, Any]]]:
-    """Return cause -> number of its calls, and the last row; causes that occurred last are last."""
+    """Map causes to the number of their tasks and the last row, the latest cause last."""
     groups: dict[str, tuple[int, Mapping[str, Any]]] = {}
     for told in failures:
         details = told.get("details") or {}
@@ -90,10 +76,7 @@ def failures_by_cause(
 
 
 def failure_in_words(failure: Mapping[str, Any], now: float) -> list[tuple[str, str]]:
-    """Return the parts of a failure, each as a title and a text that may have several lines.
-
-    The texts are as the workers sent them: whoever shows them makes them harmless.
-    """
+    """Return a failure's parts as titles and texts, which callers must make harmless."""
     details = failure.get("details") or {}
     facts = (
         ("Error", f"{failure.get('failure_class', '?')}: {failure.get('message', '')}"),
@@ -113,15 +96,7 @@ def failure_in_words(failure: Mapping[str, Any], now: float) -> list[tuple[str, 
 
 
 def use_lines(samples: Sequence[Mapping[str, Any]], width: int) -> list[str]:
-    """Return queue and utilisation of each pool over time, drawn with characters.
-
-    Parameters
-    ----------
-    samples
-        Samples as in :class:`scalable.spec.overview.Events`.
-    width
-        Number of characters of a line.
-    """
+    """Return each pool's queue and utilisation over time as charts of ``width`` characters."""
     lines = []
     for tag in dict.fromkeys(tag for sample in samples for tag in sample["pools"]):
         points = [sample["pools"][tag] for sample in samples if tag in sample["pools"]]
@@ -140,7 +115,7 @@ def use_lines(samples: Sequence[Mapping[str, Any]], width: int) -> list[str]:
 
 
 def drawn(values: Sequence[float], highest: float, width: int) -> str:
-    """Return values over time as one line of characters of different height.
+    """Return values over time as one line of characters of different heights.
 
     If there are more values than characters, each character shows the largest of its values. A
     value above 0 has a height above 0.

@@ -1,4 +1,4 @@
-"""A cluster as a page of text: summary, pools, tasks, managers, failures and decisions."""
+"""A cluster as plain text: summary, pools, tasks, managers, failures and decisions."""
 
 from __future__ import annotations
 
@@ -14,20 +14,12 @@ from scalable.showing.tables import Table
 from scalable.spec.overview import Events, Overview
 from scalable.units import counted
 
-#: Number of rows of task names, and of decisions and causes of failures.
+#: Maximum rows of task names, and of decisions and causes of failures.
 SHOWN_TASKS, SHOWN_EVENTS = 40, 10
 
 
 def page(overview: Overview, events: Events, width: int) -> list[str]:
-    """Return a cluster as lines of text.
-
-    Parameters
-    ----------
-    overview, events
-        Overview of the cluster, and its decisions and failures.
-    width
-        Maximum number of cells of a line of a table.
-    """
+    """Return a cluster as lines, whose tables have at most ``width`` cells."""
     now, tasks = overview.at, tasks_table(overview)
     lines = [*summary(overview), *_part(pools_table(overview), width)]
     lines += [f"    {reason}" for reason in pool_reasons(overview)]

@@ -1,4 +1,4 @@
-"""Progress of the calls of clusters, as lines for a terminal and as one line for a log."""
+"""Progress of the tasks of clusters, as lines for a terminal and as one line for a log."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from scalable.units import counted, format_duration
 MOST_LINES, _REASONS = 24, 2
 #: Maximum number of task names, and of pools, in one line, and of characters of a name there.
 LINE_NAMES, LINE_POOLS, _LINE_NAME = 5, 4, 40
-#: Order in which a line tells the states of calls.
+#: Order of the states of tasks in a line.
 _ORDER = ("done", "found", "running", "waiting", "failed", "cancelled")
-#: Largest and least width of the bar of each task name.
+#: Maximum and minimum width of the bar of each task name.
 _BAR, _LEAST_BAR = 16, 8
 
 #: A line of a live display, and its style: ``title``, ``header``, ``soft``, ``bad`` or nothing.
@@ -26,17 +26,7 @@ StyledLine = tuple[str, str]
 def live_lines(
     overviews: Sequence[Overview], width: int, height: int, elapsed_s: float | None = None
 ) -> list[StyledLine]:
-    """Return lines that show clusters, the most important task names first.
-
-    Parameters
-    ----------
-    overviews
-        The clusters.
-    width, height
-        Cells of a line, and lines, of the terminal.
-    elapsed_s
-        Seconds since the beginning; None to leave it out.
-    """
+    """Return lines that show clusters on a terminal, the most important task names first."""
     room = max(1, min(height - 2, MOST_LINES))
     lines: list[StyledLine] = []
     for number, overview in enumerate(overviews):
@@ -57,7 +47,7 @@ def _lines_of(
     lines: list[StyledLine] = [(fitted(text, width), style) for text, style in told]
     table = tasks_table(overview, bar_width=_BAR)
     beyond = max(0, table.width - width)
-    if beyond:  # a shorter bar tells more than one without its middle
+    if beyond:  # a shorter bar is clearer than one without its middle
         table = tasks_table(overview, bar_width=max(_LEAST_BAR, _BAR - beyond))
     left = room - len(lines) - 1  # below the titles of the columns
     if table.rows and left > 0:
@@ -72,13 +62,7 @@ def _lines_of(
 
 
 def progress_line(overviews: Sequence[Overview]) -> str:
-    """Return one line: workers, calls by task name, and the predicted end.
-
-    Parameters
-    ----------
-    overviews
-        The clusters; with several, the line names them.
-    """
+    """Return one line: workers, tasks by name and predicted finish, by cluster if several."""
     told = []
     for overview in overviews:
         name = one_line(overview.cluster.get("name") or "cluster")
@@ -106,7 +90,7 @@ def _line_of(overview: Overview) -> str:
 
 
 def counts_in_words(counts: CallCounts) -> str:
-    """Return the numbers of calls other than 0, such as ``14 done, 2 running``."""
+    """Return the counts of tasks other than 0, such as ``14 done, 2 running``."""
     told = [f"{getattr(counts, s)} {s}" for s in _ORDER if getattr(counts, s)]
     return ", ".join(told) or "no calls"
 

@@ -1,4 +1,4 @@
-"""Remembered results in words: hits, misses and their reasons, and the time that was saved."""
+"""Cached results in words: hits, misses and their reasons, and the time that was saved."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scalable.showing.texts import one_line
 from scalable.spec.remembered import MissReason, RememberedTotals
 from scalable.units import counted, format_duration
 
-#: Number of reasons that a line tells.
+#: Maximum number of reasons in a line.
 LINE_REASONS = 2
 
 
@@ -22,7 +22,7 @@ def remembered_in_words(totals: RememberedTotals) -> str:
 
 
 def remembered_line(totals: RememberedTotals) -> str:
-    """Return one line about remembered results, with the most frequent reasons of misses."""
+    """Return one line about cached results, with the most frequent reasons of misses."""
     told = [f"{each.count} x {reason_in_words(each)}" for each in totals.reasons[:LINE_REASONS]]
     others = len(totals.reasons) - len(told)
     if others:
@@ -37,7 +37,7 @@ def reason_in_words(reason: MissReason) -> str:
 
 
 def reason_rows(totals: RememberedTotals) -> Iterator[tuple[str, str, str, str]]:
-    """Yield task name, number of calls, reason, and the nearest earlier result, of each reason."""
+    """Yield task name, number of tasks, reason, and nearest earlier result, for each reason."""
     for each in totals.reasons:
         nearest = each.nearest[:12]
         yield one_line(each.task), str(each.count), reason_in_words(each), nearest

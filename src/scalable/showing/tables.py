@@ -10,69 +10,46 @@ from scalable.showing.texts import one_line, padded, width_of
 
 _GAP = "  "
 _INDENT = "  "
-#: Least width to which a column with text is shortened.
+#: Minimum width to which a column with text is shortened.
 _LEAST = 8
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table.
-
-    Attributes
-    ----------
-    title
-        Title of the column.
-    number
-        Whether its texts are numbers, which are aligned to the right and never shortened.
-    width
-        Maximum number of cells of its texts; None for any number.
-    """
+    """One column of a table."""
 
     title: str
+    #: True if its cells are numbers, which are aligned to the right and never shortened.
     number: bool = False
+    #: Maximum number of cells (of the terminal) of its texts; None for no limit.
     width: int | None = None
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table.
+    """One row of a table."""
 
-    Attributes
-    ----------
-    key
-        Text that identifies the row in its table.
-    cells
-        One text for each column: on one line and without control characters.
-    values
-        One value for each column, to sort by.
-    pool
-        Tag of the row's pool; None for a row that belongs to none.
-    """
-
+    #: Identifies the row in its table.
     key: str
+    #: One string for each column: on one line and without control characters.
     cells: tuple[str, ...]
+    #: One value for each column, to sort by.
     values: tuple[Any, ...]
+    #: Tag of the row's pool; None for a row that belongs to none.
     pool: str | None = None
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under titles.
-
-    Attributes
-    ----------
-    columns, rows
-        Columns and rows.
-    empty
-        Words for a table without rows.
-    """
+    """Rows under column titles."""
 
     columns: tuple[Column, ...]
     rows: tuple[Row, ...] = field(default=())
+    #: Words for a table without rows.
     empty: str = "nothing"
 
     def sorted(self, title: str, *, reverse: bool = False) -> Self:
-        """Return the table sorted by the column with a title; unchanged if there is none."""
+        """Return the table sorted by the column with this title, unchanged if there is none."""
         titles = [column.title for column in self.columns]
         if title not in titles:
             return self
@@ -81,7 +58,7 @@ class Table:
         return replace(self, rows=tuple(rows))
 
     def containing(self, text: str) -> Self:
-        """Return the table with the rows in which a text occurs, in whatever case."""
+        """Return the table with the rows that contain a string. Ignores case."""
         wanted = text.casefold().strip()
         if not wanted:
             return self
@@ -89,13 +66,12 @@ class Table:
         return replace(self, rows=tuple(rows))
 
     def of_pool(self, tag: str | None) -> Self:
-        """Return the table with the rows of one pool; all rows for None."""
+        """Return the table with the rows of one pool, or all rows for None."""
         if tag is None:
             return self
         return replace(self, rows=tuple(row for row in self.rows if row.pool == tag))
 
     def first(self, count: int) -> Self:
-        """Return the table with its first rows."""
         return replace(self, rows=self.rows[:count])
 
     @property
@@ -105,18 +81,7 @@ class Table:
         return len(_INDENT) + sum(widths) + len(_GAP) * (len(widths) - 1)
 
     def widths(self, width: int, gap: int) -> list[int]:
-        """Return the number of cells of each column, so that a line has at most ``width`` cells.
-
-        Columns of numbers are kept; those with text are shortened, the widest first. Numbers alone
-        may be too wide.
-
-        Parameters
-        ----------
-        width
-            Maximum number of cells of a line.
-        gap
-            Number of cells between two columns.
-        """
+        """Return column widths for lines of ``width`` cells, which numbers alone may exceed."""
         widths = self._whole_widths()
         room = width - gap * (len(widths) - 1)
         while sum(widths) > room:
@@ -139,13 +104,7 @@ class Table:
         return widths
 
     def lines(self, width: int) -> list[str]:
-        """Return the table as lines of text, the titles first.
-
-        Parameters
-        ----------
-        width
-            Maximum number of cells of a line. Columns with text are shortened, the widest first.
-        """
+        """Return the table as lines of at most ``width`` cells, the titles first."""
         titles = tuple(column.title for column in self.columns)
         texts = [titles, *(row.cells for row in self.rows)]
         widths = self.widths(width - len(_INDENT), len(_GAP))
@@ -167,7 +126,7 @@ def row(
 
 
 def _order(value: Any) -> tuple[int, Any]:
-    """Return a key that sorts missing values before numbers, and numbers before texts."""
+    """Return a key that sorts missing values before numbers, and numbers before strings."""
     if value is None:
         return 0, 0
     return (2, value.casefold()) if isinstance(value, str) else (1, value)

@@ -1,4 +1,4 @@
-"""Texts from outside the program, fitted into the cells of a terminal."""
+"""Strings from outside the program, fitted into the cells of a terminal."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from scalable.spec.costs import CURRENCY
 from scalable.units import format_amount
 
 ELLIPSIS = "…"
-#: Replacement of a character that would move the cursor, colour the text or change its direction.
+#: Replaces a character that would move the cursor, colour the text or change its direction.
 REPLACED = "\ufffd"
 #: Maximum number of combining marks that are kept on one character.
 LONGEST_MARKS = 3
-#: Number of characters of a text that are read; the rest is cut off.
+#: Number of characters of a string that are read. The rest is cut off.
 READ_CHARACTERS = 4_000
 _SPACES = re.compile(r"\s+")
 #: Characters of these categories take no cell: marks, and invisible characters.
@@ -23,10 +23,10 @@ _CONTROLS = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 
 
 def one_line(text: object) -> str:
-    """Return a text on one line, without control characters and marks of writing direction.
+    """Return a string on one line, without control characters and direction marks.
 
     Letters of right-to-left scripts stay: they are what the user wrote. Whitespace is joined, and a
-    long text is cut off after ``READ_CHARACTERS``.
+    long string is cut off after ``READ_CHARACTERS``.
     """
     read = _SPACES.sub(" ", str(text)[: 2 * READ_CHARACTERS]).strip(" ")[:READ_CHARACTERS]
     if read.isascii() and read.isprintable():
@@ -41,15 +41,12 @@ def one_line(text: object) -> str:
 
 
 def width_of(text: str) -> int:
-    """Return the number of terminal cells of a text without control characters."""
+    """Return the number of terminal cells of a string without control characters."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
 def fitted(text: object, width: int) -> str:
-    """Return a text on one line that takes at most ``width`` cells; its middle is cut out.
-
-    The end of a name often tells more than its middle.
-    """
+    """Return a string on one line of at most ``width`` cells. Its middle is cut out if need be."""
     line = one_line(text)
     if width_of(line) <= width:
         return line
@@ -62,20 +59,14 @@ def fitted(text: object, width: int) -> str:
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """Return a text of exactly ``width`` cells; it is cut if it is longer."""
+    """Return a string of exactly ``width`` cells, cut if it is longer."""
     line = fitted(text, width)
     spaces = " " * (width - width_of(line))
     return spaces + line if right else line + spaces
 
 
 def clock(at: float | None, now: float) -> str:
-    """Return a time of day, with its date if it is not the day of ``now``; ``-`` for None.
-
-    Parameters
-    ----------
-    at, now
-        Seconds since 1970.
-    """
+    """Return an epoch time as time of day, with its date unless it is today, or ``-`` for None."""
     if at is None:
         return "-"
     try:
@@ -87,7 +78,7 @@ def clock(at: float | None, now: float) -> str:
 
 
 def money(amount: float) -> str:
-    """Return a cost as text, without its currency."""
+    """Return a cost as a string without its currency."""
     return format_amount(amount, CURRENCY)
 
 
@@ -98,7 +89,7 @@ def _cells(char: str) -> int:
 
 
 def _taken(text: str, width: int) -> str:
-    """Return the beginning of a text that takes at most ``width`` cells."""
+    """Return the longest prefix of a string that takes at most ``width`` cells."""
     taken = 0
     for number, char in enumerate(text):
         taken += _cells(char)

@@ -54,17 +54,7 @@ def workers_table(workers: Iterable[WorkerOverview]) -> Table:
 
 
 def clusters_table(clusters: Iterable[ClusterStatus], runs: Mapping[str, str], now: float) -> Table:
-    """Return the clusters of a user.
-
-    Parameters
-    ----------
-    clusters
-        Status of each.
-    runs
-        Id of a cluster -> name of its run.
-    now
-        Seconds since 1970.
-    """
+    """Return the clusters of a user. ``runs`` maps cluster ids to names of runs."""
     rows = []
     for status in clusters:
         running = sum(pool.running for pool in status.pools.values())

@@ -1,7 +1,5 @@
 """Frozen dataclasses that describe clusters, workers and plans, with their JSON forms.
-
-This package does no I/O and does not import Dask. ``manifest`` validates files; ``planning`` and
-``scaling`` make decisions.
+This package does no I/O and does not import Dask.
 """
 
 from typing import TYPE_CHECKING

@@ -44,7 +44,7 @@ _LIMITS = (
 )
 _Kind = type | tuple[type, ...]
 _NUMBER = (int, float)
-#: Types that readers of a record rely on.
+#: Types of a record's fields.
 _KINDS: Mapping[str, _Kind] = {
     **dict.fromkeys(_TEXTS, str),
     **dict.fromkeys(_MAPS, Mapping),
@@ -52,7 +52,7 @@ _KINDS: Mapping[str, _Kind] = {
 }
 #: Types of the values of a record's mappings.
 _KINDS_OF_VALUES: Mapping[str, _Kind] = {"wanted": int, "tasks": str, "managers": Mapping}
-#: Entries of a manager: type, and the value of a record that does not say.
+#: Keys of a manager: type, and default for records of older releases.
 _MANAGER: Mapping[str, tuple[_Kind, Any]] = {
     "target": (str, None),
     "provider": (str, None),
@@ -60,7 +60,7 @@ _MANAGER: Mapping[str, tuple[_Kind, Any]] = {
     "limits": (Mapping, {}),
     "scheduler_address": ((str, type(None)), None),
 }
-#: Entries of a pool's status whose type is not that of a number.
+#: Fields of a pool's status that are not numbers.
 _POOL: Mapping[str, _Kind] = dict.fromkeys(("reason", "waiting", "last_loss"), (str, type(None)))
 
 
@@ -132,51 +132,71 @@ class ClusterRecord:
     target: str
     project: str
     owner: str
+    #: ISO 8601, UTC.
     created_at: str
+    #: ``creating``, ``made`` or ``deleting``.
     stage: str = "creating"
+    #: True if the cluster runs in the user's process, and stops with it.
     embedded: bool = False
+    #: The creating process, as :func:`scalable.liveness.identify_process` describes it.
     creator: Mapping[str, Any] = field(default_factory=dict)
+    #: Checksum of the resolved manifest; see :class:`scalable.spec.Plan`.
     lock: str = ""
     tags: tuple[str, ...] = ()
+    #: Maps task names to tags.
     tasks: Mapping[str, str] = field(default_factory=dict)
+    #: Maps labels to tags.
     labels: Mapping[str, list[str]] = field(default_factory=dict)
+    #: Maps manager ids to ``target``, ``provider``, ``priority`` and ``limits``.
     managers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Desired workers at the start, by tag.
     wanted: Mapping[str, int] = field(default_factory=dict)
+    #: Limit of all workers on its target.
     max_workers: int | None = None
+    #: Minimum and maximum of each adaptive pool, by tag; maximum None for no limit.
     adaptive: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    #: Limit of the workers of all pools together.
     adaptive_maximum: int | None = None
+    #: Maps task names to component, expected seconds and expected bytes of one task.
     expectations: Mapping[str, tuple[str, float | None, int | None]] = field(default_factory=dict)
+    #: Minimize time, minimize cost or balance.
     objective: str | None = None
     policy: str = "manual"
+    #: Time without work after which the cluster stops.
     idle_timeout_s: float | None = None
+    #: Age at which the cluster stops.
     time_to_live_s: float | None = None
+    #: Silence of a manager after which its idle workers stop.
     manager_grace_s: float = 1800.0
+    #: Time after which workers that did not start are requested from the next manager.
     spill_after_s: float | None = None
+    #: Rule that divides the desired workers among the managers: ``waterfall`` or ``cheapest``.
     manager_policy: str = "waterfall"
     workflow_dir: str | None = None
+    #: Working directory of the cluster's processes.
     working_dir: str | None = None
     runs_dir: str | None = None
+    #: Directory for the output of workers; None for the run's own.
     log_dir: str | None = None
+    #: Entries of ``sys.path`` for workers.
     sys_path: tuple[str, ...] = ()
+    #: ``process``, or the provider that runs the scheduler and the managers.
     services: str = "process"
+    #: None without a dashboard.
     dashboard_address: str | None = None
+    #: True if the scheduler shares no files with this machine; the files here are a copy.
     remote: bool = False
+    #: Seconds without a report of a manager after which the cluster stops (creator died).
     abandoned_after_s: float | None = None
+    #: Location of a remote cluster, as its provider describes it.
     place: Mapping[str, str] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
-        """Return the record that :meth:`to_dict` wrote; unknown keys are left out.
-
-        Raises
-        ------
-        ValueError
-            When the data is not a record.
-        """
+        """Decode a result of :meth:`to_dict`, ignoring unknown keys, or raise ValueError."""
         known = {f.name for f in dataclasses.fields(cls)}
         try:
             values = {key: value for key, value in data.items() if key in known}
@@ -193,7 +213,7 @@ class ClusterRecord:
         return dataclasses.replace(record, managers=managers)
 
     def _manager(self, name: str) -> dict[str, Any]:
-        """Return a manager's entry, with values for what an older release did not write."""
+        """Return a manager's entry, with defaults for keys that an older release did not write."""
         absent = {key: value for key, (_, value) in _MANAGER.items()}
         entry = absent | {"provider": self.provider} | dict(self.managers[name])
         kinds = {key: kind for key, (kind, _) in _MANAGER.items()}
@@ -204,7 +224,7 @@ class ClusterRecord:
 
 
 def _check(values: Mapping[str, Any], kinds: Mapping[str, _Kind], place: str = "") -> None:
-    """Raise TypeError, which names the place, if a value has another type than it must have."""
+    """Raise TypeError, which names ``place``, for the first value of a wrong type."""
     for name, kind in kinds.items():
         if not isinstance(values[name], kind):
             raise TypeError(f"{place}{name} is {values[name]!r:.80}")
@@ -212,46 +232,33 @@ def _check(values: Mapping[str, Any], kinds: Mapping[str, _Kind], place: str = "
 
 @dataclass(frozen=True)
 class PoolStatus:
-    """Worker counts of one pool, for one manager or summed over a cluster's managers.
-
-    Attributes
-    ----------
-    wanted, running, launching, draining, failed
-        Numbers of workers.
-    slots
-        Number of calls that one worker runs at once.
-    reason
-        Reason why the pool is degraded, or None.
-    waiting
-        Reason why workers have not started yet, as the provider reports it, or None.
-    lost
-        Number of workers that were lost since their manager started; they are replaced.
-    last_loss
-        Name of the worker that was lost last, and the reason, or None.
-    suspended
-        Number of connected workers that their place has suspended; they are not among those that
-        run.
-    """
+    """Worker counts of one pool, for one manager or summed over a cluster's managers."""
 
     wanted: int = 0
     running: int = 0
     launching: int = 0
     draining: int = 0
     failed: int = 0
+    #: Number of tasks that one worker runs at once.
     slots: int = 1
+    #: Reason why the pool is degraded, or None.
     reason: str | None = None
+    #: Reason why workers have not started yet, as the provider reports it, or None.
     waiting: str | None = None
+    #: Workers lost since their manager started, which replaces them.
     lost: int = 0
+    #: Name of the last lost worker, and the reason, or None.
     last_loss: str | None = None
+    #: Connected workers that the backend has suspended; not counted in ``running``.
     suspended: int = 0
 
     @property
     def degraded(self) -> bool:
-        """Whether the manager has given up starting workers for the pool."""
+        """True if the manager has stopped starting workers for the pool."""
         return self.reason is not None
 
     def __add__(self, other: Self) -> Self:
-        """Return the summed counts of two managers; the first manager's reasons are preferred."""
+        """Sum the counts of two managers, preferring the first one's reasons."""
         return dataclasses.replace(
             self,
             wanted=self.wanted + other.wanted,
@@ -268,18 +275,11 @@ class PoolStatus:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the status that :meth:`to_dict` wrote; keys of later versions are ignored.
-
-        Raises
-        ------
-        TypeError
-            When a value has another type than it must have; the message names it.
-        """
+        """Decode a result of :meth:`to_dict`, ignoring unknown keys, or raise TypeError."""
         if not isinstance(data, Mapping):
             raise TypeError(f"not the status of a pool: {data!r:.80}")
         known = {f.name for f in dataclasses.fields(cls)}
@@ -289,80 +289,54 @@ class PoolStatus:
 
 
 def pools_from_dict(data: Mapping[str, Mapping[str, Any]]) -> dict[str, PoolStatus]:
-    """Return tag -> status, from tag -> its JSON form; errors are those of ``from_dict``."""
+    """Decode pool statuses by tag, with the errors of :meth:`PoolStatus.from_dict`."""
     return {tag: PoolStatus.from_dict(pool) for tag, pool in data.items()}
 
 
 def pools_to_dict(pools: Mapping[str, PoolStatus]) -> dict[str, dict[str, Any]]:
-    """Return tag -> JSON form, from tag -> status."""
+    """Return pool statuses by tag as plain JSON values."""
     return {tag: pool.to_dict() for tag, pool in pools.items()}
 
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """The status of a cluster.
-
-    Attributes
-    ----------
-    name, id, provider, target, owner, created_at, embedded
-        As in :class:`ClusterRecord`.
-    state
-        One of :data:`STATES`.
-    reason
-        Reason of the state, or None.
-    address, dashboard
-        Address of its scheduler, and link to its live page with the token that opens it, or None.
-    pools
-        Tag -> counts of that pool.
-    managers
-        Managers of the cluster, each with ``id``, ``target`` and ``state``.
-    orphan
-        Whether a provider found jobs or processes of the cluster, which has no record here.
-    ends_at, idle_ends_at
-        Time at which the time to live ends the cluster, and at which the idle timeout ends it if no
-        work arrives; epoch seconds or None.
-    cost
-        Costs and budget of the cluster, as its scheduler reports them; None if nothing has a price.
-        It contains ``cost``, ``idle`` and ``per_hour``, also by ``pools`` and by ``managers``.
-    adaptive
-        Tag -> minimum and maximum of each pool that follows its load; maximum None for no limit.
-    """
+    """The status of a cluster."""
 
     name: str
     id: str
     provider: str
     target: str
+    #: One of :data:`STATES`.
     state: str
     address: str | None = None
+    #: Link to the dashboard with the token that opens it, or None.
     dashboard: str | None = None
     owner: str = ""
     created_at: str = ""
     pools: Mapping[str, PoolStatus] = field(default_factory=dict)
+    #: Each with ``id``, ``target`` and ``state``.
     managers: tuple[Mapping[str, Any], ...] = ()
     embedded: bool = False
+    #: True if a provider found resources of a cluster that has no record here.
     orphan: bool = False
     reason: str | None = None
+    #: Epoch seconds at which the time to live, or the idle timeout without new work, stops it.
     ends_at: float | None = None
     idle_ends_at: float | None = None
+    #: Costs and budget as the scheduler reports them, or None if nothing has a price.
     cost: Mapping[str, Any] | None = None
+    #: Minimum and maximum of each adaptive pool, by tag; maximum None for no limit.
     adaptive: Mapping[str, Sequence[int | None]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return dataclasses.asdict(self)
 
 
 @dataclass(frozen=True)
 class ProgramState:
-    """The state of a cluster's scheduler or manager in a remote place.
+    """The state of a remote cluster's scheduler or manager."""
 
-    Attributes
-    ----------
-    state
-        ``pending``, ``running``, ``completed`` (it ended as it should) or ``failed``.
-    reason
-        Reason why it waits or failed, or None.
-    """
-
+    #: ``pending``, ``running``, ``completed`` (exited as it should) or ``failed``.
     state: str
+    #: Reason why it is pending or failed, or None.
     reason: str | None = None

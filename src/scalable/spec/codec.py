@@ -1,8 +1,5 @@
-"""The JSON form of a deployment spec.
-
-A detached cluster (one that outlives its creator) keeps its specs in this form, so that its
-scheduler and managers read them without the manifest. Written texts (``"20G"``) are kept as they
-are; the numbers that belong to them follow from the texts.
+"""The JSON form of a deployment spec, in which a detached cluster stores its specs.
+Amounts such as ``"20G"`` stay as written.
 """
 
 from __future__ import annotations
@@ -24,23 +21,11 @@ _T = TypeVar("_T")
 
 
 class SpecFormatError(ValueError):
-    """A text that is not a deployment spec of this version."""
+    """A string that is not a deployment spec of this version."""
 
 
 def encode_spec(spec: DeploymentSpec) -> str:
-    """Return a spec as JSON text; :func:`decode_spec` returns an equal spec.
-
-    Parameters
-    ----------
-    spec
-        The request. Values of its options may be None, booleans, numbers, text, lists, and
-        dictionaries with text as keys, which is what option models dump as JSON.
-
-    Raises
-    ------
-    TypeError
-        When an option has a value of another type; the message names the option.
-    """
+    """Return a spec as JSON, or raise TypeError, which names an option that is not plain JSON."""
     for name, value in spec.options.items():
         _check_plain(value, name)
     fields = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec)}
@@ -55,18 +40,7 @@ def encode_spec(spec: DeploymentSpec) -> str:
 
 
 def decode_spec(text: str) -> DeploymentSpec:
-    """Return the spec that a JSON text describes.
-
-    Parameters
-    ----------
-    text
-        Text that :func:`encode_spec` returned.
-
-    Raises
-    ------
-    SpecFormatError
-        When the version is unknown, or the text is not the JSON form of a spec.
-    """
+    """Decode the result of :func:`encode_spec`, or raise SpecFormatError."""
     try:
         data = json.loads(text)
         version, fields = data["version"], data.get("spec")
@@ -120,7 +94,6 @@ def _made(cls: type[_T], fields: Mapping[str, Any], **decoders: Callable[[Any], 
 
 
 def _plain(noun: Any) -> dict[str, Any]:
-    """Return the fields of a dataclass as plain JSON values."""
     plain: dict[str, Any] = {}
     for field in dataclasses.fields(noun):
         value = getattr(noun, field.name)

@@ -21,7 +21,7 @@ THREAD_VARIABLES = (
 
 @dataclass(frozen=True)
 class WorkerRange:
-    """A range of worker counts, both ends included; ``maximum`` None means no upper bound."""
+    """An inclusive range of worker counts, without an upper bound if ``maximum`` is None."""
 
     minimum: int = 0
     maximum: int | None = None
@@ -34,112 +34,73 @@ class WorkerRange:
 
     @property
     def fixed(self) -> int | None:
-        """The only count that the range allows; None if it allows several counts."""
+        """The only count that the range allows, or None if it allows several."""
         return self.minimum if self.minimum == self.maximum else None
 
 
 @dataclass(frozen=True)
 class ComponentSpec:
-    """The resource profile of one pool's workers. Its ``name`` is the tag.
+    """The resource profile of one pool's workers."""
 
-    Attributes
-    ----------
-    name
-        The tag that calls are routed by.
-    image
-        Container image, or None to run without one.
-    runtime
-        Container runtime of this component, or None for the target's.
-    cpus, memory, gpus
-        Reservation of one worker; ``memory`` as it was written.
-    slots
-        Number of calls that a worker runs at once, unless the target says otherwise.
-    mounts
-        Host path -> path in the container.
-    env
-        Environment of the worker.
-    preload_script
-        Path of a script that runs before the worker starts.
-    workers
-        Allowed numbers of workers, or None if the manifest gives none.
-    tags
-        Labels for grouping in reports; calls are not routed by them.
-    """
-
+    #: The tag that routes tasks.
     name: str
+    #: Container image; None to run without one.
     image: str | None = None
+    #: Container runtime; None for the target's.
     runtime: str | None = None
     cpus: float = 1
+    #: As written in the manifest.
     memory: str | None = None
     gpus: int = 0
+    #: Number of tasks that a worker runs at once, unless the target overrides it.
     slots: int = 1
+    #: Maps paths on the host to paths in the container.
     mounts: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
+    #: Script that runs before the worker starts.
     preload_script: str | None = None
     workers: WorkerRange | None = None
+    #: Labels that group pools in reports; they do not route tasks.
     tags: tuple[str, ...] = ()
 
     @cached_property
     def memory_bytes(self) -> int | None:
-        """Memory of one worker in bytes, or None."""
         return None if self.memory is None else parse_bytes(self.memory)
 
     def environment(self, slots: int) -> dict[str, str]:
-        """Return a worker's environment: thread limits by cores and slots, and ``env``.
-
-        Parameters
-        ----------
-        slots
-            Number of calls that the worker runs at once.
-        """
+        """Return a worker's variables: thread limits (cores divided by slots), then ``env``."""
         threads = str(max(1, int(self.cpus // slots)))
         return {**dict.fromkeys(THREAD_VARIABLES, threads), **self.env}
 
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A named kind of call, bound to a component, with expectations for planning.
-
-    Attributes
-    ----------
-    name
-        Name for ``client.submit(..., task=name)``.
-    component
-        Tag of the pool that runs it.
-    cache
-        Whether results are remembered: an equal call of a later run is not run again.
-    outputs
-        Names or paths of its results.
-    count
-        Expected number of calls.
-    duration_s
-        Expected running time of one call in seconds.
-    memory
-        Expected peak memory of one call, as it was written.
-    after
-        Tasks that must have ended before this one starts.
-    retries
-        Rule for further tries of its failed calls; None for no further try.
-    """
+    """The manifest's entry for one task name: its component, and expectations for planning."""
 
     name: str
     component: str
+    #: True if results are cached across runs.
     cache: bool = False
+    #: Names or paths of its results.
     outputs: tuple[str, ...] = ()
+    #: Expected number of tasks.
     count: int | None = None
+    #: Expected running time of one task.
     duration_s: float | None = None
+    #: Expected peak memory of one task, as written.
     memory: str | None = None
+    #: Task names that must have finished before this one starts.
     after: tuple[str, ...] = ()
+    #: None for no retry.
     retries: RetryPolicy | None = None
 
     @cached_property
     def memory_bytes(self) -> int | None:
-        """The expected peak memory of one call in bytes, or None."""
         return None if self.memory is None else parse_bytes(self.memory)
 
     @property
     def expected_work_s(self) -> float | None:
-        """Expected worker-seconds of all calls, or None where the manifest does not say."""
+        """Expected worker-seconds of all tasks, or None if the manifest has no estimate."""
         if self.count is None or self.duration_s is None:
             return None
         return self.count * self.duration_s

@@ -1,4 +1,4 @@
-"""`DeploymentSpec`: the workers that a provider is asked for, in a form that all providers know."""
+"""`DeploymentSpec`: the request to a provider, in a form that all providers understand."""
 
 from __future__ import annotations
 
@@ -13,46 +13,30 @@ from scalable.spec.resources import ResourceRequest
 from scalable.storage import absolute_url
 from scalable.units import parse_walltime
 
-#: Size in bytes that remembered results may have where the manifest does not say.
+#: Default limit of cached results in bytes.
 CACHE_LIMIT: Final = 20 * 10**9
 
 
 @dataclass(frozen=True)
 class KeepResults:
-    """Bounds of the results of a run that are kept for runs that resume it.
+    """Bounds of the results of a run that are kept for resuming it."""
 
-    Attributes
-    ----------
-    size
-        Largest size in bytes of the results of one run.
-    age_s
-        Seconds after the last result of a run for which its results are kept.
-    """
-
+    #: Largest size in bytes of the results of one run.
     size: int = 20 * 10**9
+    #: Seconds after the last result during which the results are kept.
     age_s: float = 30 * 86400.0
 
 
 @dataclass(frozen=True)
 class ManagerSpec:
-    """A manager of a cluster: the program that starts and ends workers on one target.
-
-    Attributes
-    ----------
-    target
-        Name of the target where the manager starts workers.
-    priority
-        Managers with lower numbers get workers first.
-    limits
-        Tag -> upper limit of the manager's workers.
-    scheduler_address
-        ``HOST:PORT`` at which the manager's workers reach the scheduler; None if they use the
-        address that the manager uses.
-    """
+    """A worker manager of a cluster, which starts and stops workers on one target."""
 
     target: str
+    #: Managers with lower numbers get workers first.
     priority: int = 0
+    #: Maximum number of the manager's workers, by tag.
     limits: Mapping[str, int] = field(default_factory=dict)
+    #: ``HOST:PORT`` for the manager's workers; None for the manager's own address.
     scheduler_address: str | None = None
 
 
@@ -71,7 +55,7 @@ class DeploymentSpec:
     components
         Tag -> resource profile.
     tasks
-        Name -> task.
+        Task name -> entry of the manifest.
     options
         The provider's own options as JSON values, with defaults filled in where the provider has an
         option model.
@@ -80,9 +64,9 @@ class DeploymentSpec:
     adaptive
         Bounds on the total over all pools, or None.
     idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
-        Seconds, or None: time without work after which the cluster ends; age at which it ends;
-        silence of a manager after which its idle workers end; time after which workers that did not
-        start are requested from the next manager.
+        Seconds, or None: time without work after which the cluster stops; age at which it stops;
+        silence of a manager after which its idle workers stop; time after which workers that did
+        not start are requested from the next manager.
     price_per_core_hour
         Price of one core for one hour in the user's currency, or None.
     prices
@@ -94,17 +78,17 @@ class DeploymentSpec:
     manager_policy
         Order in which managers are filled: ``waterfall`` (by priority) or ``cheapest`` (by price).
     local_cache
-        Directory or URL of remembered results as it was written, or None; see ``results_url``.
+        Directory or URL of cached results as written, or None; see ``results_url``.
     cache_limit
-        Largest size in bytes of the store of remembered results.
+        Largest size in bytes of the store of cached results.
     order
-        Order in which waiting calls run: ``critical-path`` or ``submitted``.
+        Order in which queued tasks run: ``critical-path`` or ``submitted``.
     keep_results
         Bounds of the results of a run that are kept for resuming it, or None.
     default_storage
-        Place of the project's results as it was written, or None; see ``storage_url``.
+        Storage of the project's results as written, or None; see ``storage_url``.
     workflow_dir
-        Directory that holds the manifest; relative paths start there.
+        Directory that contains the manifest; relative paths start there.
     log_dir
         Directory for the output of workers, or None for a temporary one.
     """
@@ -141,18 +125,18 @@ class DeploymentSpec:
 
     @cached_property
     def walltime_s(self) -> float | None:
-        """The walltime of the target in seconds; None without one."""
+        """The walltime of the target in seconds, or None without one."""
         return walltime_of(self.options)
 
     @cached_property
     def storage_url(self) -> str | None:
-        """URL of the project's storage, without relative parts; None if the manifest names none."""
+        """Absolute URL of the project's storage, or None if the manifest names none."""
         written = self.default_storage
         return None if written is None else absolute_url(written, self.workflow_dir or ".")
 
     @cached_property
     def results_url(self) -> str | None:
-        """URL of the store of remembered results; None for the user's own directory.
+        """URL of the store of cached results, or None for the user's own directory.
 
         It is ``local_cache``, or else a directory in the project's storage.
         """
@@ -173,12 +157,6 @@ class DeploymentSpec:
 
 
 def walltime_of(options: Mapping[str, Any]) -> float | None:
-    """Return the walltime in a target's options, in seconds; None without one.
-
-    Raises
-    ------
-    ValueError
-        When the option is not a walltime.
-    """
+    """Return the walltime option in seconds or None, or raise ValueError for a bad one."""
     written = options.get("walltime")
     return None if written is None else parse_walltime(str(written))

@@ -1,4 +1,4 @@
-"""Faults of a request, and their places in the manifest."""
+"""Errors and warnings of a request, and their positions in the manifest."""
 
 from __future__ import annotations
 
@@ -11,47 +11,32 @@ Severity = Literal["error", "warning"]
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One fault.
+    """One error or warning."""
 
-    Attributes
-    ----------
-    code
-        Stable name of the kind of fault, such as ``E_BAD_OPTION``.
-    path
-        Place in the manifest: keys and list positions from the top, such as
-        ``("targets", "local", "max_workers")``.
-    message
-        Description of the fault.
-    hint
-        Advice on what to write instead.
-    severity
-        ``error`` or ``warning``; an error stops the work.
-    file, line, column
-        Position in the manifest, counted from 1; None until positions are known.
-    excerpt
-        The source line with a caret beneath the place.
-    """
-
+    #: Stable name of the kind, such as ``E_BAD_OPTION``.
     code: str
+    #: Keys and list positions from the top, such as ``("targets", "local", "max_workers")``.
     path: tuple[str | int, ...]
     message: str
+    #: Advice on what to write instead.
     hint: str | None = None
     severity: Severity = "error"
     file: str | None = None
+    #: Counted from 1; None until positions are known.
     line: int | None = None
     column: int | None = None
+    #: The source line with a caret beneath the position.
     excerpt: str | None = None
 
     @property
     def dotted_path(self) -> str:
-        """The path as text: ``targets.local.max_workers``, ``tasks.run.after[0]``."""
+        """The path as a string: ``targets.local.max_workers``, ``tasks.run.after[0]``."""
         text = ""
         for part in self.path:
             text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
         return text
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the public fields as plain JSON values."""
         return {
             "code": self.code,
             "path": self.dotted_path,
@@ -63,7 +48,7 @@ class Diagnostic:
         }
 
     def render(self) -> str:
-        """Return text for people: place, severity, message, excerpt and hint."""
+        """Return the position, severity, message, excerpt and hint, for users."""
         place = ":".join(str(p) for p in (self.file, self.line, self.column) if p is not None)
         head = f"{place}: " if place else ""
         where = f" [{self.dotted_path}]" if self.path else ""
@@ -87,7 +72,7 @@ class ValidationReport:
 
     @property
     def ok(self) -> bool:
-        """Whether there are no errors; warnings do not count."""
+        """True if there are no errors; warnings do not count."""
         return not self.errors
 
     def add(self, diagnostic: Diagnostic) -> None:

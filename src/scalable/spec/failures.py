@@ -1,4 +1,4 @@
-"""Failed calls: what failed, with which arguments, where, and on which worker."""
+"""Failed tasks: what failed, with which arguments, where, and on which worker."""
 
 from __future__ import annotations
 
@@ -9,42 +9,30 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FailureDetails:
-    """Facts about a failed call beside its exception; None for what is not known.
-
-    All texts are shortened, and are untrusted: they come from the call.
-
-    Attributes
-    ----------
-    arguments
-        Arguments of the call as text, as in ``(2050, region='north')``.
-    frame
-        Innermost frame of the user's own code, as ``file:line in function``.
-    stderr, stdout
-        Last lines that a child process wrote to its standard error and its standard output, if the
-        call failed with ``subprocess.CalledProcessError`` or ``subprocess.TimeoutExpired``.
-    output
-        Last lines that the process of the worker printed, which may come from other calls too.
-    worker
-        Name of the worker that ran the call last.
-    tries
-        Number of times that the call was begun.
+    """Facts about a failed task apart from its exception, None for unknown ones.
+    All strings are shortened. They come from the task, so they are untrusted.
     """
 
+    #: Such as ``(2050, region='north')``.
     arguments: str | None = None
+    #: Innermost frame of the user's own code, as ``file:line in function``.
     frame: str | None = None
+    #: Last lines of a child process, for CalledProcessError and TimeoutExpired of ``subprocess``.
     stderr: str | None = None
     stdout: str | None = None
+    #: Last lines that the worker process printed, perhaps for other tasks.
     output: str | None = None
+    #: Worker of the last attempt.
     worker: str | None = None
+    #: Number of attempts.
     tries: int = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> FailureDetails:
-        """Return the details from plain values; unknown keys, and values of no use, are ignored."""
+        """Return the details from plain values, ignoring unknown keys and values of wrong types."""
         texts = {
             field.name: value
             for field in fields(cls)
@@ -56,26 +44,14 @@ class FailureDetails:
 
 @dataclass(frozen=True)
 class FailedCall:
-    """One failed call, or several failed calls of one bundle that are not described one by one.
+    """A failed task, or several failed tasks of one bundle that are not described one by one."""
 
-    Attributes
-    ----------
-    failure_class, message
-        Name of the exception's class, and its message.
-    traceback
-        Text of the traceback; None if there is none.
-    details
-        Arguments, place and worker.
-    position
-        Position of the call in its bundle (a batch of calls that is one Dask task); None for a
-        task that is no bundle.
-    count
-        Number of failed calls that this stands for.
-    """
-
+    #: Name of the exception's class.
     failure_class: str
     message: str
     traceback: str | None = None
     details: FailureDetails = FailureDetails()
+    #: Position in its bundle (a batch of tasks that is one Dask task), or None.
     position: int | None = None
+    #: Number of failed tasks that this stands for.
     count: int = 1

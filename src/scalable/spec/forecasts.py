@@ -1,4 +1,4 @@
-"""Predictions for calls that have not run yet."""
+"""Predictions for tasks that have not run yet."""
 
 from __future__ import annotations
 
@@ -12,39 +12,26 @@ ForecastSource = Literal["history", "manifest", "guess"]
 
 @dataclass(frozen=True)
 class Forecast:
-    """The predicted time and memory of one kind of call.
+    """The predicted time and memory of the tasks of one name."""
 
-    Attributes
-    ----------
-    mean_s, q50_s, q80_s, q95_s
-        Running time of one call in seconds: its mean and quantiles.
-    memory
-        95 % quantile of the peak memory of one call in bytes, or None where unknown.
-    samples
-        Number of measured calls that the forecast is based on.
-    source
-        ``history``, ``manifest`` or ``guess``.
-    durations_s
-        Sample of the measured running times in seconds; may be empty.
-    measured_on
-        Target -> number of calls that were measured there.
-    error
-        Standard deviation of the logarithm of an error that the running times share, because they
-        were measured on another target.
-    """
-
+    #: Running time of one task: its mean and quantiles.
     mean_s: float
     q50_s: float
     q80_s: float
     q95_s: float
+    #: 95 % quantile of the peak memory of one task in bytes, or None if unknown.
     memory: int | None = None
+    #: Number of measured tasks behind the forecast.
     samples: int = 0
     source: ForecastSource = "guess"
+    #: Sample of the measured running times.
     durations_s: Sequence[float] = ()
+    #: Number of measured tasks by target.
     measured_on: Mapping[str, int] = field(default_factory=dict)
+    #: Deviation of the log of a shared error, because times were measured on another target.
     error: float = 0.0
 
     @classmethod
     def exactly(cls, duration_s: float, memory: int | None = None) -> Forecast:
-        """Return a forecast of exactly these values, from the expectations of a manifest."""
+        """Return a forecast of exactly these values, with the manifest as its source."""
         return cls(duration_s, duration_s, duration_s, duration_s, memory, source="manifest")

@@ -1,7 +1,5 @@
-"""Rules for names and texts that become paths, arguments, labels, variables or names of jobs. Pure.
-
-Each rule is checked twice: where a text comes in (the manifest, Python, the command line), and
-again where it is rendered. A text that breaks its rule is never rendered.
+"""Rules for names and strings that become paths, arguments, labels, variables or names of jobs.
+Each rule is checked where a string comes in, and again where it is rendered.
 """
 
 from __future__ import annotations
@@ -17,63 +15,48 @@ from scalable.errors import ClusterError, ScalableError
 _SHOWN = 60
 _LETTERS = "A-Za-z0-9_"
 _WORD = "A-Za-z0-9_.-"
-#: Characters that change the direction of the text after them.
+#: Characters that change the direction of the following text.
 _DIRECTION = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 def is_control(character: str) -> bool:
-    """Return whether a character ends a line, controls a terminal or changes the text direction."""
+    """Return True if a character ends a line, controls a terminal or changes the text direction."""
     kind = unicodedata.category(character)
     return kind in ("Cc", "Cs", "Zl", "Zp") or character in _DIRECTION
 
 
 @dataclass(frozen=True)
 class Rule:
-    """The rule for one kind of name or text.
+    """The rule for one kind of name or string."""
 
-    Attributes
-    ----------
-    noun
-        Kind of the text, as in "cannot be the name of a target".
-    hint
-        Advice on what to write instead.
-    longest
-        Maximum number of characters.
-    first, rest
-        Characters that may come first, and those that may follow, as in brackets of a regular
-        expression; empty to allow all but control characters, and no ``-`` at the beginning.
-    refused
-        Further characters that are not allowed.
-    taken
-        Names that stand for something else.
-    may_begin_with_dash
-        Whether a text of any characters may begin with ``-``.
-    """
-
+    #: Kind of the string, as in "cannot be the name of a target".
     noun: str
+    #: Advice on what to write instead.
     hint: str
+    #: Maximum number of characters.
     longest: int = 63
+    #: Characters allowed first and later, as in regex brackets; empty allows all but controls.
     first: str = ""
     rest: str = ""
+    #: Further characters that are not allowed.
     refused: str = ""
+    #: Reserved names.
     taken: frozenset[str] = frozenset()
+    #: Only for rules without ``first``.
     may_begin_with_dash: bool = False
 
     @cached_property
     def pattern(self) -> str:
-        """Regular expression of the names, for rules with ``first`` and ``rest``."""
         return f"[{self.first}][{self.rest}]{{0,{self.longest - 1}}}"
 
     def limited(self, longest: int) -> Rule:
-        """Return the same rule with a lower maximum number of characters."""
         return replace(self, longest=min(self.longest, longest))
 
     def accepts(self, text: object) -> bool:
-        """Return whether a value is text that the rule allows."""
         return self.fault(text) is None
 
     def fault(self, text: object) -> str | None:
-        """Return the sentence that says why a value is refused; None where it is allowed."""
+        """Return a sentence with the reason why a value is refused, or None if it is allowed."""
         problem = self._problem(text) if isinstance(text, str) else "is not text"
         if problem is None:
             return None
@@ -82,15 +65,7 @@ class Rule:
         return f"{shown} cannot be {self.noun}: it {problem}"
 
     def require(self, text: str, error: type[ScalableError] = ClusterError) -> str:
-        """Return the text.
-
-        Parameters
-        ----------
-        text
-            Text to check.
-        error
-            Error to raise where the rule refuses the text.
-        """
+        """Return the string, or raise the error if the rule refuses it."""
         fault = self.fault(text)
         if fault is not None:
             raise error(fault, hint=self.hint)
@@ -124,7 +99,7 @@ _ANY_HINT = "use printable characters; the first is not a dash"
 #: Id of a cluster's scheduler among its programs.
 SCHEDULER = "scheduler"
 
-#: A target's name is the id of its manager, and with it a directory and a part of names of jobs.
+#: A target's name is also its manager's id: a directory, and a part of job names.
 TARGET = Rule(
     "the name of a target",
     f"{_WORD_HINT}; the first is a letter, a digit or an underscore",
@@ -151,8 +126,8 @@ MANAGER = Rule(
 PROJECT = Rule("the name of a project", _ANY_HINT, longest=200)
 TASK = Rule("the name of a task", _ANY_HINT, longest=200)
 LABEL = Rule("a label", _ANY_HINT, longest=200)
-#: Taken are variables that bash does not let a script set, the one that holds the name of a job's
-#: worker, and the one that names the directory which a worker removes at its end.
+#: Reserved: variables that a bash script cannot set, the name of a job's worker, and the
+#: directory that a worker removes when it exits.
 VARIABLE = Rule(
     "the name of an environment variable",
     "use letters, digits and underscores; the first is not a digit",
@@ -172,7 +147,7 @@ VARIABLE = Rule(
         }
     ),
 )
-#: Variables of a rendered environment, which holds those of scalable too.
+#: Variables of a rendered environment, which includes scalable's own.
 ANY_VARIABLE = replace(VARIABLE, taken=frozenset())
 INTERFACE = Rule(
     "the name of a network interface",
@@ -186,13 +161,13 @@ IMAGE = Rule(
     "write the path of an image, or a reference such as ghcr.io/site/model:1",
     longest=4096,
 )
-#: Texts of options that become arguments of commands.
+#: Option values that become arguments of commands.
 ARGUMENT = Rule("the value of an option", _ANY_HINT, longest=2048)
 #: Mounts are written as CSV, so that colons, commas and quotes of paths survive.
 PATH = Rule(
     "a path", "use printable characters on one line", longest=4096, may_begin_with_dash=True
 )
-#: One part of a path, made of a text that was checked by another rule before.
+#: One part of a path, made of a string that another rule has checked.
 FILE_NAME = Rule(
     "the name of a file",
     "use a name without '/' that is neither '.' nor '..'",
@@ -201,24 +176,14 @@ FILE_NAME = Rule(
     taken=frozenset({".", ".."}),
     may_begin_with_dash=True,
 )
-#: Name of a Slurm job, a container or another resource, made of names that were checked before.
+#: Name of a Slurm job, a container or another resource, made of names that were checked.
 JOB = Rule("the name of a job", _WORD_HINT, longest=255, first=_LETTERS, rest="A-Za-z0-9_.@-")
 
 
 def check_variables(
     variables: Mapping[str, str], error: type[ScalableError], rule: Rule = VARIABLE
 ) -> None:
-    """Raise the error for an environment that cannot be rendered.
-
-    Parameters
-    ----------
-    variables
-        Name -> value.
-    error
-        Error to raise.
-    rule
-        Rule for the names.
-    """
+    """Raise the error for an environment that cannot be rendered."""
     for name, value in variables.items():
         rule.require(name, error)
         if "\0" in value:

@@ -1,6 +1,5 @@
-"""Overview of a cluster: one answer to "how is it?" that every reader shows.
-
-The scheduler makes overviews; the live page, ``scalable top``, notebooks and metrics show them.
+"""Overview of a cluster at one moment.
+The scheduler makes overviews. The dashboard, ``scalable top``, notebooks and metrics show them.
 """
 
 from __future__ import annotations
@@ -16,34 +15,25 @@ from scalable.spec.remembered import RememberedTotals
 
 _T = TypeVar("_T")
 
-#: States of calls, in the order in which they are shown.
+#: States of tasks, in the order in which they are shown.
 CALL_STATES = ("running", "waiting", "done", "failed", "cancelled", "found")
 
 
 @dataclass(frozen=True)
 class CallCounts:
-    """Numbers of calls by state.
-
-    Attributes
-    ----------
-    running, waiting
-        Calls that run, and calls that wait for anything: other calls, a worker, or a slot.
-    done, failed, cancelled
-        Calls that ended with a result, with an error, and before their end.
-    found
-        Calls that did not run, because their results were remembered.
-    """
+    """Numbers of tasks by state."""
 
     running: int = 0
+    #: Queued or blocked tasks.
     waiting: int = 0
     done: int = 0
     failed: int = 0
     cancelled: int = 0
+    #: Tasks that did not run, because of a cache hit.
     found: int = 0
 
     @property
     def total(self) -> int:
-        """Number of all calls."""
         return sum(getattr(self, state) for state in CALL_STATES)
 
     def __add__(self, other: CallCounts) -> CallCounts:
@@ -52,41 +42,27 @@ class CallCounts:
 
 @dataclass(frozen=True)
 class TaskOverview:
-    """The calls of one task name.
-
-    Attributes
-    ----------
-    name, tag
-        Name of the task, and tag of its pool; None for calls without a tag.
-    counts
-        Numbers of calls by state.
-    mean_s
-        Mean running time of the calls that ended, in seconds; None before the first has ended.
-    names
-        Number of task names that are summed up here; more than 1 if there are too many names.
-    measured, run_s
-        Number of calls whose running time was measured, and the sum of these times in seconds.
-    queued, queued_s
-        Number of ended calls whose queue time is known, and the sum of these times in seconds. The
-        queue time of a call begins when it waits for a worker only, and ends when it runs or
-        receives its input; calls of executors count the time of their bundle.
-    mean_queued_s
-        Mean queue time of the ended calls, in seconds; None if none is known.
-    """
+    """The tasks of one name."""
 
     name: str
+    #: Tag of the pool; None for tasks without a tag.
     tag: str | None
     counts: CallCounts
+    #: Mean running time of the finished tasks, in seconds; None before the first has finished.
     mean_s: float | None = None
+    #: Number of task names summed up here; more than 1 if there are too many names.
     names: int = 1
+    #: Number of tasks with a measured running time, and the sum of these times.
     measured: int = 0
     run_s: float = 0.0
+    #: Number of finished tasks with a known queue time.
     queued: int = 0
+    #: Sum of the times from waiting only for a worker until running or receiving the input.
     queued_s: float = 0.0
+    #: Tasks of executors count the queue time of their bundle.
     mean_queued_s: float | None = None
 
     def __add__(self, other: TaskOverview) -> TaskOverview:
-        """Return this row with the calls of another row added."""
         measured, run_s = self.measured + other.measured, self.run_s + other.run_s
         queued, queued_s = self.queued + other.queued, self.queued_s + other.queued_s
         return TaskOverview(
@@ -105,43 +81,28 @@ class TaskOverview:
 
 @dataclass(frozen=True)
 class PoolOverview:
-    """One pool at one moment.
-
-    Attributes
-    ----------
-    status
-        Worker counts and reasons of the pool.
-    busy, idle
-        Connected workers that have calls, and that have none.
-    used_slots, slots
-        Slots that running calls take, and slots of the connected workers.
-    waiting
-        Calls that wait for the pool.
-    adaptive
-        Minimum and maximum of a pool that follows its load (maximum None for no limit); None for a
-        pool with a fixed count.
-    cost
-        Costs of the pool, as in a cluster's status; None if nothing has a price.
-    leaving
-        Reason -> number of connected workers that take no more calls for it.
-    decided
-        The last change of the wanted count, as a row of ``scaling.jsonl``; None if there was none.
-    """
+    """One pool at one moment."""
 
     status: PoolStatus
+    #: Connected workers with tasks, and without.
     busy: int = 0
     idle: int = 0
     used_slots: int = 0
+    #: Slots of the connected workers.
     slots: int = 0
+    #: Number of tasks that wait for the pool.
     waiting: int = 0
+    #: Minimum and maximum (None for no limit); None for a pool with a fixed count.
     adaptive: tuple[int, int | None] | None = None
+    #: As in a cluster's status; None if nothing has a price.
     cost: Mapping[str, Any] | None = None
+    #: Number of connected workers that take no more tasks, by reason.
     leaving: Mapping[str, int] = field(default_factory=dict)
+    #: Last change of the desired count, as a row of ``scaling.jsonl``.
     decided: Mapping[str, Any] | None = None
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the pool whose attributes are given as plain JSON values."""
         adaptive = data.get("adaptive")
         return _made(
             cls,
@@ -153,84 +114,48 @@ class PoolOverview:
 
 @dataclass(frozen=True)
 class PredictedEnd:
-    """Predicted end of all calls that are known now.
+    """Predicted finish of all tasks that are known now."""
 
-    Attributes
-    ----------
-    at, low, high
-        Predicted time, and the bounds of an interval of 80 %, in seconds since 1970; None if the
-        end cannot be predicted.
-    reason
-        Reason for the prediction, or why there is none.
-    """
-
+    #: Time in seconds since 1970, and the bounds of an 80 % interval; None if unpredictable.
     at: float | None = None
     low: float | None = None
     high: float | None = None
+    #: Reason for the prediction, or why there is none.
     reason: str = ""
 
 
 @dataclass(frozen=True)
 class Overview:
-    """A cluster at one moment.
+    """A cluster at one moment."""
 
-    Attributes
-    ----------
-    at
-        Time of the overview, in seconds since 1970.
-    seq
-        Number of the last event before it. Readers ask for the events after this number.
-    cluster
-        ``id``, ``name``, ``project``, ``target``, ``provider``, ``state``, ``reason``,
-        ``started_at``, ``ends_at``, ``idle_ends_at`` and ``run`` (directory of its record).
-    pools
-        Tag -> overview of the pool.
-    tasks
-        Overview of each task name, the ones with unfinished calls first.
-    running
-        The calls that have run for the longest time, the longest first.
-    managers
-        Managers, as in a cluster's status.
-    workers
-        Number of connected workers.
-    clients
-        Number of connected clients.
-    end
-        Predicted end of the known calls.
-    cost
-        Costs and budget, as in a cluster's status; None if nothing has a price.
-    scaled
-        Tag -> action (``scale-up``, ``scale-down``) -> number of changes of the wanted count since
-        the scheduler started.
-    failures
-        Failure class -> number of failures since the scheduler started. Rare classes beyond a limit
-        are counted together.
-    reruns
-        Reason -> number of times that a call began again for it. Empty for a cluster whose calls
-        are not recorded.
-    remembered
-        Calls whose results are remembered: hits, misses with their reasons, and the time saved.
-    """
-
+    #: Seconds since 1970.
     at: float
+    #: Number of the last event before it. Readers request the events after this number.
     seq: int = 0
+    #: Fields of ClusterStatus, and ``project``, ``started_at`` and ``run`` (the record's path).
     cluster: Mapping[str, Any] = field(default_factory=dict)
     pools: Mapping[str, PoolOverview] = field(default_factory=dict)
+    #: Names with unfinished tasks come first.
     tasks: tuple[TaskOverview, ...] = ()
+    #: The tasks that have run the longest, the longest first.
     running: tuple[RunningCall, ...] = ()
+    #: As in a cluster's status.
     managers: tuple[Mapping[str, Any], ...] = ()
     workers: int = 0
     clients: int = 0
     end: PredictedEnd = field(default_factory=PredictedEnd)
+    #: As in a cluster's status; None if nothing has a price.
     cost: Mapping[str, Any] | None = None
+    #: Changes of the desired count since the start, by tag and ``scale-up`` or ``scale-down``.
     scaled: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: Failures since the start by class; rare classes beyond a limit are counted together.
     failures: Mapping[str, int] = field(default_factory=dict)
+    #: Restarts of tasks by reason; empty for a cluster whose tasks are not recorded.
     reruns: Mapping[str, int] = field(default_factory=dict)
     remembered: RememberedTotals = field(default_factory=RememberedTotals)
 
     @property
     def calls(self) -> CallCounts:
-        """Numbers of all calls by state."""
         return sum((task.counts for task in self.tasks), CallCounts())
 
     def to_dict(self) -> dict[str, Any]:
@@ -239,7 +164,7 @@ class Overview:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the overview that :meth:`to_dict` wrote; unknown keys are left out."""
+        """Decode the result of :meth:`to_dict`, ignoring unknown keys."""
         pools = {tag: PoolOverview.from_dict(pool) for tag, pool in data.get("pools", {}).items()}
         tasks = tuple(
             _made(TaskOverview, task, counts=_made(CallCounts, task.get("counts", {})))
@@ -255,54 +180,33 @@ class Overview:
 
 @dataclass(frozen=True)
 class Events:
-    """Events of a cluster in the order in which they happened.
+    """Events of a cluster in the order in which they happened."""
 
-    Attributes
-    ----------
-    seq
-        Number of the last event.
-    missed
-        Whether events between the number that was asked for and the first event are gone.
-    decisions
-        Rows of ``scaling.jsonl``: changes of wanted worker counts, with their reasons.
-    failures
-        Rows of ``failures.jsonl``.
-    spans
-        Finished calls for a timeline: ``worker``, ``name``, ``began`` and ``ended`` (seconds since
-        1970), ``failed``, the number of calls that are joined in it, and the key of the last.
-    samples
-        The state of the pools over time: ``at``, and ``pools`` as tag -> [wanted, running, used
-        slots, slots, waiting calls].
-    """
-
+    #: Number of the last event.
     seq: int
+    #: True if events between the requested number and the first event are gone.
     missed: bool = False
+    #: Rows of ``scaling.jsonl``: changes of desired worker counts, with reasons.
     decisions: Sequence[Mapping[str, Any]] = ()
+    #: Rows of ``failures.jsonl``.
     failures: Sequence[Mapping[str, Any]] = ()
+    #: Each: worker, name, began, ended (seconds since 1970), failed, joined tasks, last task's key.
     spans: Sequence[Sequence[Any]] = ()
+    #: ``at``, and ``pools``: [wanted, running, used slots, slots, waiting tasks] by tag.
     samples: Sequence[Mapping[str, Any]] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values.
-
-        Spans are copied, because the last span of a worker may grow. Other events are not: they do
-        not change, and a copy of all would take longer than everything else in an answer.
-        """
+        """Return plain JSON values with copied spans, because a worker's last span may grow."""
         plain = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         return {**plain, "spans": [list(span) for span in self.spans]}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the events that :meth:`to_dict` wrote; unknown keys are left out."""
         return _made(cls, data)
 
 
 def _plain(value: Any) -> Any:
-    """Return a value with dictionaries in place of its dataclasses, at any depth.
-
-    ``dataclasses.asdict`` would copy the other values too, which takes longer than to make an
-    overview.
-    """
+    """Replace dataclasses by dicts at any depth, without the copies of ``dataclasses.asdict``."""
     if value is None or isinstance(value, str | int | float):
         return value
     if dataclasses.is_dataclass(value):

@@ -13,7 +13,9 @@ from scalable.spec.resources import ResourceRequest
 
 @dataclass(frozen=True)
 class ScalePlan:
-    """Wanted worker counts by tag. A tag that is missing keeps its count; 0 ends all workers.
+    """Desired worker counts by tag.
+
+    A tag that is missing keeps its count. A count of 0 stops all workers.
 
     Attributes
     ----------
@@ -50,7 +52,7 @@ class CostEstimate:
     Attributes
     ----------
     total
-        Cost of the whole run, or None where its length is unknown.
+        Cost of the whole run, or None if its duration is unknown.
     by_tag
         Tag -> part of ``hourly`` for the workers of that tag.
     hourly
@@ -60,10 +62,9 @@ class CostEstimate:
     source, as_of
         Source of the prices, and their date (ISO 8601) or None.
     always_by_name
-        Program -> part of ``hourly`` for its machine: the scheduler, and managers where they have
-        machines.
+        Program -> part of ``hourly`` for its machine: the scheduler, and managers that have one.
     rates
-        Tag -> price and billing of its workers' machines, where the provider tells them.
+        Tag -> price and billing of its workers' machines, if the provider reports them.
     always
         Program -> price and billing of its machine.
     notes
@@ -99,29 +100,18 @@ class CostEstimate:
 
 @dataclass(frozen=True)
 class FrontPoint:
-    """One of the choices between the cheapest and the fastest plan.
+    """One of the choices between the cheapest and the fastest plan."""
 
-    Attributes
-    ----------
-    time_s
-        Predicted length of the run in seconds.
-    cost
-        Predicted cost, in the unit of :class:`PredictedCost`.
-    workers_by_tag
-        Tag -> workers.
-    time_q80_s, cost_q80
-        80 % quantiles of time and cost: what the choice takes and costs if the prediction is
-        wrong, in one of five cases more. None in plans of releases without them.
-    """
-
+    #: Predicted duration of the run.
     time_s: float
+    #: Predicted cost, in the unit of :class:`PredictedCost`.
     cost: float
     workers_by_tag: Mapping[str, int]
+    #: 80 % quantiles of time and cost; None in plans of releases without them.
     time_q80_s: float | None = None
     cost_q80: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return {
             "time_s": self.time_s,
             "cost": self.cost,
@@ -133,35 +123,22 @@ class FrontPoint:
 
 @dataclass(frozen=True)
 class PredictedCost:
-    """The predicted cost of a run.
+    """The predicted cost of a run."""
 
-    Attributes
-    ----------
-    expected
-        Cost if each pool is held only while it has work.
-    interval
-        Bounds of ``expected`` that hold with a probability of 80 %.
-    held
-        Cost if all workers stay until the end of the run.
-    unit
-        A currency, or ``worker-seconds`` where no price is known.
-    billed
-        Cost that will be billed: ``expected`` where idle workers are released, else ``held``. None
-        for the same as ``expected``.
-    billed_interval
-        Bounds of ``billed`` that hold with a probability of 80 %; they include the range of spot
-        prices.
-    """
-
+    #: Cost if each pool exists only while it has work.
     expected: float
+    #: Bounds of ``expected`` that hold with a probability of 80 %.
     interval: tuple[float, float]
+    #: Cost if all workers stay until the end of the run.
     held: float
+    #: A currency, or ``worker-seconds`` if no price is known.
     unit: str = "worker-seconds"
+    #: ``expected`` if idle workers are released, else ``held``; None if equal to ``expected``.
     billed: float | None = None
+    #: 80 % bounds of ``billed``, including the range of spot prices.
     billed_interval: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         between = self.billed_interval
         return asdict(self) | {
             "interval": list(self.interval),
@@ -185,9 +162,13 @@ class TaskPrediction:
         As in :class:`scalable.spec.Forecast`.
     """
 
+    #: Pool of the tasks.
     tag: str
+    #: Number of tasks.
     calls: int
+    #: Source of ``calls``: manifest, history or guess.
     counted: str
+    #: These fields are those of :class:`scalable.spec.Forecast`.
     mean_s: float
     q50_s: float
     q80_s: float
@@ -198,30 +179,20 @@ class TaskPrediction:
     measured_on: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class MemoryAdvice:
-    """Advice to change a memory reservation that differs much from the memory in use.
-
-    Attributes
-    ----------
-    tag
-        The component.
-    reserved, advised
-        Bytes of one worker, as reserved and as advised.
-    used
-        95 % quantile of the memory that calls used, in bytes.
-    samples
-        Number of measured calls.
-    """
+    """Advice to change a memory reservation that differs much from the memory in use."""
 
     tag: str
+    #: Bytes of one worker.
     reserved: int
+    #: 95 % quantile of the tasks' memory in bytes.
     used: int
     advised: int
+    #: Number of measured tasks.
     samples: int
 
     @property
@@ -232,7 +203,6 @@ class MemoryAdvice:
         return f"{math.ceil(self.advised / 10**8) / 10:g}G"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return asdict(self) | {"written": self.written}
 
 
@@ -252,41 +222,40 @@ class Plan:
     task_to_component
         Task name -> tag.
     cost_estimate
-        None where no price is known.
+        None if no price is known.
     objective, policy
         Objective (minimize time, minimize cost, balance) and policy of scaling. Without an
         objective the worker counts are the manifest's.
     deadline_s, budget
-        Limit of time in seconds, and limit of cost; each may be None.
+        Limits of time in seconds and of cost, or None.
     predicted_time_s
-        Predicted length of the run in seconds, including the start of workers where known; None
-        where the work is unknown and no objective asked for a guess.
+        Predicted duration of the run in seconds, including the start of workers if known. None
+        if the work is unknown and no objective requested a guess.
     predicted_interval_s
         Bounds of the predicted time that hold with a probability of 80 %.
     predicted_cost
-        Predicted cost; None where ``predicted_time_s`` is None.
+        Predicted cost; None if ``predicted_time_s`` is None.
     confidence
         Probability that the run takes 0.8 to 1.25 times ``predicted_time_s``.
     binding
         Constraint that keeps the plan from being cheaper or faster; None without an objective.
     reasons
-        Reasons for the plan, as whole sentences.
+        Reasons for the plan, as sentences.
     front
         Choices from the cheapest to the fastest; empty without an objective.
     tasks
-        Task name -> assumptions about its calls.
+        Task name -> assumptions about its tasks.
     memory_advice
-        Advice for reservations of memory.
+        Advice on memory reservations.
     overhead
-        Factor by which earlier runs took longer than their calls; part of the predicted time.
+        Factor by which earlier runs took longer than their tasks; part of the predicted time.
     transferred
-        Share of the work, 0 to 1, whose running times were measured on other places only: other
-        targets, or other kinds of machines.
+        Share of the work, 0 to 1, whose running times were measured only on other targets or
+        other kinds of machines.
     machines
         Kinds of machines that running times are predicted for; empty if none is known.
     left_out
-        Tag -> workers that the manifest alone would give, and that the plan leaves out because
-        they would idle.
+        Tag -> workers of the manifest that the plan leaves out because they would idle.
     """
 
     target_name: str

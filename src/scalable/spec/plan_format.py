@@ -1,4 +1,4 @@
-"""Plans from their JSON form, which :meth:`scalable.spec.Plan.to_dict` returns."""
+"""Decoder of plans in their JSON form, the result of :meth:`scalable.spec.Plan.to_dict`."""
 
 from __future__ import annotations
 
@@ -20,21 +20,12 @@ _T = TypeVar("_T")
 
 
 class PlanFormatError(ValueError):
-    """A JSON value that is not a plan; the message names the key."""
+    """A JSON value that is not a plan. The message names the key."""
 
 
 def decode_plan(data: Any) -> Plan:
-    """Return the plan that a JSON value describes; unknown keys are ignored.
-
-    Parameters
-    ----------
-    data
-        Result of :meth:`scalable.spec.Plan.to_dict`, or ``{"version": 1, "plan": ...}`` with it.
-
-    Raises
-    ------
-    PlanFormatError
-        When the value is not a plan of this version.
+    """Return a plan from its JSON form, bare or as ``{"version": 1, "plan": ...}``.
+    Unknown keys are ignored. Other values raise PlanFormatError.
     """
     if isinstance(data, Mapping) and "plan" in data:
         if data.get("version") != VERSION:
@@ -56,7 +47,7 @@ def decode_plan(data: Any) -> Plan:
 
 
 def _object(cls: type[_T], data: Any, path: str) -> _T:
-    """Return a dataclass with the values of a JSON object; each is checked against its type."""
+    """Return a dataclass from a JSON object, with each value checked against the field's type."""
     if not isinstance(data, Mapping):
         raise _wrong(path, "an object", data)
     kinds, values = typing.get_type_hints(cls), {}
@@ -69,7 +60,6 @@ def _object(cls: type[_T], data: Any, path: str) -> _T:
 
 
 def _value(kind: Any, data: Any, path: str) -> Any:
-    """Return a JSON value as a value of a type: a dataclass, a container, or a plain type."""
     if dataclasses.is_dataclass(kind):
         return _object(typing.cast("type[Any]", kind), data, path)
     of, parts = typing.get_origin(kind), typing.get_args(kind)

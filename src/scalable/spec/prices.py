@@ -1,4 +1,4 @@
-"""Prices of machines and the shapes that they are paid for."""
+"""Prices of machines, and the shapes that have these prices."""
 
 from __future__ import annotations
 
@@ -12,38 +12,26 @@ OLD_DAYS = 180
 
 #: Amounts that a price is for: a whole machine, a core, or 2**30 bytes of memory.
 UNITS = ("instance", "vcpu", "gb")
-#: Places where prices are found: the manifest, an answer of the provider, the table of the package.
+#: Sources of prices: the manifest, a reply of the provider, the package's table.
 ORIGINS = ("manifest", "refreshed", "table")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A size of machine that a provider rents out.
+    """A size of machine that a provider rents out."""
 
-    Attributes
-    ----------
-    name
-        The provider's own name, such as ``m6i.large``.
-    cpus
-        Number of virtual cores.
-    memory_bytes
-        Memory in bytes, before the operating system takes its part.
-    gpus
-        Number of GPUs.
-    gpu_type
-        Short name of the GPUs, such as ``l4``; None without GPUs.
-    """
-
+    #: The provider's own name, such as ``m6i.large``.
     name: str
     cpus: float
+    #: Includes the part that the operating system takes.
     memory_bytes: int
     gpus: int = 0
+    #: Short name such as ``l4``; None without GPUs.
     gpu_type: str | None = None
 
     def holds(self, cpus: float, memory_bytes: int, gpus: int = 0) -> int:
-        """Return how many workers of the given size the machine holds; 0 if none fits.
-
-        A machine with GPUs is not used for workers without: it costs a multiple.
+        """Return the number of workers of this size that fit on one machine.
+        A machine with GPUs takes no workers without GPUs, because it costs a multiple.
         """
         if self.gpus and not gpus:
             return 0
@@ -56,60 +44,38 @@ class Shape:
 
 @dataclass(frozen=True)
 class Price:
-    """A price for one shape in one region.
+    """A price for one shape in one region."""
 
-    Attributes
-    ----------
-    shape
-        Name of the shape, or of the resource where cores and memory are billed by themselves.
-    region
-        The provider's name of the region.
-    per_hour
-        USD for one hour on demand.
-    spot_per_hour
-        Least and greatest USD for one hour at spot prices; None where they are not known.
-    unit
-        One of :data:`UNITS`: the amount that ``per_hour`` is for.
-    minimum_s
-        Shortest time that is billed, in seconds.
-    granularity_s
-        Seconds to whose multiples the billed time is rounded up.
-    date
-        Day for which the price is known (ISO 8601).
-    source
-        Address at which the provider publishes the price, or the name of the manifest's option.
-    origin
-        One of :data:`ORIGINS`: where the number was found.
-    """
-
+    #: Name of the shape, or of the resource if cores and memory are billed separately.
     shape: str
     region: str
+    #: USD, on demand.
     per_hour: float
+    #: Least and greatest USD at spot prices; None if unknown.
     spot_per_hour: tuple[float, float] | None = None
+    #: One of :data:`UNITS`, the amount that ``per_hour`` is for.
     unit: str = "instance"
+    #: Shortest time that is billed.
     minimum_s: float = 60.0
+    #: Billed time is rounded up to multiples of these seconds.
     granularity_s: float = 1.0
+    #: Day of the price (ISO 8601).
     date: str | None = None
+    #: Address where the provider publishes the price, or the name of the manifest's option.
     source: str = ""
+    #: One of :data:`ORIGINS`.
     origin: str = "table"
 
     def age_days(self, today: dt.date) -> int | None:
-        """Return the age of the price in days; None without a date."""
         return None if self.date is None else (today - dt.date.fromisoformat(self.date)).days
 
     def is_old(self, today: dt.date) -> bool:
-        """Return whether the price is older than :data:`OLD_DAYS`."""
         age = self.age_days(today)
         return age is not None and age > OLD_DAYS
 
     def hourly(self, spot: float = 0.0) -> tuple[float, float]:
-        """Return the least and the greatest USD for one hour.
-
-        Parameters
-        ----------
-        spot
-            Fraction of the time at spot prices, 0 to 1. Where spot prices are not known, the
-            greatest is the price on demand and the least is 0 for that fraction.
+        """Return the least and greatest USD for one hour, with a fraction ``spot`` at spot prices.
+        If spot prices are unknown, that fraction costs between 0 and the price on demand.
         """
         low, high = self.spot_per_hour or (0.0, self.per_hour)
         demand = (1 - spot) * self.per_hour
@@ -117,49 +83,36 @@ class Price:
 
     def expected(self, spot: float = 0.0) -> float:
         """Return the USD for one hour that a plan counts with.
-
-        At spot prices it is the middle of the range, or the price on demand where spot prices are
-        not known.
+        At spot prices it is the middle of their range, or the price on demand if they are unknown.
         """
         if not spot or self.spot_per_hour is None:
             return self.per_hour
         return sum(self.hourly(spot)) / 2
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         data = asdict(self)
         return data | {"spot_per_hour": self.spot_per_hour and list(self.spot_per_hour)}
 
 
 @dataclass(frozen=True)
 class Rate:
-    """The price of the machines of one pool, or of one program.
-
-    Attributes
-    ----------
-    price
-        Price of one machine.
-    units
-        Number of workers on one machine.
-    spot
-        Fraction of the machines at spot prices, 0 to 1.
-    smaller
-        USD for one hour of the machine that 1, 2, ... workers get, up to ``units - 1``; empty if
-        they get the same machine.
-    """
+    """The price of the machines of one pool, or of one program."""
 
     price: Price
+    #: Number of workers on one machine.
     units: int = 1
+    #: Fraction of the machines at spot prices, 0 to 1.
     spot: float = 0.0
+    #: USD per hour of the machine for 1, 2, ... ``units - 1`` workers; empty if it is the same.
     smaller: tuple[float, ...] = ()
 
     @property
     def per_unit_hour(self) -> float:
-        """USD for one worker for one hour, if its machine is full."""
+        """USD for one worker for one hour on a full machine."""
         return self.price.expected(self.spot) / self.units
 
     def hourly(self, workers: int) -> float:
-        """Return the USD for one hour of the machines that the given workers need."""
+        """Return the USD for one hour of the machines for these workers."""
         full, rest = divmod(workers, self.units)
         each = self.price.expected(self.spot)
         if not rest:
@@ -168,7 +121,7 @@ class Rate:
 
     @property
     def spread(self) -> tuple[float, float]:
-        """Least and greatest cost as multiples of the expected one; (1, 1) without spot prices."""
+        """Least and greatest cost as multiples of the expected one, (1, 1) without spot prices."""
         expected = self.price.expected(self.spot)
         if not expected:
             return 1.0, 1.0
@@ -176,7 +129,6 @@ class Rate:
         return low / expected, high / expected
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return {
             "price": self.price.to_dict(),
             "units": self.units,
@@ -187,15 +139,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Offer:
-    """A shape with its price in one region.
-
-    Attributes
-    ----------
-    shape
-        The shape.
-    price
-        Its price; ``unit`` is ``instance``.
-    """
+    """A shape with its price for a whole machine in one region."""
 
     shape: Shape
     price: Price
@@ -203,28 +147,18 @@ class Offer:
 
 @dataclass(frozen=True)
 class Packing:
-    """A machine and the number of equal workers that it is to hold.
-
-    Attributes
-    ----------
-    offer
-        The machine with its price.
-    units
-        Number of workers on it.
-    spot
-        Fraction of the machines at spot prices.
-    """
+    """A machine, and the number of equal workers planned for it."""
 
     offer: Offer
+    #: Number of workers on the machine.
     units: int
+    #: Fraction of the machines at spot prices.
     spot: float = 0.0
 
     @property
     def rate(self) -> Rate:
-        """The price of its workers."""
         return Rate(self.offer.price, self.units, self.spot)
 
     @property
     def per_unit_hour(self) -> float:
-        """USD for one worker for one hour, if the machine is full."""
         return self.rate.per_unit_hour

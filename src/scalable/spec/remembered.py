@@ -1,4 +1,4 @@
-"""Outcomes of calls whose results are remembered, and their totals. One model for all readers."""
+"""Outcomes of tasks whose results are cached, and their totals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Kind(StrEnum):
 
     #: The result was stored: the function did not run.
     FOUND = "found"
-    #: Another process computed the result meanwhile: the function did not run.
+    #: Another process computed the result at the same time: the function did not run.
     WAITED = "waited"
     #: No result was stored: the function ran.
     MISSED = "missed"
@@ -41,19 +41,23 @@ class RememberedOutcome:
 
     kind: Kind
     count: int = 1
+    #: Seconds that the original computations took.
     saved_s: float = 0.0
+    #: Reason of a miss, as a sentence without a full stop.
     reason: str = ""
+    #: Parts of the key that differ from those of the nearest earlier result.
     changed: tuple[str, ...] = ()
+    #: Key of the (first) task, and that of the nearest earlier result; "" if unknown.
     key: str = ""
     nearest: str = ""
 
     @property
     def is_hit(self) -> bool:
-        """Whether the calls did not run."""
+        """True if the tasks did not run."""
         return self.kind is not Kind.MISSED
 
     def to_message(self) -> dict[str, Any]:
-        """Return the attributes that say something, as plain values."""
+        """Return the non-empty attributes as plain values."""
         told = {"kind": str(self.kind), "count": self.count, "saved_s": round(self.saved_s, 6)}
         rest = {
             "reason": self.reason,
@@ -65,13 +69,7 @@ class RememberedOutcome:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Return what :meth:`to_message` wrote.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            When the message is none.
-        """
+        """Decode a result of :meth:`to_message`, or raise KeyError, TypeError or ValueError."""
         count, saved_s = int(message.get("count", 1)), float(message.get("saved_s", 0.0))
         if count < 0 or not 0 <= saved_s < float("inf"):
             raise ValueError(f"{count} calls that saved {saved_s} s")
@@ -87,7 +85,7 @@ class RememberedOutcome:
 
 
 def joined(outcomes: Iterable[RememberedOutcome]) -> list[RememberedOutcome]:
-    """Return outcomes with those of the same kind and reason joined, the first of each kept."""
+    """Join outcomes of the same kind and reason, keeping the details of the first."""
     groups: dict[tuple[Kind, str], list[RememberedOutcome]] = {}
     for each in outcomes:
         groups.setdefault((each.kind, each.reason), []).append(each)
@@ -104,54 +102,32 @@ def _joined(group: Sequence[RememberedOutcome]) -> RememberedOutcome:
 
 @dataclass(frozen=True)
 class MissReason:
-    """Misses of the calls of one task name, for one reason.
-
-    Attributes
-    ----------
-    task
-        Name of the task.
-    reason
-        The reason, as a sentence.
-    count
-        Number of calls.
-    changed
-        Names of the parts of the key that differ, in the first of the calls.
-    key, nearest
-        Key of the first of the calls, and of the earlier result that was nearest to it; "" if not
-        known.
-    """
+    """Cache misses of one task name for one reason."""
 
     task: str
     reason: str
+    #: Number of tasks.
     count: int
+    #: Parts of the key that differ, for the first task.
     changed: Sequence[str] = ()
+    #: Key of the first task, and that of the nearest earlier result; "" if unknown.
     key: str = ""
     nearest: str = ""
 
 
 @dataclass(frozen=True)
 class RememberedTotals:
-    """Totals of the calls whose results are remembered.
+    """Totals of tasks with cached results."""
 
-    Attributes
-    ----------
-    found
-        Number of calls that did not run, because their results were found.
-    waited
-        Number of these whose result another process computed meanwhile.
-    saved_s
-        Seconds that the calls that computed the found results had taken.
-    missed
-        Number of calls that ran.
-    reasons
-        Reasons of the misses, the most frequent first. Rare ones beyond a limit are counted
-        together.
-    """
-
+    #: Number of tasks that did not run.
     found: int = 0
+    #: Number of these whose result another process computed at the same time.
     waited: int = 0
+    #: Seconds that the original computations took.
     saved_s: float = 0.0
+    #: Number of tasks that ran.
     missed: int = 0
+    #: The most frequent first; rare ones beyond a limit are counted together.
     reasons: tuple[MissReason, ...] = ()
 
     def __bool__(self) -> bool:
@@ -159,7 +135,6 @@ class RememberedTotals:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the totals whose attributes are given as plain JSON values."""
         reasons = tuple(
             MissReason(**{name: each[name] for name in MissReason.__annotations__ if name in each})
             for each in data.get("reasons", ())
@@ -168,13 +143,13 @@ class RememberedTotals:
         return cls(**counts, reasons=reasons)
 
 
-#: Number of reasons that totals tell apart, and the reason under which the others are counted.
+#: Number of reasons that totals distinguish, and the reason that stands for all others.
 TOLD_REASONS = 50
 OTHER_REASONS = "other reasons"
 
 
 class RememberedTally:
-    """Adds outcomes up. Its size is bounded, however many outcomes there are."""
+    """Sums outcomes in bounded memory, for any number of outcomes."""
 
     def __init__(self) -> None:
         self._found = self._waited = self._missed = 0
@@ -182,7 +157,6 @@ class RememberedTally:
         self._reasons: dict[tuple[str, str], MissReason] = {}
 
     def add(self, task: str, outcome: RememberedOutcome) -> None:
-        """Add an outcome of calls of a task name."""
         if outcome.is_hit:
             self._found += outcome.count
             self._waited += outcome.count * (outcome.kind is Kind.WAITED)
@@ -202,7 +176,6 @@ class RememberedTally:
             self._reasons[same] = replace(first, count=first.count + outcome.count)
 
     def totals(self) -> RememberedTotals:
-        """Return the totals of all outcomes so far."""
         reasons = sorted(self._reasons.values(), key=lambda each: -each.count)
         return RememberedTotals(
             self._found, self._waited, self._saved_s, self._missed, tuple(reasons)

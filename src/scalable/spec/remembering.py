@@ -1,4 +1,4 @@
-"""`Remembering`: where a cluster's results are remembered, and for which tasks."""
+"""`Remembering`: the location of a cluster's cached results, and the tasks that use them."""
 
 from __future__ import annotations
 
@@ -11,63 +11,37 @@ from scalable.spec.deployment import CACHE_LIMIT, DeploymentSpec
 
 @dataclass(frozen=True)
 class Keeping:
-    """Facts about a run whose results are kept for resuming it.
+    """A run whose results are kept for resuming it."""
 
-    Attributes
-    ----------
-    run
-        Directory of the run.
-    resumed
-        Directory of the run that it resumes, or None.
-    limit
-        Largest size of the results in bytes.
-    """
-
+    #: Directory of the run.
     run: str
+    #: Directory of the run that it resumes, or None.
     resumed: str | None = None
+    #: Largest size of the results in bytes.
     limit: int | None = None
 
 
 @dataclass(frozen=True)
 class Remembering:
-    """Facts of a manifest that clients need to remember results.
+    """Facts of a manifest that clients need for caching."""
 
-    Attributes
-    ----------
-    url
-        URL of the store, or None for the user's own directory of results.
-    tasks
-        Names of the tasks with ``cache: true``.
-    environments
-        Tag -> parts of the keys of its calls: image and environment variables.
-    limit
-        Largest size of the store in bytes.
-    keeping
-        The run whose results are kept; None if they are not.
-    images_here
-        Whether the workers run the images that the clients' machine has.
-    """
-
+    #: URL of the store, or None for the user's own directory.
     url: str | None = None
+    #: Names of the tasks with ``cache: true``.
     tasks: frozenset[str] = frozenset()
+    #: Parts of the keys of a tag's tasks: image and environment variables.
     environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    #: Largest size of the store in bytes.
     limit: int = CACHE_LIMIT
+    #: The run whose results are kept, or None.
     keeping: Keeping | None = None
+    #: True if the workers run the images of the clients' machine.
     images_here: bool = False
 
     @classmethod
     def of(
         cls, spec: DeploymentSpec, keeping: Keeping | None = None, *, images_here: bool = False
     ) -> Self:
-        """Return what a deployment's manifest says.
-
-        Parameters
-        ----------
-        spec
-            The deployment.
-        keeping, images_here
-            As the attributes.
-        """
         environments = {}
         contained = spec.options.get("containers") != "none"
         for tag, component in spec.components.items():
@@ -80,7 +54,6 @@ class Remembering:
         return cls(url, tasks, environments, limit, keeping, images_here)
 
     def to_message(self) -> dict[str, Any]:
-        """Return plain values."""
         return {
             "url": self.url,
             "tasks": sorted(self.tasks),
@@ -92,7 +65,6 @@ class Remembering:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> Self:
-        """Return what :meth:`to_message` wrote."""
         keeping = message.get("keeping")
         return cls(
             message["url"],

@@ -16,12 +16,11 @@ class ResourceRequest:
     Attributes
     ----------
     cpus
-        Number of cores reserved for the worker; not enforced where workers are plain processes.
+        Number of cores reserved for the worker; not enforced if workers are plain processes.
     memory
-        Memory as the manifest writes it (``"20G"``); None asks for no particular amount.
+        Memory as the manifest writes it (``"20G"``); None requests no particular amount.
     walltime
-        Time limit as the manifest writes it (``"04:00:00"``); None if the place has no
-        limit.
+        Time limit as the manifest writes it (``"04:00:00"``); None if the target has no limit.
     gpus
         Number of GPUs.
     """

@@ -8,69 +8,40 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Starting:
-    """Assumed time and price of starting a worker, used until starts have been measured.
-
-    The defaults suit a cloud, which charges for a machine from its boot on.
-
-    Attributes
-    ----------
-    startup_s
-        Seconds from the request of a worker until it connects.
-    billed_s
-        Largest number of seconds of a start that are charged.
-    billed_least_s
-        Shortest time that is charged for a worker, in seconds.
+    """Assumed time and price of starting a worker, until starts have been measured.
+    The defaults suit a cloud, which bills a machine from its boot on.
     """
 
+    #: Seconds from the request of a worker until it connects.
     startup_s: float = 60.0
+    #: Largest number of seconds of a start that are billed.
     billed_s: float = math.inf
+    #: Shortest time that is billed for a worker, in seconds.
     billed_least_s: float = 60.0
 
 
 @dataclass(frozen=True)
 class Traits:
-    """Properties of a provider; the defaults suit a provider without further information.
+    """Properties of a provider, by default those of one without further information."""
 
-    Attributes
-    ----------
-    on_this_machine
-        Whether workers run on the machine of the process that starts them: no queue and no money is
-        involved, and schedulers listen on loopback.
-    shares_files
-        Whether workers see the file system of the user's machine.
-    remote
-        Whether the place keeps the files of a cluster, and runs its scheduler and managers: the
-        provider has the methods ``places`` and ``remote``.
-    asks_first
-        Whether ``scalable up`` asks for a confirmation, because starting workers takes a place in a
-        queue or costs money.
-    counts_startup
-        Whether starting a worker takes long enough to appear in plans.
-    starting
-        Time and price of starting a worker.
-    services_option
-        Name and value of the target's option with which the provider runs the scheduler and the
-        managers of a detached cluster. None if these programs are always processes of the user's
-        machine.
-    job_variable
-        Environment variable that is set inside the provider's jobs, or None.
-    longest_tag
-        Maximum number of characters in the name of a component. The default is that of a label in
-        Kubernetes and Google Cloud.
-    image_extras
-        Extras of this package that programs in the provider's images need.
-    programs
-        Programs of other packages that the provider calls on the user's machine.
-    """
-
+    #: Workers run here, without a queue or costs; schedulers listen on loopback.
     on_this_machine: bool = False
+    #: Workers see the file system of the user's machine.
     shares_files: bool = False
+    #: The backend stores cluster files and runs managers: see methods ``places`` and ``remote``.
     remote: bool = False
+    #: ``scalable up`` asks first, because starting workers costs money or queue time.
     asks_first: bool = True
+    #: Starting a worker takes long enough to appear in plans.
     counts_startup: bool = True
     starting: Starting = field(default_factory=Starting)
+    #: Target option and value for a remote scheduler and managers; None: always local.
     services_option: tuple[str, str] | None = None
+    #: Environment variable that is set inside the provider's jobs, or None.
     job_variable: str | None = None
+    #: Maximum length of a tag; the default is that of Kubernetes and Google Cloud labels.
     longest_tag: int = 63
+    #: Extras of this package that programs in the provider's images need.
     image_extras: tuple[str, ...] = ()
+    #: Programs of other packages that the provider runs on the user's machine.
     programs: tuple[str, ...] = ()

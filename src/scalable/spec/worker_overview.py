@@ -7,50 +7,38 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-#: States of workers: it takes calls, it takes none because it has little memory left, it is being
-#: emptied before it ends.
+#: States of workers: takes tasks, takes none because memory is short, finishes its last tasks.
 WORKER_STATES = ("running", "paused", "leaving")
 
 
 @dataclass(frozen=True)
 class WorkerOverview:
-    """One connected worker at one moment.
-
-    Attributes
-    ----------
-    name, tag, address
-        Name of the worker, tag of its pool (None for a worker without one), and its address.
-    state
-        One of :data:`WORKER_STATES`.
-    running, assigned
-        Calls that run, and calls that were sent to the worker and have not begun.
-    used_slots, slots
-        Slots that the running calls take, and slots of the worker.
-    memory, memory_limit
-        Memory that the worker reports, and its limit, in bytes; a limit of 0 is none.
-    tasks
-        Names of the tasks that run, at most three.
-    """
+    """One connected worker at one moment."""
 
     name: str
+    #: Tag of its pool; None for a worker without one.
     tag: str | None = None
     address: str = ""
+    #: One of :data:`WORKER_STATES`.
     state: str = "running"
+    #: Tasks that run, and assigned tasks that have not started.
     running: int = 0
     assigned: int = 0
+    #: Slots of the running tasks.
     used_slots: int = 0
     slots: int = 0
+    #: Bytes in use, and the limit in bytes; a limit of 0 is none.
     memory: int = 0
     memory_limit: int = 0
+    #: Names of the running tasks, at most three.
     tasks: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return {**vars(self), "tasks": list(self.tasks)}  # asdict() takes ten times as long
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Return the worker that :meth:`to_dict` wrote; unknown keys are left out."""
+        """Decode the result of :meth:`to_dict`, ignoring unknown keys."""
         known = {f.name for f in dataclasses.fields(cls)}
         values = {key: value for key, value in data.items() if key in known}
         return cls(**{**values, "tasks": tuple(values.get("tasks", ()))})

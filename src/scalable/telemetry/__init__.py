@@ -1,14 +1,5 @@
-"""Append-only records of runs, and their summaries.
-
-A run is one session of a user's workflow on a cluster. Its record is a directory of JSON files;
-``RunRecord`` documents their rows. ``directory`` writes a record, and ``reading`` reads it, also
-after a crash or while the run continues. ``finding`` finds the directories of runs. ``bundled``
-decodes rows of bundles: batches of calls that were sent as one Dask task. ``calls`` combines the
-rows of each call, and ``summarizing`` makes a ``summary`` of them. ``history`` reads the
-``measurements`` of the latest runs for the next plan.
-
-Not in this package: the code that produces rows (plug-ins of the scheduler and the workers), the
-rendering of summaries (``report``), and the use of records in plans (``planning``).
+"""Append-only records of runs, and their summaries. :class:`RunRecord` documents the rows.
+A run is one session of a workflow on a cluster, recorded as a directory of JSON files.
 """
 
 from typing import TYPE_CHECKING

@@ -1,7 +1,5 @@
-"""Rows of bundles in a record.
-
-A bundle is a batch of calls that is sent as one Dask task. One row contains the number of its calls
-and the quantiles of their running times.
+"""Rows of bundles in a record. A bundle is a batch of tasks sent as one Dask task.
+Its row has the number of its tasks and the quantiles of their running times.
 """
 
 from __future__ import annotations
@@ -11,34 +9,20 @@ from typing import Any, NamedTuple
 
 
 class Bundled(NamedTuple):
-    """Calls of one bundle, as its row describes them.
-
-    Attributes
-    ----------
-    calls, failed
-        Number of calls, and number of failed calls.
-    durations_s
-        Running times that are computed from the quantiles, in ascending order. Only their sum is
-        measured.
-    cancelled
-        Number of calls that were cancelled with the bundle, after it had begun; not in ``calls``.
-        Nor are calls that did not run, because their results were found.
+    """Tasks of one bundle, as its row describes them.
+    Cache hits are in neither count.
     """
 
     calls: int
     failed: int
+    #: Running times derived from the quantiles, ascending. Only their sum is measured.
     durations_s: Sequence[float]
+    #: Tasks cancelled with the bundle after it had started, not in ``calls``.
     cancelled: int = 0
 
 
 def bundled(row: Mapping[str, Any]) -> Bundled | None:
-    """Return the calls of a bundle from its row, or None if the row does not describe a bundle.
-
-    Parameters
-    ----------
-    row
-        Row of tasks.jsonl.
-    """
+    """Return the tasks of a bundle from its row, or None if the row is not a bundle's."""
     told = row.get("calls")
     if not isinstance(told, Mapping):
         return None
@@ -68,7 +52,7 @@ def _between(known: Sequence[tuple[float, float]], share: float) -> float:
 
 
 def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows; replace each last row of a bundle by one row per successful call."""
+    """Yield the rows, replacing each last row of a bundle by one per successful task."""
     for row in rows:
         calls = bundled(row)
         if calls is None:

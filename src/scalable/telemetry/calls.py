@@ -1,4 +1,4 @@
-"""The calls of a run, combined from their rows. No I/O."""
+"""Tasks of a run, combined from their rows. No I/O."""
 
 from __future__ import annotations
 
@@ -13,29 +13,23 @@ from scalable.telemetry.bundled import Bundled, bundled
 from scalable.telemetry.reruns import RERUN
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
-#: State of a call that did not run. Such calls are counted from the rows about outcomes, which tell
-#: of those without a task, too.
+#: State of a task that did not run. Such tasks are counted from the rows about cache outcomes,
+#: which include those without a Dask task.
 FOUND = "found"
 _UNKNOWN_REASON = "reason not known"
-# Largest number of calls that begin again with one row; larger numbers are taken for damage.
+# Largest number of restarted tasks in one row. Larger numbers are treated as damage.
 _MOST_REPEATS = 1_000_000
 # Larger numbers cannot be measurements, and their products would overflow.
 _LARGEST = 1e100
 
-#: Name of a call, None if it has none but its id, and the tags that it has had.
+#: Name of a task, None if it has only an id, and the tags that it has had.
 _Kind = tuple[str | None, frozenset[str]]
 
 
 class Calls:
-    """Calls of a run; each task id is a call, or a bundle of calls.
-
-    A run may have millions of them, so that their values are kept in columns, which take about 200
-    bytes a call with its id. Calls are numbered in the order of their first rows.
-
-    Parameters
-    ----------
-    rows
-        First rows of tasks.jsonl.
+    """Tasks of a run, where each task id is a task or a bundle of tasks.
+    A run may have millions, so values are kept in columns, about 200 bytes per task with its id.
+    Tasks are numbered in the order of their first rows.
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
@@ -44,7 +38,7 @@ class Calls:
         self._kinds: list[_Kind] = [(None, frozenset())]
         self._kind_numbers = {self._kinds[0]: 0}
         self._kind = array("i")
-        #: Kind of a call, and name and tag of its next row -> its kind from then on.
+        #: Transition table: (kind, name and tag of the next row) to new kind.
         self._moves: dict[tuple[int, object, object], int] = {}
         self._last: list[str] = []
         self._final: list[str] = []
@@ -57,12 +51,12 @@ class Calls:
 
     @property
     def last_moment(self) -> float | None:
-        """Latest timestamp of all rows, in epoch seconds; None without any."""
+        """Latest timestamp of all rows in epoch seconds, or None without any."""
         return None if self._latest == -inf else self._latest
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the next rows of tasks.jsonl; rows without the required keys are skipped."""
-        # Every row of a record comes here: names that are local take less time.
+        """Add the next rows of ``tasks.jsonl``. Rows without the required keys are skipped."""
+        # Every row of a record comes here: local names are faster.
         numbers, kinds, moves, last = self._numbers, self._kind, self._moves, self._last
         latest = self._latest
         for row in rows:
@@ -128,10 +122,10 @@ class Calls:
         elif self._bundles:
             self._bundles.pop(call, None)
 
-    # What became of them ------------------------------------------------------------------------
+    # Results -------------------------------------------------------------------------------------
 
     def by_name(self) -> dict[str, Sequence[int]]:
-        """Return task name -> numbers of its calls; the id is the name of a call without one."""
+        """Map task names to task numbers. A task without a name is named by its id."""
         found: dict[str, array[int]] = {}
         for (task_id, call), kind in zip(self._numbers.items(), self._kind, strict=True):
             name = self._kinds[kind][0]
@@ -139,14 +133,12 @@ class Calls:
         return dict(found)
 
     def tags(self, calls: Iterable[int]) -> set[str]:
-        """Return the tags of calls."""
         kinds = {self._kind[call] for call in calls}
         return {tag for kind in kinds for tag in self._kinds[kind][1]}
 
     def states(self, calls: Iterable[int]) -> Counter[str]:
-        """Return state -> number of calls, without those whose remembered results were found.
-
-        A call counts in its last final state, or in its last state if none is final.
+        """Return the number of tasks in each state, without cache hits.
+        A task counts in its last final state, or in its last state if none is final.
         """
         states: Counter[str] = Counter()
         for call in calls:
@@ -154,7 +146,7 @@ class Calls:
                 continue
             many = self._bundles.get(call)
             if many is None:
-                # A call of a lost bundle begins again, but ends with a later one.
+                # A task of a lost bundle starts again, but finishes in a later one.
                 states[self._final[call] or self._last[call]] += 1
             else:
                 states["succeeded"] += many.calls - many.failed
@@ -164,7 +156,7 @@ class Calls:
         return +states
 
     def durations_s(self, calls: Iterable[int]) -> list[float]:
-        """Return the measured running times of calls in seconds, also of those in bundles."""
+        """Return the measured running times of tasks in seconds, including those in bundles."""
         found: list[float] = []
         for call in calls:
             many = self._bundles.get(call)
@@ -175,21 +167,20 @@ class Calls:
         return found
 
     def queued_s(self, calls: Iterable[int]) -> list[float]:
-        """Return the measured times of calls in the queue, in seconds."""
+        """Return the measured queue times of tasks, in seconds."""
         return [value for call in calls if not isnan(value := self._queued_s[call])]
 
     def cpu_s(self, calls: Iterable[int]) -> list[float]:
-        """Return the measured CPU times of calls, in seconds."""
+        """Return the measured CPU times of tasks, in seconds."""
         return [value for call in calls if not isnan(value := self._cpu_s[call])]
 
     def peak_memory(self, calls: Iterable[int]) -> list[float]:
-        """Return the measured peak memory of calls, in bytes."""
+        """Return the measured peak memory of tasks, in bytes."""
         return [value for call in calls if (value := self._memory[call]) is not None]
 
     def reruns(self) -> dict[str, list[str]]:
-        """Return task id -> reason of each rerun, for calls that were started more than once.
-
-        Records of earlier versions have starts, and no reasons.
+        """Map the ids of tasks that started more than once to the reason of each rerun.
+        Records of earlier versions have starts, but not reasons.
         """
         return {
             task_id: self._reasons.get(call) or [_UNKNOWN_REASON] * (self._starts[call] - 1)
@@ -214,6 +205,6 @@ def _or_nan(value: object) -> float:
 
 
 def text_in(row: Mapping[str, Any], key: str) -> str | None:
-    """Return a text of a row, or None if it is anything else."""
+    """Return a string of a row, or None if it is anything else."""
     value = row.get(key)
     return value if isinstance(value, str) else None

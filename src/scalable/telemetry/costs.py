@@ -1,4 +1,4 @@
-"""The cost of a run, from its rows and its plan. No I/O."""
+"""Cost of a run, from its rows and its plan. No I/O."""
 
 from __future__ import annotations
 
@@ -6,57 +6,33 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-#: Event of the rows about the cost of a machine; the last row of a machine counts.
+#: Event of the rows about the cost of a machine. The last row of a machine counts.
 BILLED = "billed"
 CURRENCY = "USD"
 
 
 @dataclass(frozen=True)
 class CostSummary:
-    """Planned and actual cost of a run, in ``currency``.
-
-    Attributes
-    ----------
-    actual, idle
-        Cost of all machines, and its part for time without calls: starts, waiting, and the rest of
-        a billing minimum.
-    scheduler
-        Cost of the scheduler's machine, a part of ``actual``.
-    by_tag, by_manager
-        Tag -> cost of its workers, and id of a manager -> cost of its workers.
-    idle_by_tag
-        Tag -> cost of its workers for time without calls.
-    planned, planned_interval
-        Cost that the plan predicted, and the bounds that hold with a probability of 80 %; None if
-        it predicted none.
-    budget
-        Budget of the cluster, or None.
-    currency
-        Currency of all amounts.
-    """
+    """Planned and actual cost of a run, in ``currency``."""
 
     actual: float
+    #: Part of ``actual`` for time without tasks: starts, waiting, the rest of a billing minimum.
     idle: float
+    #: Cost of the scheduler's machine, a part of ``actual``.
     scheduler: float = 0.0
     by_tag: Mapping[str, float] = field(default_factory=dict)
     by_manager: Mapping[str, float] = field(default_factory=dict)
+    #: Cost of each tag's workers for time without tasks.
     idle_by_tag: Mapping[str, float] = field(default_factory=dict)
     planned: float | None = None
+    #: Bounds that hold with a probability of 80 %, or None if no cost was predicted.
     planned_interval: tuple[float, float] | None = None
     budget: float | None = None
     currency: str = CURRENCY
 
 
 def cost_of(rows: Iterable[Mapping[str, Any]], plan: Mapping[str, Any]) -> CostSummary | None:
-    """Return the cost of a run; None if no costs were counted.
-
-    Parameters
-    ----------
-    rows
-        Rows of workers.jsonl.
-    plan
-        Contents of plan.json.
-    """
+    """Return the cost of a run from ``workers.jsonl`` and ``plan.json``, or None if not counted."""
     last: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in rows:
         if row.get("event") == BILLED and _number(row.get("cost")) is not None:
@@ -96,7 +72,7 @@ def _planned(plan: Mapping[str, Any]) -> tuple[float | None, tuple[float, float]
     predicted = plan.get("predicted_cost")
     if not isinstance(predicted, Mapping) or predicted.get("unit") != CURRENCY:
         return None, None
-    # The bill counts started workers too. Older plans do not have it.
+    # The bill includes started workers. Older plans do not have it.
     billed = _number(predicted.get("billed"))
     between = predicted.get("interval" if billed is None else "billed_interval")
     bounds = [_number(value) for value in between] if isinstance(between, list) else []

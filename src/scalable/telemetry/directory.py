@@ -1,4 +1,4 @@
-"""`RunDirectory`: creates the directory of a run, appends rows to its files and closes it."""
+""":class:`RunDirectory`, which creates a run's directory, appends rows and closes the run."""
 
 from __future__ import annotations
 
@@ -46,19 +46,10 @@ _ATTEMPTS = 100
 
 
 class RunDirectory:
-    """Directory of one run, open for writing.
-
-    :meth:`create` makes a new run, and :meth:`open` opens an existing run. All methods are
-    thread-safe. If writing fails, one warning is logged and nothing more is recorded, but the
-    workflow continues.
-
-    Several processes on one host may append to the same run. Processes on several hosts must not
-    append to the same run on NFS, because NFS does not append atomically between hosts.
-
-    Attributes
-    ----------
-    path
-        Absolute path of the directory.
+    """Directory of one run, open for writing. Thread-safe.
+    If writing fails, one warning is logged and nothing more is recorded, but the workflow
+    continues. Several processes on one host may append to the same run. Processes on several hosts
+    must not append on NFS, which does not append atomically between hosts.
     """
 
     def __init__(self, path: Path, descriptors: Mapping[str, int]) -> None:
@@ -70,7 +61,7 @@ class RunDirectory:
 
     @property
     def run_id(self) -> str:
-        """Id of the run, which is the name of its directory."""
+        """Id of the run: the name of its directory."""
         return self.path.name
 
     @classmethod
@@ -85,25 +76,9 @@ class RunDirectory:
         runs_dir: Path | None = None,
         provider: str = "",
     ) -> RunDirectory:
-        """Create the directory of a new run with status ``running``; this process owns the run.
-
-        Parameters
-        ----------
-        project, target, provider
-            Names of the project, the target and its provider.
-        manifest_yaml
-            The resolved manifest.
-        manifest_lock
-            Digest of the manifest, 64 hexadecimal digits.
-        plan
-            The plan as plain JSON values (``Plan.to_dict()``).
-        runs_dir
-            Directory of all runs; None for :func:`scalable.settings.runs_dir`.
-
-        Raises
-        ------
-        RunError
-            If the directory cannot be created.
+        """Create the directory of a new run with status ``running``. This process owns the run.
+        ``manifest_lock`` is the manifest's digest, 64 hexadecimal digits. Raises RunError if the
+        directory cannot be created.
         """
         parent = Path(settings.runs_dir() if runs_dir is None else runs_dir).absolute()
         started_at = datetime.now(UTC)
@@ -114,23 +89,19 @@ class RunDirectory:
             write_whole(path / LOCK_FILE, manifest_lock + "\n")
             write_json(path / PLAN_FILE, plan)
             descriptors = _open_streams(path)
-            # This file comes last, because a directory counts as a run when it contains this file.
+            # This file comes last, because it makes the directory a run.
             names = {"project": project, "target": target, "provider": provider}
             counts = plan.get("scale_plan", {}).get("workers_by_tag", {})
             write_json(path / RUN_FILE, _new_run(path.name, names, started_at, counts))
         except OSError as error:
-            # Not chained: the message has all that is known, and scripts show it with a traceback.
+            # Not chained: the message is complete, and scripts show it with a traceback.
             raise _not_recorded(parent, str(error)) from None
         return cls(path, descriptors)
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> RunDirectory:
         """Open a run that another process created, to append rows to it.
-
-        Raises
-        ------
-        RunError
-            If the directory does not exist or is not writable.
+        Raises RunError if the directory is missing or not writable.
         """
         directory = Path(path).absolute()
         try:
@@ -139,23 +110,13 @@ class RunDirectory:
             raise RunError(f"cannot write to the run in {directory}: {error}") from error
 
     def append(self, stream: str, row: Mapping[str, Any]) -> None:
-        """Append one row to a stream (a ``.jsonl`` file); :class:`RunRecord` documents the rows."""
+        """Append one row to a stream. :class:`RunRecord` documents the rows."""
         self.extend(stream, (row,))
 
     def extend(self, stream: str, rows: Sequence[Mapping[str, Any] | str]) -> None:
-        """Append rows to a stream in one write, so that rows of other writers are not in between.
-
-        Parameters
-        ----------
-        stream
-            Name of the stream, one of :data:`STREAMS`.
-        rows
-            Rows, as mappings or as encoded JSON objects without a newline.
-
-        Raises
-        ------
-        ValueError
-            If ``stream`` is not in :data:`STREAMS`.
+        """Append rows to a stream in one write, so that no rows of other writers are in between.
+        A row is a mapping or an encoded JSON object without a newline. Raises ValueError for an
+        unknown stream.
         """
         if stream not in STREAMS:
             raise ValueError(f"unknown stream {stream!r}; available streams: {', '.join(STREAMS)}")
@@ -177,7 +138,7 @@ class RunDirectory:
                 self._warn(error)
 
     def release(self) -> None:
-        """Stop writing without a change of the run's status; further calls have no effect."""
+        """Stop writing without changing the run's status. Later calls have no effect."""
         with self._lock:
             self._closed = True
             self._close_streams()
@@ -185,17 +146,7 @@ class RunDirectory:
     def close(
         self, status: EndStatus, *, error: str | None = None, exit_code: int | None = None
     ) -> None:
-        """Close the run: write its final status and its summary; further calls have no effect.
-
-        Parameters
-        ----------
-        status
-            Final status.
-        error
-            Description of the error, or None.
-        exit_code
-            Exit code of the workflow's process; None if it is not known.
-        """
+        """Write the final status and the summary. Later calls have no effect."""
         with self._lock:
             if self._closed:
                 return
@@ -222,21 +173,9 @@ class RunDirectory:
 def amend_status(
     path: str | os.PathLike[str], status: EndStatus, exit_code: int | None = None
 ) -> None:
-    """Correct the final status of a run, for example after the workflow's process has ended.
-
-    Parameters
-    ----------
-    path
-        Directory of the run.
-    status
-        New status in run.json and summary.json.
-    exit_code
-        New exit code; None keeps the recorded one.
-
-    Raises
-    ------
-    RunError
-        If there is no such run, or it is not writable.
+    """Correct the final status of a run, for example after the workflow's process has exited.
+    ``exit_code=None`` keeps the recorded one. Raises RunError if the run is missing or not
+    writable.
     """
     changes = {"status": status} | ({} if exit_code is None else {"exit_code": exit_code})
     try:
@@ -254,7 +193,7 @@ def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
         meter.add(rows)
     summary = summary_of(replace(record, run=run, status=run["status"]), calls)
     run["failed_tasks"] = summary.tasks.get("failed", 0)
-    # The status is written first, because the summary can be made again from the record.
+    # The status is written first, because the summary can be recreated from the record.
     write_json(record.path / RUN_FILE, run)
     write_json(record.path / SUMMARY_FILE, summary.to_dict())
     sizes = {stream: getattr(record, stream).size for stream in MEASURED}
@@ -288,13 +227,7 @@ def _new_run(
 
 
 def require_writable(runs_dir: Path | None = None) -> None:
-    """Raise RunError if runs certainly cannot be recorded, because of the directory of runs.
-
-    Parameters
-    ----------
-    runs_dir
-        Directory of all runs; None for :func:`scalable.settings.runs_dir`.
-    """
+    """Raise RunError if the directory of runs certainly cannot be written."""
     parent = Path(settings.runs_dir() if runs_dir is None else runs_dir).absolute()
     present = next(path for path in (parent, *parent.parents) if path.exists())
     if not present.is_dir():
@@ -313,7 +246,7 @@ def _not_recorded(parent: Path, why: str) -> RunError:
 
 def _make_directory(parent: Path, project: str, started_at: datetime) -> Path:
     parent.mkdir(parents=True, exist_ok=True)
-    # Made by others beforehand, in a directory of everybody, they could lead our writes elsewhere.
+    # Created by others in a shared directory, they could redirect our writes.
     for directory in (parent, parent.parent):
         if directory is parent or directory.name == settings.DIRECTORY:
             check_not_planted(directory)

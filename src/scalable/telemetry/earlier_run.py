@@ -1,4 +1,4 @@
-"""Nouns of the history: an earlier run, and its calls."""
+"""Data types of the history: an earlier run, and its tasks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-#: Share of the length of a task by which times of different workers count as equal.
+#: Share of a task name's time span by which times of different workers count as equal.
 _SAME_MOMENT = 0.02
 
 
 class CallRecord(NamedTuple):
-    """Successful call: seconds, bytes of memory and input (None if unknown), kind of machine.
-
-    The kind of machine (see :mod:`scalable.protocol.machine_kind`) is empty if it is unknown.
+    """Successful task: seconds, bytes of memory and input (None if unknown), machine kind.
+    The machine kind (see :mod:`scalable.protocol.machine_kind`) is empty if unknown.
     """
 
     tag: str
@@ -25,60 +24,41 @@ class CallRecord(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Begin of the first and end of the last call of a task, in seconds since 1970."""
+    """Start of the first and finish of the last task of a name, in epoch seconds."""
 
     begin: float
     end: float
 
     def overlaps(self, earlier: Span) -> bool:
-        """Return whether the first call began before all calls of an earlier task had ended."""
+        """Return whether the first task started before all tasks of an earlier name finished."""
         # Clocks of workers differ a little.
         return self.begin < earlier.end - _SAME_MOMENT * (earlier.end - earlier.begin)
 
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """Measurements of one run.
-
-    Attributes
-    ----------
-    run_id, target, status
-        Values of run.json.
-    calls
-        Successful calls in the order in which they ended; of large runs, a random sample of each
-        task's calls, or only the last calls if the run did not end in order.
-    whole
-        Whether the other values are from all calls of the run.
-    counts
-        (tag, task) -> number of successful calls, and of those whose remembered results were found:
-        an empty store would have had them run.
-    spans
-        (tag, task) -> its :class:`Span`, if the whole run was read and no calls came in bundles.
-    startups_s
-        Pairs of a tag and the seconds from the request of a worker until it connected.
-    span_s
-        Result of :meth:`.WorkSpan.seconds`; None if only a part of the run was read.
-    predicted_s, overhead
-        Predicted time and overhead from the run's plan, see :class:`scalable.spec.Plan`. The time
-        is None if the plan predicted no time, or guessed the number or length of a task's calls: a
-        guess does not show how good predictions are. Nor does a run that found results of calls
-        which the plan expected to run.
-    provider
-        Provider in run.json; empty if it is not known.
-    transferred
-        Share of the work whose running times the plan took from other targets.
-    """
+    """Measurements of one run."""
 
     run_id: str
     target: str
     status: str
+    #: Successful tasks in finishing order. For large runs a random sample per name, or the last
+    #: ones of an unfinished record.
     calls: tuple[CallRecord, ...] = ()
+    #: True if the other values come from all tasks of the run.
     whole: bool = True
+    #: Successful tasks and cache hits by (tag, name): an empty cache would have run the hits too.
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    #: By (tag, name), if the whole run was read and no tasks came in bundles.
     spans: Mapping[tuple[str, str], Span] = field(default_factory=dict)
+    #: Pairs of a tag and the seconds from the request of a worker until it connected.
     startups_s: tuple[tuple[str, float], ...] = ()
+    #: Result of :meth:`.WorkSpan.seconds`, or None if only a part of the run was read.
     span_s: float | None = None
+    #: From the run's :class:`scalable.spec.Plan`. None after a plan that guessed counts or
+    #: durations, or after unexpected cache hits: these do not show how good predictions are.
     predicted_s: float | None = None
     overhead: float = 1.0
     provider: str = ""
+    #: Share of the work whose running times the plan took from other targets.
     transferred: float = 0.0

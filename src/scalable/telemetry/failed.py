@@ -1,4 +1,4 @@
-"""Failures of a run as its record tells them, grouped by their cause. No I/O."""
+"""Failures in the record of a run, grouped by their cause. No I/O."""
 
 from __future__ import annotations
 
@@ -12,69 +12,46 @@ from scalable.spec import FailureDetails
 
 @dataclass(frozen=True)
 class FailedRow:
-    """One row of failures.jsonl: a failed call, a lost worker, or a degraded pool.
-
-    Attributes
-    ----------
-    failure_class, message
-        Class name and message of the exception, or of the event.
-    timestamp
-        Seconds since 1970; None if it is not recorded.
-    count
-        Number of failures that the row stands for.
-    task_id, task_name, tag
-        Key, task name and tag of the call; None if the failure is not that of a call.
-    position
-        Position of the call in its bundle; None for other calls.
-    details
-        Arguments, place and worker.
-    traceback
-        Text of the traceback; None if it is not recorded.
+    """Row of ``failures.jsonl``: a failed task, a lost worker, or a degraded pool.
+    Fields about a task are None for other failures.
     """
 
     failure_class: str
     message: str
+    #: Epoch seconds, None if not recorded.
     timestamp: float | None
+    #: Number of failures that the row stands for.
     count: int
     task_id: str | None
     task_name: str | None
     tag: str | None
+    #: Position of the task in its bundle, None for other tasks.
     position: int | None
+    #: Arguments, code location and worker.
     details: FailureDetails
     traceback: str | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Cause:
-    """Failures of one class at one place.
-
-    Attributes
-    ----------
-    failure_class, frame
-        Class of the failures, and the frame of the user's code, if known.
-    count
-        Number of failures.
-    task_names
-        Task names of the failed calls, in the order of the first failures.
-    failures
-        The failures, the one that is told in most detail first.
-    """
+    """Failures of one class at one code location."""
 
     failure_class: str
+    #: Frame of the user's code, if known.
     frame: str | None
     count: int
+    #: In the order of the first failures.
     task_names: tuple[str, ...]
+    #: The most detailed one first.
     failures: tuple[FailedRow, ...]
 
 
 def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
-    """Yield the failures that rows of failures.jsonl tell of.
-
-    The end of the script is not among them: it is the run's error, and often one of the others.
+    """Yield the failures in rows of ``failures.jsonl``.
+    The failure of the script is left out: it is the run's error, and often one of the others.
     """
     for row in rows:
         told = row.get("details")
@@ -99,7 +76,7 @@ def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
 
 
 def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[Cause, ...]:
-    """Return the failures by class and place, the most frequent cause first."""
+    """Return the failures by class and code location, the most frequent cause first."""
     groups: dict[tuple[str, str | None], list[FailedRow]] = {}
     for failed in failed_rows(rows):
         groups.setdefault((failed.failure_class, failed.details.frame), []).append(failed)

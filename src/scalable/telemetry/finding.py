@@ -14,12 +14,8 @@ _LISTED = 5
 
 
 def list_runs(runs_dir: str | os.PathLike[str]) -> list[Path]:
-    """Return the directories of all readable runs; the run that started last comes first.
-
-    Parameters
-    ----------
-    runs_dir
-        Directory that contains the runs; it may be missing.
+    """Return the directories of all readable runs, the latest first.
+    ``runs_dir`` may be missing.
     """
     starts = {path: _started_at(path) for path in Path(runs_dir).glob("run-*")}
     known = [(start, path) for path, start in starts.items() if start is not None]
@@ -27,19 +23,8 @@ def list_runs(runs_dir: str | os.PathLike[str]) -> list[Path]:
 
 
 def find_run(runs_dir: str | os.PathLike[str], run_id: str | None = None) -> Path:
-    """Return the directory of one run.
-
-    Parameters
-    ----------
-    runs_dir
-        Directory of the runs.
-    run_id
-        Id of a run or the beginning of an id; None or ``latest`` for the run that started last.
-
-    Raises
-    ------
-    RunError
-        If no run or several runs match ``run_id``.
+    """Return the directory of the run with an id or a unique prefix, by default the latest.
+    Raises RunError if no run or several runs match.
     """
     runs = list_runs(runs_dir)
     where = Path(runs_dir).absolute()

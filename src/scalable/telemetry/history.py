@@ -1,6 +1,5 @@
 """Measurements of the latest runs of a project.
-
-A run that ends in order writes down its measurements. Of other large records only the end is read.
+A run that finishes in order writes its measurements. Of other large records only the tail is read.
 """
 
 from __future__ import annotations
@@ -29,27 +28,19 @@ logger = logging.getLogger("scalable.telemetry")
 
 #: Maximum number of runs of the project to read, and of runs of any project to examine.
 RUNS, LOOKED_AT = 20, 200
-#: Version of the file with measurements; files of other versions are not used.
+#: Version of the file with measurements. Files of other versions are not used.
 VERSION = 1
-#: Number of calls, of all runs together, from which on no further run is read.
+#: Number of tasks, of all runs together, from which on no more runs are read.
 CALLS = 50_000
 #: Streams from which the measurements of a run come.
 MEASURED = ("tasks", "workers", "remembered")
-#: Maximum number of bytes to read about calls: of all runs together, and of each run.
+#: Maximum number of bytes to read about tasks: of all runs together, and of each run.
 BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
 
 
 def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[EarlierRun]:
-    """Return the measurements of a project's latest runs, the latest run first.
-
-    An unreadable run is skipped with a warning.
-
-    Parameters
-    ----------
-    runs_dir
-        Directory that contains the runs; it may be missing.
-    project
-        Name of the project.
+    """Return the measurements of a project's latest runs, the latest first.
+    An unreadable run is skipped with a warning. ``runs_dir`` may be missing.
     """
     found: list[EarlierRun] = []
     left, calls = BYTES, 0
@@ -104,9 +95,8 @@ def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
 
 
 def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
-    """Return the measurements of a run, and how many bytes of calls were read for them.
-
-    A run that ended in order has written them down. Otherwise they come from its last rows.
+    """Return the measurements of a run, and the number of bytes read for them.
+    A run that finished in order has written them. Otherwise they come from its last rows.
     """
     written = _written(directory)
     if written is not None:
@@ -120,7 +110,7 @@ def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
 
 
 def _written(directory: Path) -> tuple[Measurements, int] | None:
-    """Return the measurements that a run has written down; None if rows were added since then."""
+    """Return the measurements that a run has written, or None if rows were added since then."""
     data = _read(directory / MEASUREMENTS_FILE)
     told = data[_BEGIN:_END]
     values = decode_object(told) if data == _sealed(told) else None
@@ -130,18 +120,8 @@ def _written(directory: Path) -> tuple[Measurements, int] | None:
 
 
 def write_measurements(directory: Path, measured: Measurements, sizes: Mapping[str, int]) -> None:
-    """Write down the measurements of a whole run, so that plans need not read its rows.
-
-    They count as long as the streams have the sizes that they had: rows are only ever added.
-
-    Parameters
-    ----------
-    directory
-        Directory of the run.
-    measured
-        Measurements from all rows.
-    sizes
-        Stream -> size in bytes of its file as it was read, for each of :data:`MEASURED`.
+    """Write the measurements of a whole run, so that plans need not read its rows.
+    They are valid as long as the streams keep these ``sizes`` in bytes, since rows are only added.
     """
     values = {"version": VERSION, "sizes": dict(sizes), **measured.to_dict()}
     sealed = _sealed(encode_row(values).encode())
@@ -149,11 +129,11 @@ def write_measurements(directory: Path, measured: Measurements, sizes: Mapping[s
 
 
 def _sealed(values: bytes) -> bytes:
-    """Return JSON values with their digest, so that damage is noticed."""
+    """Return JSON values with their digest, so that damage is detected."""
     return b'{"sha256":"%s","measured":%s}\n' % (sha256(values).hexdigest().encode(), values)
 
 
-#: Part of a sealed file that the values take.
+#: Slice of a sealed file that contains the values.
 _BEGIN, _END = len(_sealed(b"")) - 2, -2
 
 

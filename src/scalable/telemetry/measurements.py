@@ -14,14 +14,14 @@ from scalable.telemetry.calls import number_in, text_in
 from scalable.telemetry.earlier_run import CallRecord, Span
 from scalable.telemetry.remembered import outcomes_in
 
-#: Maximum number of calls that a large run keeps for plans: of a task, as many as a task model
-#: keeps, and of all tasks together; and the number that each of very many tasks keeps.
+#: Maximum number of tasks that a large run keeps for plans: of one name (as many as a task model
+#: keeps), of all names together, and of each of very many names.
 CALLS_OF_A_TASK, CALLS_OF_A_RUN, LEAST_CALLS_OF_A_TASK = 1000, 2000, 50
-#: Running times that are longer, in seconds, come from damaged records: they are 30 years.
+#: Longer running times, in seconds, come from damaged records: this is 30 years.
 LONGEST_CALL_S = 1e9
-#: Maximum number of characters of a kind of machine; longer ones are ignored.
+#: Maximum number of characters of a machine kind. Longer ones are ignored.
 LONGEST_KIND = 200
-#: All numbers of records are less than this; others are ignored.
+#: All numbers of records are less than this. Others are ignored.
 MOST = 1e18
 
 #: Tag and name of a task.
@@ -32,13 +32,7 @@ _NO_CALL = (0, CallRecord("", "", 0.0))
 
 @dataclass(frozen=True)
 class Measurements:
-    """Measurements of one run; all attributes but the last are those of :class:`.EarlierRun`.
-
-    Attributes
-    ----------
-    has_hits
-        Whether remembered results of calls were found.
-    """
+    """Measurements of one run, as in :class:`.EarlierRun`."""
 
     calls: tuple[CallRecord, ...] = ()
     whole: bool = True
@@ -46,10 +40,11 @@ class Measurements:
     spans: Mapping[_Task, Span] = field(default_factory=dict)
     startups_s: tuple[tuple[str, float], ...] = ()
     span_s: float | None = None
+    #: True if cached results of tasks were found.
     has_hits: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values, from which :meth:`from_dict` makes the measurements again."""
+        """Return plain JSON values for :meth:`from_dict`."""
         tasks = {task: place for place, task in enumerate(self.counts)}
         machines = {m: n for n, m in enumerate(dict.fromkeys(call.machine for call in self.calls))}
         return {
@@ -68,13 +63,6 @@ class Measurements:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the measurements of a whole run.
-
-        Parameters
-        ----------
-        values
-            Result of :meth:`to_dict`.
-        """
         rows, machines = values["tasks"], values["machines"]
         tasks: list[_Task] = [(tag, task) for tag, task, *_ in rows]
         return cls(
@@ -94,14 +82,8 @@ class Measurements:
 
 class Meter:
     """Collector of the measurements of one run from its rows.
-
-    Parameters
-    ----------
-    workers
-        Rows of workers.jsonl.
-    sampled
-        Whether to keep a sample of the calls of a large run, and not all. The sample is random,
-        since the last calls of a task are often the longest.
+    ``sampled`` keeps a sample of a large run's tasks. It is random, since the last tasks are often
+    the longest.
     """
 
     def __init__(self, workers: Sequence[Mapping[str, Any]], *, sampled: bool = False) -> None:
@@ -109,7 +91,7 @@ class Meter:
         self._machines = _machines(workers)
         self._counts: Counter[_Task] = Counter()
         self._ended = 0
-        #: Task -> pairs of a number, by which calls are ordered, and a call.
+        #: By tag and name: pairs of a sequence number and a task.
         self._calls: dict[_Task, list[tuple[int, CallRecord]]] = {}
         self._spans: dict[_Task, Span] = {}
         self._bundled: set[_Task] = set()
@@ -117,7 +99,7 @@ class Meter:
         self._chance = random.Random(0)  # noqa: S311 - a sample, the same each time
 
     def add(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Take the next rows of tasks.jsonl."""
+        """Add the next rows of ``tasks.jsonl``."""
         self._work.add(rows)
         for row in rows:
             if row.get("state") == "succeeded":
@@ -165,14 +147,8 @@ class Meter:
     def measurements(
         self, remembered: Iterable[Mapping[str, Any]] = (), *, whole: bool = True
     ) -> Measurements:
-        """Return the measurements.
-
-        Parameters
-        ----------
-        remembered
-            Rows of remembered.jsonl.
-        whole
-            Whether all rows were added.
+        """Return the measurements, with the rows of ``remembered.jsonl``.
+        ``whole`` is True if all rows were added.
         """
         hits = [(tag or "", name, o.count) for name, tag, o in outcomes_in(remembered) if o.is_hit]
         counts = self._counts.copy()
@@ -197,7 +173,7 @@ class Meter:
 
 
 class WorkSpan:
-    """Time in which a run did all its calls, collected from the rows of tasks.jsonl."""
+    """Time in which a run did all its tasks, collected from the rows of ``tasks.jsonl``."""
 
     def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
         self._submitted: float | None = None
@@ -205,7 +181,6 @@ class WorkSpan:
         self.add(rows)
 
     def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Take the next rows."""
         for row in rows:
             state = row.get("state")
             if state == "submitted":
@@ -218,15 +193,9 @@ class WorkSpan:
                     self._ended = moment
 
     def seconds(self, workers: Iterable[Mapping[str, Any]]) -> float | None:
-        """Return the seconds in which the run did all its calls, or None without calls.
-
-        The time is from the submission of the first call to the end of the last call. If workers
-        were requested before the first call, the start-up time of the first worker is added.
-
-        Parameters
-        ----------
-        workers
-            Rows of workers.jsonl.
+        """Return the seconds from the first submission to the last finish, or None without tasks.
+        If workers were requested before the first task, the start-up time of the first one is
+        added.
         """
         begin, end = self._submitted, self._ended
         if begin is None or end is None:
@@ -254,7 +223,7 @@ def _startups(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float]]:
 
 
 def _machines(workers: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Return worker -> kind of its machine, for workers that told it."""
+    """Map workers to their reported machine kinds."""
     return {
         worker: kind
         for row in workers

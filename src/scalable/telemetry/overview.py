@@ -22,9 +22,9 @@ from scalable.telemetry.summarizing import summarize
 
 logger = logging.getLogger("scalable.telemetry")
 
-#: Runs without a summary whose calls are counted: largest file of calls, in bytes.
+#: Largest ``tasks.jsonl``, in bytes, of a run without a summary whose tasks are counted.
 _COUNTED_BYTES = 50_000_000
-#: Beginning of the name that a directory gets before it is removed.
+#: Prefix of the name that a directory gets before it is removed.
 _REMOVED = ".removed-"
 _NAME = "run-*"
 #: Recorded numbers larger than this are ignored.
@@ -33,31 +33,16 @@ _MOST = 1e100
 
 @dataclass(frozen=True)
 class RunOverview:
-    """One run in a list of runs; None stands for what is not known.
-
-    Attributes
-    ----------
-    run_id, project, target
-        Id, and names of the project and the target.
-    state
-        Status of the run, as in :class:`RunRecord`: ``interrupted`` is a run that crashed.
-    started_at
-        Time of the start in ISO 8601.
-    duration_s
-        Seconds from the start to the end, or to the last record.
-    cost, currency
-        Cost of the run.
-    calls, failed
-        Number of calls, and number of failed calls.
-    path
-        Directory of the run.
-    """
+    """One run in a list of runs, where None means unknown."""
 
     run_id: str
     project: str
     target: str
+    #: Status as in :class:`RunRecord`, where ``interrupted`` is a run that crashed.
     state: str
+    #: ISO 8601.
     started_at: str | None = None
+    #: Until the run finished, or its last record.
     duration_s: float | None = None
     cost: float | None = None
     currency: str | None = None
@@ -66,17 +51,12 @@ class RunOverview:
     path: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return asdict(self)
 
 
 def run_overviews(runs_dir: str | os.PathLike[str]) -> tuple[list[RunOverview], list[str]]:
-    """Return all runs, the run that started last first, and sentences about unreadable ones.
-
-    Parameters
-    ----------
-    runs_dir
-        Directory that contains the runs; it may be missing.
+    """Return all runs, the latest first, and sentences about unreadable ones.
+    ``runs_dir`` may be missing.
     """
     found: list[tuple[float, RunOverview]] = []
     faults: list[str] = []
@@ -114,7 +94,7 @@ def _overview(path: Path) -> RunOverview:
 
 
 def _summary(path: Path, state: str) -> dict[str, Any]:
-    """Return the summary of a run, made now if the run did not write one."""
+    """Return the summary of a run, computed now if the run did not write one."""
     if state not in ("running", "interrupted"):
         try:
             written = decode_object((path / SUMMARY_FILE).read_bytes())
@@ -132,7 +112,7 @@ def _summary(path: Path, state: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Kept:
-    """A run that is not removed although it was chosen, and the reason."""
+    """Run that is kept although it was chosen, and the reason."""
 
     run_id: str
     reason: str
@@ -146,17 +126,7 @@ def chosen_runs(
     now: float | None = None,
 ) -> tuple[list[RunOverview], list[Kept]]:
     """Return the runs to remove, and those that must stay although they were chosen.
-
-    Parameters
-    ----------
-    runs
-        Runs, the run that started last first.
-    keep
-        Number of runs that stay, the ones that started last; None for no such number.
-    older_than_s
-        Only runs that started more than this number of seconds ago are removed; None for all.
-    now
-        Current time in epoch seconds; None for the clock.
+    ``runs`` are ordered, the latest first, of which ``keep`` stay. ``now`` is epoch seconds.
     """
     moment = time.time() if now is None else now
     chosen: list[RunOverview] = []
@@ -175,15 +145,9 @@ def chosen_runs(
 
 
 def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[Kept]]:
-    """Remove the directories of runs; return the ids of the removed ones, and those that stay.
-
-    Each run is checked again before it is removed. Links in a directory are removed, not what they
-    lead to.
-
-    Parameters
-    ----------
-    runs
-        Runs that :func:`chosen_runs` returned.
+    """Remove runs that :func:`chosen_runs` returned.
+    Return the removed ids, and the runs that stay. Each run is checked again before it is removed.
+    Links are removed, but not their targets.
     """
     removed: list[str] = []
     kept: list[Kept] = []
@@ -207,7 +171,7 @@ def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[Kept]]:
 
 
 def _stays(path: Path) -> str | None:
-    """Return the reason why a directory must not be removed; None if it may be."""
+    """Return the reason why a directory must not be removed, or None."""
     try:
         fault = _is_no_directory_of_ours(path)
         if fault is not None:

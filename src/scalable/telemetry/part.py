@@ -1,6 +1,5 @@
-"""The part of a run's record that was written after a certain moment.
-
-A run of a detached cluster contains the calls of all scripts that used the cluster.
+"""Part of a run's record, written after a certain moment.
+A detached cluster's run contains the tasks of all scripts that used the cluster.
 """
 
 from __future__ import annotations
@@ -20,13 +19,7 @@ _ENDED = FINAL_STATES | {FOUND}
 
 
 class RunPart:
-    """The rows that are added to a run from the making of this object on.
-
-    Parameters
-    ----------
-    path
-        Directory of the run.
-    """
+    """Rows that are added to a run after this object was made."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -37,24 +30,16 @@ class RunPart:
         self._others: set[str | None] = _follow(set(), before["tasks"])
         self._present = _present(before["workers"])
         self._began = datetime.now(UTC)
-        #: Calls of the part that have not ended, according to the rows read so far, and their end.
+        #: Unfinished tasks of the part according to the rows read so far, and the end position of
+        #: these rows.
         self._open: set[str | None] = set()
         self._followed = self._begins["tasks"]
 
     def read(self, status: str | None = None, exit_code: int | None = None) -> RunRecord:
-        """Return the record of the run, with the new rows only.
-
-        Calls that were submitted before do not count. Workers that were present do.
-
-        Parameters
-        ----------
-        status, exit_code
-            Status and exit code of the part, which ends now; None for the status of the run.
-
-        Raises
-        ------
-        RunError
-            If the run cannot be read.
+        """Return the record of the run with the new rows only.
+        Tasks submitted before do not count, but workers that were connected do. ``status`` and
+        ``exit_code`` are those of the part, None for the status of the run. Raises RunError if the
+        run cannot be read.
         """
         whole = read_run(self.path)
         ended_at = None if status is None else datetime.now(UTC).isoformat()
@@ -75,19 +60,19 @@ class RunPart:
         )
 
     def has_ended(self) -> bool:
-        """Return whether all calls of the part have ended, according to the record."""
+        """Return whether all tasks of the part have finished, according to the record."""
         rows = StoredRows(stream_path(self.path, "tasks"), self._followed, complete=True)
         self._followed = rows.end
         _follow(self._open, filter(self._is_own, rows))
         return not self._open
 
     def _is_own(self, row: Row) -> bool:
-        """Return whether a row is not about a call that was submitted before the part."""
+        """Return whether a row is not about a task that was submitted before the part."""
         return text_in(row, "task_id") not in self._others
 
 
 def _follow(unended: set[str | None], rows: Iterable[Row]) -> set[str | None]:
-    """Add the calls of rows that have not ended, and drop those that have; return the set."""
+    """Add the unfinished tasks of rows to the set, drop the finished ones, and return it."""
     for row in rows:
         task_id = text_in(row, "task_id")
         if text_in(row, "state") in _ENDED:
@@ -98,7 +83,7 @@ def _follow(unended: set[str | None], rows: Iterable[Row]) -> set[str | None]:
 
 
 def _present(rows: Iterable[Row]) -> list[Row]:
-    """Return the rows about the workers that are connected, from all rows about workers."""
+    """Return the ``started`` rows of the connected workers."""
     started: dict[Any, Row] = {}
     for row in rows:
         if row.get("event") == "started":

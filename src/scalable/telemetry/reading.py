@@ -1,6 +1,5 @@
 """Reading of recorded runs: a whole record, or new rows while the run continues.
-
-If the writer crashes, a file may end with an incomplete line, which is skipped.
+If the writer crashes, a file may have an incomplete last line, which is skipped.
 """
 
 from __future__ import annotations
@@ -78,16 +77,41 @@ class RunRecord:
     """
 
     path: Path
+    #: Contents of ``run.json``.
     run: Row
+    #: ``running``, ``completed``, ``failed``, ``cancelled``, or ``interrupted``: ``run.json`` has
+    #: ``running``, but the process of the run is gone.
     status: str
+    #: One row per change of a task's state. Keys: task_id, task_name, tag, worker, state
+    #: (submitted, running, succeeded, failed, cancelled, found), timestamp. ``found`` is a cache
+    #: hit on a worker. ``rerun`` rows of restarted tasks have reason, lost (worker) and count. Rows
+    #: of the last four states also have queued_s, duration_s, transfer_s, cpu_s (seconds),
+    #: peak_memory, nbytes (of the result) and input_bytes (of results that are arguments, or 0).
+    #: Any of these may be null. ``after`` is the task for which a task waited last. The last row of
+    #: a bundle has ``calls``: count, failed, total_s and quantiles_s (share to seconds) of the
+    #: tasks that ran, and found, the number of cache hits.
     tasks: Sequence[Row] = ()
+    #: Keys: event (requested, started, removed, billed), worker, tag, timestamp, reason, and host
+    #: and machine (kind) when a worker connected. Rows with ``billed`` have the cost of a machine
+    #: up to their time, of which the last one counts. Their other keys: manager, used_s, cost,
+    #: idle_cost (time without tasks), and budget for the scheduler's machine.
     workers: Sequence[Row] = ()
+    #: Keys: timestamp, worker, tag, cpu_percent, memory, limit (bytes).
     resources: Sequence[Row] = ()
+    #: Keys: failure_class, message, timestamp, count, details (phase, task_id, worker, traceback).
     failures: Sequence[Row] = ()
+    #: Keys: timestamp, tag, action (scale-up, scale-down), from, to, reason, source.
     scaling: Sequence[Row] = ()
+    #: Keys: name, path or uri, kind, timestamp, metadata, bytes, sha256.
     artifacts: Sequence[Row] = ()
+    #: Cache outcomes. Keys: timestamp, task_name, tag, task_id (null if the client had the hit),
+    #: kind (found, waited, missed), count, key, more_keys (of the other tasks), saved_s (seconds
+    #: that computing the results had taken). Misses also have reason, changed (parts of the key),
+    #: and nearest (key of an earlier result).
     remembered: Sequence[Row] = ()
+    #: Contents of ``plan.json``, empty if it is missing.
     plan: Row = field(default_factory=dict)
+    #: Contents of ``manifest.lock``, empty if it is missing.
     manifest_lock: str = ""
 
     @property
@@ -98,23 +122,9 @@ class RunRecord:
 
 
 def read_run(path: str | os.PathLike[str]) -> RunRecord:
-    """Read the record of a run.
-
-    Parameters
-    ----------
-    path
-        Directory of the run.
-
-    Returns
-    -------
-    RunRecord
-        All readable rows that there are now. Incomplete last lines, lines that are not JSON
-        objects, and missing files other than run.json are skipped.
-
-    Raises
-    ------
-    RunError
-        If run.json is missing or not JSON, or a file cannot be read.
+    """Read the record of a run as it is now.
+    Incomplete last lines, other lines that are not JSON objects, and missing files are skipped.
+    Raises RunError if ``run.json`` is missing or not JSON, or a file cannot be read.
     """
     directory = Path(path)
     try:
@@ -133,26 +143,16 @@ def read_run(path: str | os.PathLike[str]) -> RunRecord:
 
 
 class RunTail:
-    """Reader of the rows that are added to a run.
-
-    Parameters
-    ----------
-    path
-        Directory of the run. Its ``.jsonl`` files need not exist yet.
-    """
+    """Reader of the rows that are added to a run. Its ``.jsonl`` files need not exist yet."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._directory = Path(path)
         self._offsets = dict.fromkeys(STREAMS, 0)
 
     def poll(self) -> dict[str, list[Row]]:
-        """Return the rows that were written since the last poll.
-
-        Returns
-        -------
-        dict
-            Name of a stream -> its new rows, for each of :data:`STREAMS`. A line that is incomplete
-            now is returned by a later poll. Lines that are not JSON objects are skipped.
+        """Return each stream's rows that were written since the last poll.
+        A line that is incomplete now is returned by a later poll. Lines that are not JSON objects
+        are skipped.
         """
         return {stream: list(self.added(stream)) for stream in STREAMS}
 

@@ -1,4 +1,4 @@
-"""Rows of remembered.jsonl: the outcomes of calls whose results are remembered."""
+"""Rows of ``remembered.jsonl``: the cache outcomes of tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scalable.spec.remembered import RememberedOutcome, RememberedTally, Remembe
 def outcomes_in(
     rows: Iterable[Mapping[str, Any]],
 ) -> Iterator[tuple[str, str | None, RememberedOutcome]]:
-    """Yield task name, tag and outcome of each row; rows that are none are left out."""
+    """Yield task name, tag and outcome of each valid row."""
     for row in rows:
         name, tag = row.get("task_name"), row.get("tag")
         if not isinstance(name, str):
@@ -24,7 +24,7 @@ def outcomes_in(
 
 
 def totals_of(rows: Iterable[Mapping[str, Any]]) -> RememberedTotals:
-    """Return the totals of the outcomes in rows of remembered.jsonl."""
+    """Return the totals of the outcomes in rows of ``remembered.jsonl``."""
     tally = RememberedTally()
     for name, _, outcome in outcomes_in(rows):
         tally.add(name, outcome)

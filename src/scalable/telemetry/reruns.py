@@ -1,25 +1,25 @@
-"""Reasons for which calls run again."""
+"""Reasons for which tasks run again."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-#: ``state`` of the row of a call that begins again; the row has ``reason`` and ``lost``.
+#: ``state`` of the row of a task that starts again. The row has ``reason`` and ``lost``.
 RERUN = "rerun"
 
 
 class Reason(StrEnum):
-    """Reason for which a call runs again."""
+    """Reason for which a task runs again."""
 
     #: Its worker was lost while it ran.
     WORKER_LOST = "worker lost"
-    #: Its worker left as planned, or was taken back, while it ran.
+    #: Its worker left as planned, or was preempted, while it ran.
     TAKEN_BACK = "worker taken back"
     #: The worker that held its result was lost.
     RESULT_LOST = "result lost"
-    #: It failed, and was submitted with further tries.
+    #: It failed, and was submitted with retries.
     RETRIES = "failed, tried again"
-    #: It failed, and a client asked for another try.
+    #: It failed, and a client requested a retry.
     RETRIED = "retried by the user"
     #: Its result was released, and is needed again.
     NEEDED = "result needed again"

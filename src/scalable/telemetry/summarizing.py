@@ -1,4 +1,4 @@
-"""Summaries of runs, computed from their records; incomplete rows are tolerated. No I/O."""
+"""Summaries of runs, computed from their records. Incomplete rows are tolerated. No I/O."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from scalable.telemetry.summary import (
     TaskNameSummary,
 )
 
-#: Reason in the ``removed`` row of a worker that stayed until the end of the session.
+#: Reason in the ``removed`` row of a worker that stayed until the session closed.
 REASON_CLOSED = "closed"
-#: First word of the reason in the ``removed`` row of a worker that ended unexpectedly.
+#: First word of the reason in the ``removed`` row of a worker that was lost.
 REASON_LOST = "lost"
 #: Tag that stands for rows without a tag.
 NO_TAG = "(no tag)"
@@ -35,26 +35,12 @@ _STATES = ("succeeded", "failed", "cancelled", FOUND, "running", "submitted")
 
 
 def summarize(record: RunRecord) -> Summary:
-    """Return the summary of a run; rows without the required keys are skipped.
-
-    Parameters
-    ----------
-    record
-        Record of the run.
-    """
+    """Return the summary of a run. Rows without the required keys are skipped."""
     return summary_of(record, Calls(record.tasks))
 
 
 def summary_of(record: RunRecord, calls: Calls) -> Summary:
-    """Return the summary of a run whose rows about calls have been read.
-
-    Parameters
-    ----------
-    record
-        Record of the run.
-    calls
-        Its calls.
-    """
+    """Return the summary of a run whose rows about tasks have been read."""
     run = record.run
     found = _found(record.remembered)
     by_name = calls.by_name()
@@ -105,7 +91,7 @@ def summary_of(record: RunRecord, calls: Calls) -> Summary:
 
 
 def _found(rows: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str | None]]:
-    """Return task name -> tag -> number of calls whose remembered results were found."""
+    """Map task names and then tags to the number of cache hits."""
     found: dict[str, Counter[str | None]] = {}
     for name, tag, outcome in outcomes_in(rows):
         if outcome.is_hit:
@@ -131,7 +117,7 @@ def _task_name(
 
 def _pools(rows: Iterable[Mapping[str, Any]]) -> dict[str, PoolSummary]:
     counts: dict[str, Counter[str]] = {}
-    # A restarted worker keeps its name, so the code notes after each row which workers are present.
+    # A restarted worker keeps its name, so the workers present are updated after each row.
     present: dict[str, str] = {}
     reasons: dict[str, Counter[str]] = {}
     for row in rows:

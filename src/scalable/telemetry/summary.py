@@ -13,62 +13,36 @@ from scalable.telemetry.costs import CostSummary
 
 @dataclass(frozen=True)
 class TaskNameSummary:
-    """Summary of the calls of one task name.
+    """Summary of the tasks of one name. Measured values are None if not measured."""
 
-    Attributes
-    ----------
-    count, failed
-        Number of calls, and number of calls whose last final state is failed. Calls whose
-        remembered results were found do not count.
-    found
-        Number of calls that did not run, because their remembered results were found.
-    tags
-        Tags of the calls, in alphabetical order.
-    duration_s
-        Running time in seconds, without the time in the queue, of calls that succeeded or failed.
-        None if not measured.
-    queued_s
-        Time in the queue in seconds; None if not measured.
-    peak_memory
-        Peak memory in bytes; None if not measured.
-    cpu_s
-        CPU time of all calls together in seconds; None if not measured.
-    """
-
+    #: Without cache hits.
     count: int
+    #: Tasks whose last final state is failed.
     failed: int
+    #: In alphabetical order.
     tags: tuple[str, ...]
+    #: Without queue time, of tasks that succeeded or failed.
     duration_s: Durations | None
     queued_s: Quantiles | None
+    #: Bytes.
     peak_memory: Quantiles | None
+    #: All tasks together.
     cpu_s: float | None
+    #: Number of cache hits.
     found: int = 0
 
 
 @dataclass(frozen=True)
 class PoolSummary:
-    """Numbers of workers of one tag; ``started`` equals ``removed`` + ``final``.
-
-    Attributes
-    ----------
-    started
-        Number of workers that connected.
-    removed
-        Number of workers that left before the end of the session.
-    final
-        Number of workers that stayed until the end.
-    requested
-        Number of requested workers.
-    lost
-        Number of workers in ``removed`` that ended unexpectedly.
-    lost_reasons
-        Reason -> number of workers in ``lost``.
-    """
+    """Numbers of workers of one tag, where ``started`` equals ``removed`` + ``final``."""
 
     started: int = 0
+    #: Workers that left before the session closed.
     removed: int = 0
+    #: Workers that stayed until the session closed.
     final: int = 0
     requested: int = 0
+    #: Workers in ``removed`` that stopped unexpectedly.
     lost: int = 0
     lost_reasons: Mapping[str, int] = field(default_factory=dict)
 
@@ -83,38 +57,24 @@ class ScalingSummary:
 
 @dataclass(frozen=True)
 class FailureClass:
-    """Failures of one class; the first failure serves as the example.
-
-    Attributes
-    ----------
-    count
-        Number of failures.
-    message
-        Message of the example.
-    frame
-        Where the example occurred, as ``file:line in function``: the innermost frame that is not in
-        an installed package. None without a traceback.
-    task_id
-        Id of the call that failed in the example, or None.
-    arguments, worker, tries
-        Arguments of the example as text, its worker, and how often it was begun; see
-        :class:`.FailureDetails`.
-    """
+    """Failures of one class, with the first failure as the example."""
 
     count: int
     message: str
+    #: ``file:line in function``: the innermost frame outside installed packages. None without a
+    #: traceback.
     frame: str | None
     task_id: str | None
     arguments: str | None = None
     worker: str | None = None
+    #: Number of attempts of the example, see :class:`.FailureDetails`.
     tries: int = 1
 
 
 @dataclass(frozen=True)
 class FailureSummary:
-    """Failures of calls, workers and pools: their number, and the most frequent class first.
-
-    The error that ended the script is not among them; it is the ``error`` of the summary.
+    """Failures of tasks, workers and pools, the most frequent class first.
+    The error of the script is not among them: it is the ``error`` of the summary.
     """
 
     count: int = 0
@@ -123,76 +83,47 @@ class FailureSummary:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of a run.
-
-    Attributes
-    ----------
-    run_id, project, target, provider
-        Id of the run, and names of its project, target and provider.
-    status
-        Status of the run, as in :class:`RunRecord`.
-    started_at, ended_at
-        Times in ISO 8601, UTC; None if not known.
-    duration_s
-        Seconds from the start to the end of the run. If the end is not recorded, the time of the
-        last row counts. None if not known.
-    tasks
-        State -> number of calls. A call counts in its last final state (succeeded, failed,
-        cancelled or found), or in its last state if none is final.
-    task_names
-        Task name -> summary of its calls, in the order of the first rows.
-    workers
-        Tag -> summary of its workers, in the order of the first rows.
-    scaling
-        Number of times that pools grew or shrank.
-    scaling_changes
-        Rows of scaling.jsonl: each change of a pool's wanted count, with its source and reason.
-    failures
-        Failures by class.
-    cost
-        Planned and actual cost; None if no costs were counted.
-    artifacts
-        Rows of artifacts.jsonl.
-    reruns
-        Ids of calls that were started more than once.
-    rerun_reasons
-        Reason -> number of times that a call ran again for it, the most frequent first.
-    remembered
-        Calls whose results are remembered: hits, misses with their reasons, and the time saved.
-    exit_code, error
-        Exit code and error of the workflow, if known.
-    path
-        Directory of the run.
-    malformed_lines
-        Number of unreadable lines of the record.
-    """
+    """Summary of a run, where None means unknown."""
 
     run_id: str
     project: str
     target: str
     provider: str
+    #: As in :class:`RunRecord`.
     status: str
+    #: ISO 8601, UTC, as ``ended_at``.
     started_at: str | None
     ended_at: str | None
+    #: Until the run finished, or its last row if that is not recorded.
     duration_s: float | None
+    #: Number of tasks by last final state (succeeded, failed, cancelled or found), or by last state
+    #: if none is final.
     tasks: Mapping[str, int] = field(default_factory=dict)
+    #: In the order of the first rows, as ``workers`` by tag.
     task_names: Mapping[str, TaskNameSummary] = field(default_factory=dict)
     workers: Mapping[str, PoolSummary] = field(default_factory=dict)
     scaling: ScalingSummary = field(default_factory=ScalingSummary)
+    #: Rows of ``scaling.jsonl``: each change of a pool's desired count, with source and reason.
     scaling_changes: tuple[Mapping[str, Any], ...] = ()
     failures: FailureSummary = field(default_factory=FailureSummary)
+    #: None if no costs were counted.
     cost: CostSummary | None = None
+    #: Rows of ``artifacts.jsonl``.
     artifacts: tuple[Mapping[str, Any], ...] = ()
+    #: Ids of tasks that were started more than once.
     reruns: tuple[str, ...] = ()
+    #: Number of reruns by reason, the most frequent first.
     rerun_reasons: Mapping[str, int] = field(default_factory=dict)
+    #: Cache hits, misses with their reasons, and the time saved.
     remembered: RememberedTotals = field(default_factory=RememberedTotals)
     exit_code: int | None = None
     error: str | None = None
+    #: Directory of the run.
     path: str = ""
+    #: Number of unreadable lines of the record.
     malformed_lines: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values, including nested dataclasses."""
         return asdict(self, dict_factory=_with_lists)
 
 

@@ -1,4 +1,4 @@
-"""The application: it asks for overviews, and leads from screen to screen."""
+"""The application: it requests overviews, and leads from screen to screen."""
 
 from __future__ import annotations
 
@@ -19,22 +19,12 @@ from scalable.top.cluster_screen import ClusterScreen
 from scalable.top.grid import Grid
 from scalable.top.source import Sources
 
-#: Seconds between two looks at all that lives.
+#: Seconds between two refreshes of the list.
 LIST_EVERY_S = 5.0
 
 
 class TopApp(App[None]):
-    """A terminal application that shows running clusters.
-
-    Parameters
-    ----------
-    sources
-        What can be watched.
-    name
-        Name of the cluster to show; None to show the list of all that live.
-    every_s
-        Seconds between two looks at the cluster.
-    """
+    """A terminal application that shows the named cluster, or the list of all running ones."""
 
     CSS_PATH = "app.css"
     TITLE = "scalable top"
@@ -46,7 +36,6 @@ class TopApp(App[None]):
         self._sources, self._name, self._every_s = sources, name, every_s
 
     def on_mount(self) -> None:
-        """Show the cluster, or the list."""
         if self._name is None:
             self.push_screen(ListScreen(self._sources, self._every_s))
         else:
@@ -54,7 +43,7 @@ class TopApp(App[None]):
 
 
 class ListScreen(Screen[None]):
-    """All clusters and sessions that live; Enter opens one."""
+    """All running clusters and sessions. Enter opens one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "open", "Open", show=True)]
 
@@ -63,20 +52,17 @@ class ListScreen(Screen[None]):
         self._sources, self._every_s = sources, every_s
 
     def compose(self) -> ComposeResult:
-        """Lay out the table."""
         yield Static(Text("Clusters and sessions that live", "bold"), id="summary")
         yield Static(Text("looking ..."), id="said")
         yield Grid(id="clusters")
         yield Footer()
 
     def on_mount(self) -> None:
-        """Look now and then."""
         self.query_one(Grid).focus()
         self._look()
         self.set_interval(LIST_EVERY_S, self._look)
 
     def on_screen_resume(self) -> None:
-        """Look at once when the user comes back."""
         self._look()
 
     @work(thread=True, group="look", exit_on_error=True)
@@ -100,7 +86,6 @@ class ListScreen(Screen[None]):
         said.set_class(bad, "bad")
 
     def on_data_table_row_selected(self, event: Any) -> None:
-        """Open the cluster of the row."""
         event.stop()
         row = self.query_one(Grid).chosen
         if row is not None:

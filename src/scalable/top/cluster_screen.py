@@ -39,7 +39,7 @@ from scalable.top.watched import Watched
 
 logger = logging.getLogger("scalable.top")
 
-#: Largest number of rows of a table; the others are found by a filter.
+#: Maximum rows of a table. The others are found by a filter.
 MOST_ROWS = 1_000
 #: Titles of the tabs, and the grids in them.
 _TABS = ("Overview", "Workers", "Failures", "Decisions", "Managers", "Use")
@@ -54,17 +54,7 @@ _GRIDS = {
 
 
 class ClusterScreen(Screen[None]):
-    """Pools, calls, workers, failures, decisions, managers and use of one cluster.
-
-    Parameters
-    ----------
-    source
-        The cluster.
-    every_s
-        Seconds between two looks at it.
-    leads_back
-        Whether Escape leads back to the list.
-    """
+    """Pools, tasks, workers, failures, decisions, managers and use of one cluster."""
 
     AUTO_FOCUS = "#tasks"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -89,13 +79,12 @@ class ClusterScreen(Screen[None]):
         self._pool: str | None = None
         self._filter = ""
         self._left_out = 0
-        #: Grid -> title of the column that it is sorted by, and whether its largest is first.
+        #: Title of the column that a grid is sorted by, and whether its largest value is first.
         self._orders: dict[str, tuple[str, bool]] = {}
 
     # Layout -------------------------------------------------------------------------------------
 
     def compose(self) -> ComposeResult:
-        """Lay out the summary and the tabs."""
         yield Static(id="summary")
         yield Static(Text("asking the scheduler ..."), id="said")
         with TabbedContent(id="tabs"):
@@ -111,17 +100,15 @@ class ClusterScreen(Screen[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Look at the cluster now and then."""
         self._look()
 
     def on_resize(self) -> None:
-        """Fit the tables to the new size."""
         self.call_after_refresh(self._show)
 
-    # Looking ------------------------------------------------------------------------------------
+    # Refreshing ---------------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Ask the scheduler, unless it is asked already; the answer leads to the next look."""
+        """Query the scheduler, unless a query is pending. The answer schedules the next one."""
         if not self._asks:
             self._asks = True
             self._ask(self._tab == "Workers")
@@ -143,7 +130,7 @@ class ClusterScreen(Screen[None]):
         self._later(self._take, overview, events, workers)
 
     def _later(self, function: Callable[..., None], *arguments: Any) -> None:
-        """Call a function in the event loop, unless the application has ended meanwhile."""
+        """Call a function in the event loop, unless the application has exited."""
         if self.app.is_running:
             self.app.call_from_thread(function, *arguments)
 
@@ -243,13 +230,12 @@ class ClusterScreen(Screen[None]):
         return self.query_one(f"#{names[-1]}", Grid) if names else None
 
     def action_tab(self, title: str) -> None:
-        """Show a tab."""
-        # A focus in the tab that is hidden would move on, and bring back the tab that it is in.
+        # A focus in the hidden tab would move to another widget, and show that tab again.
         self.set_focus(None)
         self.query_one(TabbedContent).active = f"tab-{title}"
 
     def on_tabbed_content_tab_activated(self) -> None:
-        """Fill the tab, and let its table have the keys."""
+        """Fill the tab, and give its table the focus."""
         self._show()
         grid = self._grid()
         if grid is not None:
@@ -258,7 +244,7 @@ class ClusterScreen(Screen[None]):
             self._look()
 
     def action_filter(self) -> None:
-        """Ask for a text that the rows have to contain."""
+        """Ask for a string that the rows must contain."""
 
         def take(text: str | None) -> None:
             if text is not None:
@@ -268,7 +254,7 @@ class ClusterScreen(Screen[None]):
         self.app.push_screen(Ask("Show rows that contain (empty for all):", self._filter), take)
 
     def action_pool(self) -> None:
-        """Show the rows of the next pool only; after the last one, those of all."""
+        """Show the rows of the next pool only, or of all after the last one."""
         overview = self._watched.overview
         tags = [None, *(overview.pools if overview is not None else ())]
         place = tags.index(self._pool) if self._pool in tags else 0
@@ -276,7 +262,7 @@ class ClusterScreen(Screen[None]):
         self._show()
 
     def action_sort(self) -> None:
-        """Sort by the next column; after the last one, in the order of the scheduler."""
+        """Sort by the next column, or in the order of the scheduler after the last one."""
         grid = self._grid()
         if grid is None or grid.id is None:
             return
@@ -296,7 +282,6 @@ class ClusterScreen(Screen[None]):
             self._show()
 
     def on_data_table_row_selected(self, event: Any) -> None:
-        """Show the details of the row."""
         event.stop()
         grid, overview = event.data_table, self._watched.overview
         row = grid.chosen
@@ -321,10 +306,10 @@ class ClusterScreen(Screen[None]):
         if screen.is_current:
             screen.add([("Why", told)])
 
-    # Changes, which are asked for ---------------------------------------------------------------
+    # Changes, after a confirmation --------------------------------------------------------------
 
     def action_drain(self) -> None:
-        """Empty the worker of the row and end it, after a question."""
+        """Drain and stop the row's worker, after a confirmation."""
         grid = self._grid()
         row = None if grid is None else grid.chosen
         if grid is None or grid.id != "workers" or row is None:
@@ -343,7 +328,7 @@ class ClusterScreen(Screen[None]):
         self.app.push_screen(Confirm(question), take)
 
     def action_scale(self) -> None:
-        """Set the number of workers of the row's pool, after a question."""
+        """Set the number of workers of the row's pool, after a confirmation."""
         grid, overview = self._grid(), self._watched.overview
         row = None if grid is None else grid.chosen
         tag = row.pool if row is not None and row.pool else self._pool
@@ -404,6 +389,6 @@ class ClusterScreen(Screen[None]):
         self.notify(one_line(error), severity="error", markup=False)
 
     def action_back(self) -> None:
-        """Go back to the list, if the application began with it."""
+        """Return to the list, if the application started with it."""
         if self._leads_back:
             self.dismiss(None)

@@ -1,4 +1,4 @@
-"""Details of a row: its cells in full, and what else the model knows of it."""
+"""Details of a row: its cells in full, and more facts from the overview and events."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from scalable.showing.tables import Row, Table
 from scalable.top.watched import Watched
 from scalable.units import format_duration
 
-#: Number of failures of a task in its details.
+#: Maximum failures of a task in its details.
 _SHOWN_FAILURES = 5
-#: Longest task name in an overview; longer names are cut there.
+#: Maximum characters of a task name in an overview, where longer names are cut.
 LONGEST = 200
 
 Parts = list[tuple[str, str]]
@@ -21,22 +21,7 @@ Parts = list[tuple[str, str]]
 def details_of(
     grid: str | None, row: Row, table: Table, watched: Watched
 ) -> tuple[str, Parts, str | None]:
-    """Return title and parts of a row's details, and what can be explained about it.
-
-    Parameters
-    ----------
-    grid
-        Name of the table: ``pools``, ``tasks``, ``workers``, ``failures``, ...
-    row, table
-        The row, and its table.
-    watched
-        Overview and events of the cluster.
-
-    Returns
-    -------
-    tuple
-        Title; title and text of each part; tag, task name or key to explain, or None.
-    """
+    """Return title and parts of a row's details, and what can be explained about it, or None."""
     parts: Parts = [
         (column.title, cell) for column, cell in zip(table.columns, row.cells, strict=True)
     ]

@@ -20,12 +20,9 @@ _BAR_STYLES = {"█": "green", "x": "bold red", "-": "magenta", "▒": "cyan", "
 
 
 class Grid(DataTable[Text]):
-    """A table that shows a :class:`~scalable.showing.tables.Table`.
+    """A widget that shows a :class:`.Table`, whose cells are not read as markup."""
 
-    Cells are shown as they are: no text is read as markup.
-    """
-
-    # Rows are chosen here, not cells: the keys for the ends of a row lead to the ends of the table.
+    # Rows are selected, not cells: the keys for the ends of a row lead to the ends of the table.
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("home", "scroll_top", "Top", show=False),
         Binding("end", "scroll_bottom", "Bottom", show=False),
@@ -39,21 +36,12 @@ class Grid(DataTable[Text]):
 
     @property
     def chosen(self) -> Row | None:
-        """The row of the cursor; None in an empty table."""
+        """The row of the cursor, or None in an empty table."""
         place = self.cursor_row
         return self.table.rows[place] if 0 <= place < len(self.table.rows) else None
 
     def fill(self, table: Table, *, sorted_by: str = "", down: bool = False) -> None:
-        """Show a table.
-
-        Parameters
-        ----------
-        table
-            The table, whose rows are in their order already.
-        sorted_by, down
-            Title of the column that the rows are sorted by, which is marked, and whether its
-            largest value is first.
-        """
+        """Show a sorted table, whose column ``sorted_by`` is marked."""
         before = self.chosen
         width = max(20, self.size.width - 2)
         titles = [

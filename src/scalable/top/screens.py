@@ -1,4 +1,4 @@
-"""Screens that lie above the application's: questions, details, and the list of keys."""
+"""Screens above the application's: questions and details."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from textual.widgets import Button, Input, Static
 
 from scalable.showing.texts import one_line
 
-#: Number of lines of a text in the details.
+#: Maximum lines of a text in the details.
 _MOST_LINES = 500
 
 
@@ -31,7 +31,7 @@ class Confirm(ModalScreen[bool]):
         self._question = question
 
     def compose(self) -> ComposeResult:
-        """Show the question and two buttons; "No" has the focus."""
+        """Show the question and two buttons, of which "No" has the focus."""
         with Vertical(classes="box"):
             yield Static(Text(self._question))
             with Horizontal(classes="buttons"):
@@ -39,16 +39,14 @@ class Confirm(ModalScreen[bool]):
                 yield Button("Yes (y)", id="yes", variant="warning")
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
-        """Answer."""
         self.dismiss(event.button.id == "yes")
 
     def action_answer(self, yes: bool) -> None:
-        """Answer by a key."""
         self.dismiss(yes)
 
 
 class Ask(ModalScreen[str | None]):
-    """A question that is answered with a text; None if it is left."""
+    """A question that is answered with a string, or None if it is cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel")]
 
@@ -57,31 +55,20 @@ class Ask(ModalScreen[str | None]):
         self._question, self._value, self._integer = question, value, integer
 
     def compose(self) -> ComposeResult:
-        """Show the question and a field."""
         with Vertical(classes="box"):
             yield Static(Text(self._question))
             yield Input(self._value, type="integer" if self._integer else "text", max_length=200)
             yield Static(Text("Enter takes the value, Escape leaves it.", "dim"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """Answer."""
         self.dismiss(event.value)
 
     def action_leave(self) -> None:
-        """Leave the question."""
         self.dismiss(None)
 
 
 class Details(ModalScreen[None]):
-    """Texts under titles, which can be scrolled.
-
-    Parameters
-    ----------
-    title
-        Title of the screen.
-    parts
-        Title and text of each part; texts may be of any kind, and are made harmless.
-    """
+    """Titles and texts of any content, which are made harmless and can be scrolled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "leave", "Back")]
 
@@ -90,7 +77,6 @@ class Details(ModalScreen[None]):
         self._title, self._parts = title, parts
 
     def compose(self) -> ComposeResult:
-        """Show the parts."""
         with VerticalScroll(classes="details") as scroll:
             scroll.border_title = Text(one_line(self._title)[:60])
             scroll.border_subtitle = "Escape goes back"
@@ -106,20 +92,18 @@ class Details(ModalScreen[None]):
         return shown
 
     def add(self, parts: Sequence[tuple[str, str]]) -> None:
-        """Show further parts, before those that are there."""
+        """Show other parts before the present ones."""
         self._parts = (*parts, *self._parts)
         self.query_one("#parts", Static).update(self._text())
 
     def on_mount(self) -> None:
-        """Let the keys scroll."""
         self.query_one(VerticalScroll).focus()
 
     def action_leave(self) -> None:
-        """Leave the screen."""
         self.dismiss(None)
 
 
 def one_line_of(line: str) -> str:
-    """Return a line of a text without control characters; its indentation stays."""
+    """Return a line without control characters. Its indentation stays."""
     indent = len(line) - len(line.lstrip(" "))
     return " " * min(indent, 40) + one_line(line)

@@ -13,41 +13,34 @@ from scalable.spec.worker_overview import WorkerOverview
 
 
 class Source(Protocol):
-    """A cluster that is watched. Its methods may block; their errors are ScalableErrors."""
+    """A watched cluster. Its methods may block. Their errors are ScalableErrors."""
 
     def look(self, since: int) -> tuple[Overview, Events]:
-        """Return the overview of the cluster, and its events after a number."""
+        """Return the overview of the cluster, and its events after the number ``since``."""
 
     def workers(self) -> Sequence[WorkerOverview]:
         """Return the workers of the cluster."""
 
     def explain(self, about: str) -> list[str]:
-        """Return the explanations of a tag, a call or a task name, one text each."""
+        """Return the explanations of a tag, a task's key or a task name, one string each."""
 
     def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, int] | None:
-        """Return the new total and the target's limit if counts exceed it; otherwise None."""
+        """Return the new total and the target's limit if counts exceed it, or else None."""
 
     def scale(self, counts: Mapping[str, int]) -> None:
-        """Set wanted worker counts."""
+        """Set desired worker counts."""
 
     def drain(self, worker: str) -> None:
-        """Empty a worker and end it."""
+        """Drain and stop a worker."""
 
 
 class ClusterSource:
-    """A running cluster, or a session in another process of the user.
-
-    Parameters
-    ----------
-    name
-        Name or id of the cluster, or name of its run.
-    """
+    """A cluster, or a session in another process of the user, by its name, id or run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def look(self, since: int) -> tuple[Overview, Events]:
-        """Return the overview of the cluster, and its events after a number."""
         return watching.look(self.name, since)
 
     def workers(self) -> Sequence[WorkerOverview]:
@@ -55,28 +48,24 @@ class ClusterSource:
         return watching.workers_of(self.name)
 
     def explain(self, about: str) -> list[str]:
-        """Return the explanations of a tag, a call or a task name, one text each."""
         found = explain(self.name, about)
         return [str(each) for each in (*found.pools, *found.calls)]
 
     def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, int] | None:
-        """Return the new total and the target's limit if counts exceed it; otherwise None."""
         return control.beyond_most(self.name, counts)
 
     def scale(self, counts: Mapping[str, int]) -> None:
-        """Set wanted worker counts."""
         control.scale(self.name, counts)
 
     def drain(self, worker: str) -> None:
-        """Empty a worker and end it."""
         control.drain(self.name, [worker])
 
 
 class Sources(Protocol):
-    """Everything that can be watched."""
+    """The clusters and sessions that can be watched."""
 
     def living(self) -> Living:
-        """Return the clusters and sessions that live; it may block for seconds."""
+        """Return the running clusters and sessions. May block for seconds."""
 
     def open(self, name: str) -> Source:
         """Return a cluster by its name or id."""
@@ -86,9 +75,7 @@ class AllClusters:
     """The clusters and sessions of this user."""
 
     def living(self) -> Living:
-        """Return the clusters and sessions that live."""
         return watching.all_that_live()
 
     def open(self, name: str) -> Source:
-        """Return a cluster by its name or id."""
         return ClusterSource(name)

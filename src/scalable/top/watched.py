@@ -7,23 +7,16 @@ from typing import Any
 
 from scalable.spec.overview import Events, Overview
 
-#: Kind of event -> number of the latest events that are kept.
+#: Number of the latest events that are kept, by kind.
 KEPT = {"decisions": 500, "failures": 500, "samples": 1_200}
 
 
 class Watched:
-    """Overview of a cluster and its latest events, put together from many answers.
-
-    Attributes
-    ----------
-    overview
-        The last overview; None before the first.
-    seq
-        Number of the last event, to ask for those after it.
-    """
+    """Last overview of a cluster (None before the first), and its events from many answers."""
 
     def __init__(self) -> None:
         self.overview: Overview | None = None
+        #: Number of the last event.
         self.seq = 0
         self._events: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in KEPT}
 
@@ -33,7 +26,7 @@ class Watched:
         started = None if before is None else before.cluster.get("started_at")
         another = before is not None and started != overview.cluster.get("started_at")
         for kind, most in KEPT.items():
-            # What another scheduler numbered is asked for anew.
+            # A new scheduler numbers its events from the start, so that all are requested again.
             kept = [] if another else [*self._events[kind], *getattr(events, kind)]
             self._events[kind] = kept[-most:]
         self.seq = 0 if another else events.seq
@@ -41,15 +34,14 @@ class Watched:
 
     @property
     def decisions(self) -> list[Mapping[str, Any]]:
-        """Changes of wanted worker counts, the oldest first."""
+        """Changes of desired worker counts, the oldest first."""
         return self._events["decisions"]
 
     @property
     def failures(self) -> list[Mapping[str, Any]]:
-        """Rows about failed calls, the oldest first."""
+        """Rows about failed tasks, the oldest first."""
         return self._events["failures"]
 
     @property
     def samples(self) -> list[Mapping[str, Any]]:
-        """The state of the pools over time."""
         return self._events["samples"]

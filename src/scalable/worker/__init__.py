@@ -1,4 +1,4 @@
 """A worker process: its program, memory limit, slots, bundles, interrupts and output.
 
-Not in here: what starts and replaces workers (``manager``, ``providers``).
+The code that starts and replaces workers is in ``manager`` and ``providers``.
 """

@@ -1,4 +1,4 @@
-"""The arguments of a worker's calls: fetched with the modules of the calls that wait for them."""
+"""Arguments of a worker's tasks, fetched with the modules of the tasks that wait for them."""
 
 from __future__ import annotations
 
@@ -22,30 +22,16 @@ from scalable.protocol.importing import here
 
 logger = logging.getLogger("scalable.worker")
 
-#: Fetches the values of some keys; the result is an event of Dask's worker.
+#: Fetches the values of some keys. The result is an event of Dask's worker.
 Fetch = Callable[[Collection[Any]], Awaitable[Any]]
-#: Fetches the code of a call, given the state of its task on the worker.
+#: Fetches the code of a task, given its state on the worker.
 Know = Callable[[Any], Awaitable[None]]
 
 
 async def fetch_arguments(
     worker: Worker, source: str, keys: Collection[Any], fetch: Fetch, know: Know
 ) -> Any:
-    """Fetch arguments of calls; calls whose arguments cannot be unpickled fail.
-
-    Parameters
-    ----------
-    worker
-        Worker that fetches.
-    source
-        Address of the worker that has the arguments.
-    keys
-        Keys of the arguments.
-    fetch
-        Fetches them from there.
-    know
-        Fetches the code of a call.
-    """
+    """Fetch arguments of tasks from another worker. Tasks with unreadable arguments fail."""
     await _use_code_of_calls(worker, keys, know)
     event = await fetch(keys)
     if unreadable(event) is None:
@@ -56,7 +42,7 @@ async def fetch_arguments(
         return event
     data: dict[Any, Any] = {}
     read = None
-    for key in keys:  # one that cannot be unpickled leaves the others alone
+    for key in keys:  # one that cannot be unpickled does not affect the others
         one = await fetch([key])
         values = fetched(one)
         if values is not None:
@@ -71,7 +57,7 @@ async def fetch_arguments(
 
 
 async def _use_code_of_calls(worker: Worker, keys: Collection[Any], know: Know) -> None:
-    """Follow the versions of a call that waits for any of these keys, before they are unpickled."""
+    """Use the code of the tasks that wait for any of these keys, before the keys are unpickled."""
     importer = here()
     if importer is None:
         return
@@ -82,7 +68,7 @@ async def _use_code_of_calls(worker: Worker, keys: Collection[Any], know: Know) 
 
 
 def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
-    """Make the calls fail that wait for an argument which cannot be unpickled."""
+    """Fail the tasks that wait for an argument which cannot be unpickled."""
     error = unreadable(event)
     importer = here()
     name = f"worker {worker.name}" if importer is None else importer.name

@@ -1,4 +1,4 @@
-"""Statistics of a bundle for the run's records: calls, durations and failures."""
+"""Statistics of a bundle for the run's records: tasks, durations and failures."""
 
 from __future__ import annotations
 
@@ -13,65 +13,45 @@ from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.quantiles import quantile
 from scalable.spec.remembered import RememberedOutcome
 
-#: Largest number of failed calls of a bundle that are described one by one, and of those of one
-#: cause (class and place) that are described in full. Of the others only the number is known.
+#: Largest number of failed tasks of a bundle that are described one by one, and of those with one
+#: cause (class and location) that are described in full. The others are only counted.
 DESCRIBED = 500
 IN_FULL = 3
-#: Largest number of causes that are told apart, and largest number of characters of a message and
-#: of a traceback.
+#: Largest number of causes that are distinguished, and largest number of characters of a message
+#: and of a traceback.
 _CAUSES = 50
 _MESSAGE = 2000
 _TRACEBACK = 20_000
 
 
 class BundleCounts:
-    """Statistics of the calls of one bundle (a batch of calls that is one Dask task).
-
-    Attributes
-    ----------
-    durations
-        Duration in seconds of each call that ran.
-    rows
-        State and measurements of each call; empty unless calls are recorded one by one.
-    outcomes
-        Outcomes of the calls whose results are remembered.
-    found
-        Positions of the calls that did not run, because their results were found.
-    heard
-        Outcome of the call that runs, if its result is remembered and is known by now.
-    """
+    """Statistics of the tasks of one bundle (a batch of tasks that is one Dask task)."""
 
     def __init__(self) -> None:
+        #: Duration in seconds of each task that ran.
         self.durations: list[float] = []
+        #: State and measurements of each task. Empty unless tasks are recorded one by one.
         self.rows: list[tuple[str, tuple[float, float, float, int | None]]] = []
+        #: Outcomes of the tasks whose results are cached.
         self.outcomes: list[RememberedOutcome] = []
+        #: Positions of the tasks that did not run, because their results were found.
         self.found: set[int] = set()
+        #: Outcome of the running task, if its result is cached and known by now.
         self.heard: RememberedOutcome | None = None
         self._failed = 0
         self._failures: list[dict[str, Any]] = []
-        #: Class and place -> number of failed calls.
+        #: Number of failed tasks by class and location.
         self._causes: Counter[tuple[str, str | None]] = Counter()
-        #: Numbers of the failed calls that are not described, by class.
+        #: Numbers of the failed tasks that are not described, by class.
         self._more: list[dict[str, Any]] = []
 
     def failed(
         self, error: BaseException, position: int | None = None, given: Any = None
     ) -> str | None:
-        """Count a failed call, and describe its error, the first of each cause in full.
+        """Count a failed task, and return its arguments as a string, or None.
 
-        Parameters
-        ----------
-        error
-            Error of the call.
-        position
-            Position of the call in its bundle.
-        given
-            Positional and keyword arguments of the call; None if they could not be unpickled.
-
-        Returns
-        -------
-        str or None
-            Arguments of the call as text.
+        The first errors of each cause are described in full. ``position`` is that in the bundle.
+        ``given`` is None if the arguments could not be unpickled.
         """
         self._failed += 1
         name = type(error).__name__
@@ -95,13 +75,7 @@ class BundleCounts:
         return facts.get("arguments")
 
     def ran(self, numbers: Sequence[int], durations: Sequence[float]) -> None:
-        """Count calls that have ended, except those whose results were found.
-
-        Parameters
-        ----------
-        numbers, durations
-            Positions of the calls in the bundle, and duration of each in seconds.
-        """
+        """Count tasks that have finished, except those whose results were found."""
         if self.found.isdisjoint(numbers):
             self.durations += durations
         else:
@@ -109,11 +83,11 @@ class BundleCounts:
             self.durations += [seconds for number, seconds in both if number not in self.found]
 
     def hear(self, outcome: RememberedOutcome) -> None:
-        """Take the outcome of the call that runs, whose result is remembered."""
+        """Receive the outcome of the running task, whose result is cached."""
         self.heard = outcome
 
     def remember(self, number: int) -> None:
-        """Note what was heard of the call that has ended, given by its position in the bundle."""
+        """Assign the received outcome to the finished task at a position of the bundle."""
         outcome, self.heard = self.heard, None
         if outcome is not None:
             self.outcomes.append(outcome)
@@ -121,11 +95,11 @@ class BundleCounts:
                 self.found.add(number)
 
     def cancelled(self) -> None:
-        """Drop what was heard of a call that was cancelled while it ran."""
+        """Drop the outcome of a task that was cancelled while it ran."""
         self.heard = None
 
     def state(self, number: int, *, failed: bool) -> str:
-        """Return the state of a call that has ended, as in rows of tasks."""
+        """Return the state of a task that has finished, as in rows of tasks."""
         return "failed" if failed else "found" if number in self.found else "succeeded"
 
     def _count_only(self, name: str) -> None:
@@ -142,7 +116,7 @@ class BundleCounts:
         rest["count"] += 1
 
     def entry(self) -> Any:
-        """Return the statistics as an entry for the Dask task's timings; times are in seconds."""
+        """Return the statistics as an entry for the Dask task's timings. Times are in seconds."""
         ordered = sorted(self.durations)
         values = {
             "calls": len(ordered),

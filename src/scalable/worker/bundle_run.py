@@ -1,6 +1,6 @@
-"""`BundleRun`: runs the calls of one bundle one after another, and sends outcomes meanwhile.
+"""`BundleRun`: runs the tasks of one bundle in sequence, and sends outcomes while they run.
 
-A *bundle* is a batch of calls that a client sends as one Dask task.
+A *bundle* is a batch of tasks that a client sends as one Dask task.
 """
 
 from __future__ import annotations
@@ -48,28 +48,18 @@ from scalable.worker.output import Lines, heard
 
 logger = logging.getLogger("scalable.worker")
 
-#: Seconds after which a bundle gives back the calls that have not begun: other slots may be free.
+#: Seconds after which a bundle gives back the tasks that have not started: other slots may be free.
 OVERDUE_S = 0.15
-#: Largest time in seconds between two checks for calls that run longer than their limit.
+#: Largest time in seconds between two checks for tasks that run longer than their limit.
 CHECK_S = 0.25
-#: Shortest time in seconds between two readings of the thread's CPU time, which takes longer than
-#: short calls.
+#: Shortest time in seconds between two readings of the thread's CPU time, which take longer than
+#: short tasks.
 CPU_READ_S = 1e-4
 _NOBODY = -1
 
 
 class BundleRun:
-    """One running bundle.
-
-    Parameters
-    ----------
-    worker
-        The Dask worker.
-    header, references
-        As in :func:`scalable.worker.bundles.run_bundle`.
-    calls
-        Index of each call's function, and each call's arguments as they were received.
-    """
+    """One running bundle."""
 
     def __init__(
         self,
@@ -78,6 +68,9 @@ class BundleRun:
         calls: tuple[Sequence[int] | None, Sequence[Any]],
         references: Mapping[Any, Any],
     ) -> None:
+        # ``calls`` contains the index of each task's function, and each task's arguments as
+        # received. ``header`` and ``references`` are those of
+        # :func:`scalable.worker.bundles.run_bundle`.
         self.key: str = header["key"]
         self._client: str = header["client"]
         code: str = header["code"]
@@ -93,11 +86,11 @@ class BundleRun:
         self._streams = header["process"] not in ("", PROCESS)
         self._worker = worker
         self._thread = threading.get_ident()
-        #: Held while a call is interrupted.
+        #: Held while a task is interrupted.
         self._lock = threading.Lock()
         #: Held while outcomes are taken and sent, so that messages are in order.
         self._sending = threading.Lock()
-        #: Positions of the calls that have not begun. Any thread takes the next one, or all.
+        #: Positions of the tasks that have not started. Any thread takes the next one, or all.
         self._waiting = iter(range(len(self._rows)))
         self._over = False
         self._skipped: set[int] = set()
@@ -105,27 +98,27 @@ class BundleRun:
         self._began = self._sent_at = 0.0
         #: CPU time of the thread when it was last read, and time at which it is read again.
         self._cpu_s, self._cpu_due = 0.0, math.inf
-        #: What ``time.time`` adds to ``time.perf_counter``; less where time passes in between.
+        #: What ``time.time`` adds to ``time.perf_counter``, or less if time passes in between.
         self._epoch = max(time.time() - time.perf_counter() for _ in range(3))
         self._given: Any = None
         self._kept: dict[int, Pickled] = {}
         self._unsent: list[EndedCall] = []
         self._counts = BundleCounts()
 
-    # In the thread that runs the calls ----------------------------------------------------------
+    # In the thread that runs the tasks ----------------------------------------------------------
 
     def skip(self, numbers: set[int]) -> None:
-        """Leave out cancelled calls, given by their positions in the bundle, or by ``EVERY``."""
+        """Leave out cancelled tasks, given by their positions in the bundle, or by ``EVERY``."""
         self._skipped |= numbers
         if EVERY in numbers:
             self._take_waiting()
 
     def send_begun(self) -> None:
-        """Tell the client that the bundle begins, without waiting for an answer."""
+        """Report to the client that the bundle starts, without waiting for an answer."""
         self._send(op=BEGUN)
 
     def run(self) -> dict[int, Pickled]:
-        """Run the calls, and return position -> value for values too large for a message."""
+        """Run the tasks, and return by position the values that are too large for a message."""
         if len(self._rows) > 1 or self._timeout_s is not None:
             self._check_after(OVERDUE_S)
         lines = Lines(lambda text: self._send(op=PRINTED, text=text))
@@ -148,10 +141,8 @@ class BundleRun:
         return self._kept
 
     def _run_calls(self) -> None:
-        """Run the calls that wait, each from the end of the one before.
-
-        To read a clock takes as long as some calls.
-        """
+        """Run the tasks that wait, each timed from the end of the one before."""
+        # Reading a clock takes as long as some tasks.
         began = self._sent_at = self._read_clocks()
         for number in self._waiting:
             if number in self._skipped:
@@ -163,14 +154,14 @@ class BundleRun:
                 began = self._read_clocks()
 
     def _read_clocks(self) -> float:
-        """Return the time from which the next call runs."""
+        """Return the time from which the next task runs."""
         now = time.perf_counter()
         if self._measures:
             self._cpu_s, self._cpu_due = time.thread_time(), now + CPU_READ_S
         return now
 
     def _run_call(self, number: int, began: float) -> float:
-        """Run a call, note its outcome, and return the time of its end."""
+        """Run a task, note its outcome, and return the time of its end."""
         row = self._rows[number]
         value: Any = None
         given: Any = None
@@ -178,7 +169,7 @@ class BundleRun:
         self._began = began
         try:
             self._current = number
-            if number not in self._skipped:  # it may have been cancelled since the first look
+            if number not in self._skipped:  # it may have been cancelled since the first check
                 try:
                     if type(row) is not bytes:
                         value = self._function(number)(*row)
@@ -191,7 +182,7 @@ class BundleRun:
                     error = raised
             self._current, self._given = _NOBODY, None
             if number in self._skipped:
-                # The interrupt may still be pending; it must not reach the next call.
+                # The interrupt may still be pending, and must not reach the next task.
                 with self._lock:
                     clear_interrupt(self._thread)
         except CallInterrupted as interrupted:
@@ -200,7 +191,7 @@ class BundleRun:
         if number in self._skipped:
             self._end_skipped(number, error, time.perf_counter() - began, given)
             value = given = error = None  # no reference cycle, and nothing kept during the wait
-            take_slot_back()  # for the next call
+            take_slot_back()  # for the next task
             return self._read_clocks()
         if self._checkpoints is not None and self._checkpoints.begun:
             self._checkpoints.end(self.key, number, succeeded=error is None)
@@ -214,7 +205,7 @@ class BundleRun:
         return self._note(number, value, kind, began)
 
     def _note(self, number: int, value: Any, kind: int, began: float) -> float:
-        """Note what is sent of the outcome of a call, and return the time of its end."""
+        """Note what is sent of the outcome of a task, and return the time of its end."""
         ended = time.perf_counter()
         cpu_s = None
         if ended >= self._cpu_due:
@@ -227,11 +218,11 @@ class BundleRun:
 
     @property
     def position(self) -> int:
-        """Position of the call that runs; for the thread that runs it."""
+        """Position of the running task, for the thread that runs it."""
         return self._current
 
     def first_try(self, number: int) -> str:
-        """Return the name of the first try of a call, which all its tries have in common."""
+        """Return the name of the first attempt of a task, which all its attempts share."""
         return self._first_tries.get(number) or first_try(self.key, number)
 
     def _function(self, number: int) -> Any:
@@ -240,7 +231,7 @@ class BundleRun:
     def _end_skipped(
         self, number: int, error: BaseException | None, seconds: float, given: Any
     ) -> None:
-        """End a call that was cancelled; record it as failed if it exceeded its time limit."""
+        """Finish a cancelled task. Record it as failed if it exceeded its time limit."""
         if self._checkpoints is not None:
             self._checkpoints.end(self.key, number, succeeded=False)
         self._interrupting = _NOBODY
@@ -256,7 +247,7 @@ class BundleRun:
             release_frames(error)
 
     def _packed(self, number: int, value: Any) -> tuple[Any, int]:
-        """Return what is sent of a result, and its kind; keep a value that is too large."""
+        """Return what is sent of a result, and its kind. Keep a value that is too large."""
         try:
             kept, kind = packed(value)
         except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
@@ -267,7 +258,7 @@ class BundleRun:
         return None, KEPT
 
     def _failed(self, number: int, error: BaseException, given: Any = None) -> bytes:
-        """Count a failed call, and return what is sent of its error."""
+        """Count a failed task, and return what is sent of its error."""
         function = self._function(number)
         named = getattr(function, "__name__", self.key)  # some callables have a plain name only
         name = getattr(function, "__qualname__", named)
@@ -278,15 +269,15 @@ class BundleRun:
         return packed_error(error)
 
     def _plain(self, number: int) -> Any:
-        """Return the arguments of a call that came as they are; None for others."""
+        """Return the arguments of a task if they were received unpickled, or None."""
         row = self._rows[number]
         return None if type(row) is bytes else (row, {})
 
-    # For the thread of the calls, and the event loop, with the lock of sending --------------------
+    # For the thread of the tasks, and the event loop, with the lock of sending --------------------
 
     def _take(self) -> EndedCalls | None:
-        """Take the calls that have ended since the last message, and count them; None if none."""
-        calls = self._unsent[:]  # the thread of the calls may add one meanwhile
+        """Take the tasks that have finished since the last message, and count them."""
+        calls = self._unsent[:]  # the thread of the tasks may add one at this moment
         del self._unsent[: len(calls)]
         if not calls:
             return None
@@ -301,7 +292,7 @@ class BundleRun:
             self._send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s, over=over)
 
     def _measured(self, ended: EndedCalls) -> Any:
-        """Record measurements of calls, and return those that the client wants; None if none."""
+        """Record measurements of tasks, and return those that the client collects, or None."""
         if not self._measures:
             return None
         peak = getattr(self._worker, "peak_memory", lambda: None)()  # slow: once for all of them
@@ -330,9 +321,9 @@ class BundleRun:
     # In the worker's event loop -----------------------------------------------------------------
 
     def running_call(self) -> tuple[int | None, float | None, Any]:
-        """Return position, running time in seconds and arguments of the call that runs.
+        """Return position, running time in seconds and arguments of the running task.
 
-        Each is None between two calls; the arguments are None until they are unpickled.
+        Each is None between two tasks. The arguments are None until they are unpickled.
         """
         number, began, given = self._current, self._began, self._given
         if number == _NOBODY or number != self._current:
@@ -340,15 +331,15 @@ class BundleRun:
         return number, time.perf_counter() - began, given or self._plain(number)
 
     def interrupt(self, number: int) -> None:
-        """End one call: skip the call if it has not begun, or raise an exception in its thread."""
+        """Interrupt a task: skip it if it has not started, or raise an exception in its thread."""
         with self._lock:
             if self._interrupting == number:
-                return  # the second request for the same call
+                return  # the second request for the same task
             self._skipped.add(number)
             if self._current != number:
                 return
             self._interrupting = number
-            if self._current != number:  # it has just ended
+            if self._current != number:  # it has just finished
                 self._interrupting = _NOBODY
                 return
             logger.debug("call %d of bundle %s is interrupted", number, self.key)
@@ -357,21 +348,21 @@ class BundleRun:
         replace_if_stuck(self._worker, self.key, shown, lambda: self._runs(number))
 
     def end(self) -> None:
-        """Begin no further call, and end the call that runs."""
+        """Start no more tasks, and interrupt the running one."""
         self._take_waiting()
         number = self._current
         if number != _NOBODY:
             self.interrupt(number)
 
     def _take_waiting(self) -> list[int]:
-        """Let no further call begin, and return the positions of those that have not begun."""
+        """Prevent the start of more tasks, and return the positions of those not started."""
         return list(self._waiting)
 
     def _runs(self, number: int) -> bool:
         return not self._over and self._current == number
 
     def _send_ended(self) -> None:
-        """Send the outcomes of the calls that have ended, while a call runs that takes long."""
+        """Send the outcomes of the tasks that have finished, while a long task runs."""
         with self._sending:
             if self._unsent and not self._over:
                 self._send_outcomes(self._take(), max(self._began, self._sent_at))
@@ -380,10 +371,7 @@ class BundleRun:
         self._worker.loop.add_callback(self._worker.loop.call_later, seconds, self._check)
 
     def _check(self) -> None:
-        """Give back calls that have not begun, send the outcomes of those that have ended.
-
-        Interrupt a call that exceeds its time limit.
-        """
+        """Give back tasks that have not started, and send the outcomes of finished ones."""
         if self._over:
             return
         returned = [number for number in self._take_waiting() if number not in self._skipped]
@@ -391,6 +379,7 @@ class BundleRun:
             logger.debug("bundle %s gives back %d calls", self.key, len(returned))
             self._send(op=RETURNED, numbers=returned)
         self._send_ended()
+        # A task that exceeds its time limit is interrupted.
         if self._timeout_s is None:
             return
         number, began = self._current, self._began

@@ -1,6 +1,6 @@
 """Running, waiting and cancelled bundles of a worker.
 
-A *bundle* is a batch of calls that a client sends as one Dask task.
+A *bundle* is a batch of tasks that a client sends as one Dask task.
 """
 
 from __future__ import annotations
@@ -28,42 +28,31 @@ from scalable.worker.interrupts import interrupt_task
 
 logger = logging.getLogger("scalable.worker")
 
-#: Seconds for which a bundle waits for the scheduler's answer to the notice of its start.
+#: Seconds for which a bundle waits for the scheduler's answer to the report of its start.
 CONFIRM_S = 30.0
-#: Largest number of waiting bundles whose cancelled calls are remembered; cancelled calls of other
+#: Largest number of waiting bundles whose cancelled tasks are noted. Cancelled tasks of other
 #: bundles run, and their results are ignored.
 MOST_CANCELLED = 1000
 
 _running: dict[str, BundleRun] = {}
-#: Key of a bundle that waits -> positions of its cancelled calls.
+#: Positions of the cancelled tasks, by key of a waiting bundle.
 _cancelled: dict[str, set[int]] = {}
 
 
 def run_bundle(
     header: Mapping[str, Any], payload: bytes, references: Mapping[Any, Any]
 ) -> dict[int, Any] | None:
-    """Run a bundle in a thread of a Dask worker.
+    """Run a bundle in a thread of a Dask worker. Return values too large for a message.
 
-    Parameters
-    ----------
-    header
-        ``key``, ``client``, ``functions`` (digest and bytes of each), ``timeout_s`` or None;
-        ``code``: id of the code that the calls run;
-        ``profile`` and ``record``: whether the client, or the records, want the measurements of
-        each call; ``confirm``: whether to report the start to the scheduler, and wait for its
-        answer, before the first call; ``process``: id of the process that prints the output of
-        the calls, or ""; ``first_tries``: position -> name of the first try, for calls that were
-        sent before.
-    payload
-        Calls as bytes: indexes of their functions (None where all have the first one), positional
-        and keyword arguments (None where there are none).
-    references
-        Values of the futures within the arguments.
+    ``header`` contains ``key``, ``client``, ``functions`` (digest and bytes of each), ``timeout_s``
+    or None, ``code`` (id of the tasks' code), ``profile`` and ``record`` (measure each task for the
+    client or the records), ``confirm`` (report the start to the scheduler and wait for its answer
+    before the first task), ``process`` (id of the process that prints the output, or empty) and
+    ``first_tries`` (names of first attempts by position, for tasks that were sent before).
 
-    Returns
-    -------
-    dict or None
-        Values that are too large for a message, by the position of their call.
+    ``payload`` contains the indexes of functions (None if all tasks have the first one), positional
+    and keyword arguments (None if there are none). ``references`` contains the values of the
+    futures within the arguments. The returned values are by position of their task.
     """
     worker = get_worker()
     offer_on_stream(worker, INTERRUPT, partial(interrupt, worker))
@@ -89,19 +78,11 @@ def running_bundle(key: str) -> BundleRun | None:
 
 
 def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None:
-    """End a call, or give back a waiting bundle; do nothing if the call has ended.
+    """Interrupt a task, or give back a waiting bundle. Already finished is success.
 
-    Parameters
-    ----------
-    worker
-        The Dask worker.
-    key
-        Key of the Dask task.
-    number
-        Position of the call in its bundle; None where the task is not a bundle; ``EVERY`` to give
-        back all calls of a bundle that has not begun; ``ALL`` to end a task that runs.
-    client
-        Id of the client to which a bundle is given back.
+    ``number`` is the position of the task in its bundle, None if the Dask task is not a bundle,
+    ``EVERY`` to give back a bundle that has not started to ``client``, or ``ALL`` to stop a Dask
+    task that runs.
     """
     if number == ALL and key in _running:
         _running[key].end()

@@ -1,4 +1,4 @@
-"""`CallClient`: the client with which the calls of one worker make other calls."""
+"""`CallClient`: the client with which the tasks of one worker submit other tasks."""
 
 from __future__ import annotations
 
@@ -20,17 +20,10 @@ logger = logging.getLogger("scalable.worker")
 
 
 class CallClient:
-    """The client with which the calls of one worker make other calls.
+    """Client with which the tasks of one worker submit other tasks.
 
-    The default client of the process serves if it is connected to the worker's scheduler, as in
+    It is the default client of the process if that is connected to the worker's scheduler, as in
     Dask. Otherwise the worker gets a client of its own.
-
-    Parameters
-    ----------
-    worker
-        The Dask worker.
-    lender
-        Lender of the worker's slots.
     """
 
     def __init__(self, worker: Worker, lender: Lender) -> None:
@@ -39,20 +32,14 @@ class CallClient:
         self._connecting: asyncio.Future[Any] | None = None
 
     def get(self, timeout: float | None = None) -> ScalableClient:
-        """Return a client that is connected to the worker's scheduler and routes by tag.
-
-        Parameters
-        ----------
-        timeout
-            Seconds for connecting; None for Dask's setting.
-        """
+        """Return a client of the worker's scheduler that routes by tag (``timeout`` in seconds)."""
         given = self._given()
         if given is not None:
             return given
         if in_async_call(self._worker.loop):
             return self._made(timeout)
-        # The client is made in the event loop: an interrupt of the call that needs it first would
-        # leave it half made, for all later calls too.
+        # The client is made in the event loop: an interrupt of the task that needs it first would
+        # leave it half made, for all later tasks too.
         client: ScalableClient = wait_in_call(self._worker.loop, self._connected, timeout)
         return client
 
@@ -106,7 +93,7 @@ class CallClient:
         return client
 
     def _forget_failed(self, connecting: asyncio.Future[Any]) -> None:
-        """Leave it to the next call to make a client, if this one could not connect."""
+        """Leave it to the next task to make a client, if this one could not connect."""
         failed = connecting.cancelled() or connecting.exception() is not None
         if failed and connecting is self._connecting and self._own is not None:
             logger.debug("client %s cannot connect: %s", self._own.id, connecting)

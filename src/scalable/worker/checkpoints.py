@@ -1,4 +1,4 @@
-"""`checkpoint`: the directory in which a call keeps what it has done, for its next try."""
+"""`checkpoint`: the directory in which a task keeps its state for its next attempt."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _NO_POSITION = -1
 
 
 def checkpoint() -> Path:
-    """Return a directory for the call that runs in this thread, which survives the worker.
+    """Return a directory for the task that runs in this thread, which survives the worker.
 
-    What the call writes there is there in its next try, on whichever worker: after the worker was
-    lost, and after the call has failed. A call whose result is remembered finds it in later runs
-    too. The directory is empty at the first try, and removed when the call has succeeded.
+    What the task writes there is there in its next attempt, on any worker: after the worker was
+    lost, and after the task has failed. A task whose result is cached finds it in later runs
+    too. The directory is empty at the first attempt, and removed when the task has succeeded.
 
-    It belongs to one try at a time. A try whose worker was believed to be lost finds that its path
-    is gone once another try has begun.
+    It belongs to one attempt at a time. If the worker of an attempt was believed to be lost, its
+    path is gone once another attempt has started.
 
     Raises
     ------
     ClusterError
-        When no call runs in this thread, when the workers share no file system, or when a later
-        try of the call has taken the directory over.
+        When no task runs in this thread, when the workers share no file system, or when a later
+        attempt of the task has taken the directory over.
 
     Examples
     --------
@@ -83,25 +83,15 @@ def _opened(directory: Path) -> Checkpoints:
 
 
 class WorkerCheckpoints:
-    """The checkpoints of the calls that run on one worker.
-
-    Parameters
-    ----------
-    worker
-        The Dask worker.
-
-    Attributes
-    ----------
-    begun
-        Key of the Dask task, and position of the call in its bundle -> directory.
-    """
+    """Checkpoints of the tasks that run on one worker."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
+        #: Directory by key of the Dask task, and position of the task in its bundle.
         self.begun: dict[tuple[Any, int], Checkpoint] = {}
 
     def path(self, key: Any) -> Path:
-        """Return the directory of the call that runs in this thread, as part of a Dask task."""
+        """Return the directory of the task that runs in this thread, as part of a Dask task."""
         bundle = running_bundle(key) if isinstance(key, str) else None
         position = _NO_POSITION if bundle is None else bundle.position
         if (key, position) not in self.begun:
@@ -110,21 +100,16 @@ class WorkerCheckpoints:
         return self.begun[key, position].path
 
     def begin(self, call: str, *, remembered: bool = False) -> Checkpoint:
-        """Return the directory of a new try of a call; to be called in the call's thread.
+        """Return the directory of a new attempt of a task. To be called in the task's thread.
 
-        Parameters
-        ----------
-        call
-            Name of the call, or the key of a remembered call.
-        remembered
-            Whether it is the key of a remembered call.
+        ``call`` is the name of the task, or its cache key if ``remembered`` is true.
         """
         told = wait_in_call(self._worker.loop, self._ask)
         checkpoints = _opened(Path(told["directory"]))
         return checkpoints.begin(REMEMBERED if remembered else told["group"], call)
 
     async def _ask(self) -> dict[str, str]:
-        """Have the scheduler make the directory of this cluster's checkpoints."""
+        """Return the directory of this cluster's checkpoints, which the scheduler makes."""
         answer = None
         scheduler = self._worker.scheduler
         if (await scheduler.identity(n_workers=0)).get(CHECKPOINTS):
@@ -141,11 +126,11 @@ class WorkerCheckpoints:
         return answer
 
     def has(self, key: Any) -> bool:
-        """Return whether a Dask task that is no bundle has asked for its directory."""
+        """Return whether a Dask task that is not a bundle has requested its directory."""
         return (key, _NO_POSITION) in self.begun
 
     def end(self, key: Any, position: int = _NO_POSITION, *, succeeded: bool) -> None:
-        """Remove the directory of a call that has ended, or keep it for the next try."""
+        """Remove the directory of a task that has finished, or keep it for the next attempt."""
         begun = self.begun.pop((key, position), None) if self.begun else None
         if begun is not None:
             begun.end(succeeded=succeeded)

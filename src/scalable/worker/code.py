@@ -1,4 +1,4 @@
-"""The code of the calls of a worker: it is fetched before a call begins."""
+"""Code of a worker's tasks, which is fetched before a task starts."""
 
 from __future__ import annotations
 
@@ -17,34 +17,20 @@ from scalable.protocol.importing import Importer, here
 
 logger = logging.getLogger("scalable.worker")
 
-#: Seconds to wait before each further attempt to fetch code.
+#: Seconds to wait before each repeated attempt to fetch code.
 PAUSES_S = (0.2, 1.0, 5.0)
 
 
 class CodeOfCalls:
-    """Fetches the versions of modules, and the archives of files, that calls need.
-
-    Parameters
-    ----------
-    worker
-        Worker that runs the calls.
-    """
+    """Fetcher of the versions of modules, and the archives of files, that tasks need."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        #: Code id -> fetch under way: each is fetched once, however many calls wait for it.
+        #: Running fetch by code id: each is fetched once, however many tasks wait for it.
         self._fetches: dict[str, asyncio.Task[None]] = {}
 
     async def know(self, task: Any) -> None:
-        """Fetch the code that a task needs, unless it is known.
-
-        If it cannot be had, the call fails when it begins.
-
-        Parameters
-        ----------
-        task
-            State of the task on the worker, or None.
-        """
+        """Fetch the code that a task needs, unless it is here. Without it, the task will fail."""
         importer, node = here(), getattr(task, "run_spec", None)
         if importer is None or not isinstance(node, CarriedNode) or importer.knows(node.code):
             return
@@ -99,7 +85,7 @@ class CodeOfCalls:
                 return b"".join(parts)
 
     def _running(self) -> set[str]:
-        """Return the code ids of the calls that run."""
+        """Return the code ids of the tasks that run."""
         state = self._worker.state
         specs = (task.run_spec for task in state.executing | state.long_running)
         return {spec.code for spec in specs if isinstance(spec, CarriedNode)}

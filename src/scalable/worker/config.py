@@ -1,4 +1,4 @@
-"""The configuration of a worker process, which arrives on standard input or in a file."""
+"""Configuration of a worker process, which arrives on standard input or in a file."""
 
 from __future__ import annotations
 
@@ -27,69 +27,44 @@ _SECURITY_FIELDS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 
 @dataclass(frozen=True)
 class WorkerConfig:
-    """Settings of one worker process.
-
-    Attributes
-    ----------
-    scheduler
-        Address of the scheduler.
-    name
-        Name of the worker.
-    nthreads
-        Number of calls that the worker runs at once.
-    resources
-        Dask resources that the worker offers: tag -> number of slots.
-    memory_limit
-        Memory limit in bytes; 0 for no limit.
-    host
-        Address to listen on.
-    local_directory
-        Scratch directory of this worker alone; removed when the worker ends.
-    preload
-        Scripts to run before the worker starts.
-    sys_path
-        Entries to append to the module search path, so that the workflow's modules are found.
-    security
-        PEM texts of the cluster's authority and of the worker's own certificate and key.
-    interface
-        Network interface to listen on, instead of ``host``.
-    ports
-        Port or range of ports (``"40000:41000"``) to listen on; empty for any.
-    hand_over
-        Whether a worker that is told to end first moves its results to other workers.
-    manager
-        Id of the manager that the worker belongs to; empty for none.
-    clear_away
-        Directory that the worker removes when its scheduler is gone; empty for none. Only for
-        clusters whose files nothing else removes.
-    once
-        Whether others than the manager may start the program again, which the worker then refuses.
-    dask_config
-        Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
-    shares_files
-        Whether the worker sees the file system of the clients' machine.
-    notice_file
-        File that will tell when the worker's machine is taken back; empty where nothing tells it.
-    """
+    """Settings of one worker process."""
 
     scheduler: str
     name: str
+    #: Number of tasks that the worker runs at once.
     nthreads: int = 1
+    #: Dask resources that the worker offers: number of slots by tag.
     resources: Mapping[str, float] = field(default_factory=dict)
+    #: In bytes, 0 for no limit.
     memory_limit: int = 0
+    #: Address to listen on.
     host: str = LOOPBACK
+    #: Scratch directory of this worker alone, removed when the worker stops.
     local_directory: str = ""
+    #: Scripts to run before the worker starts.
     preload: tuple[str, ...] = ()
+    #: Entries to append to the module search path, so that the workflow's modules are found.
     sys_path: tuple[str, ...] = ()
+    #: PEM strings of the cluster's authority and of the worker's own certificate and key.
     security: Mapping[str, str] = field(default_factory=dict)
+    #: Network interface to listen on, instead of ``host``.
     interface: str = ""
+    #: Port or range of ports (``"40000:41000"``) to listen on, or empty for any.
     ports: str = ""
+    #: A worker that is requested to stop first moves its results to other workers.
     hand_over: bool = False
+    #: Id of the worker's manager, or empty.
     manager: str = ""
+    #: Directory that the worker removes when its scheduler is gone, or empty. Only for clusters
+    #: whose files nothing else removes.
     clear_away: str = ""
+    #: Others than the manager may start the program again, which the worker then refuses.
     once: bool = False
+    #: Dask's configuration in the parent, as ``dask.config.serialize`` writes it.
     dask_config: str = ""
+    #: The worker shares the file system of the clients' machine.
     shares_files: bool = True
+    #: File that will announce the preemption of the worker's machine, or empty if nothing does.
     notice_file: str = ""
 
     def to_line(self) -> bytes:
@@ -97,19 +72,19 @@ class WorkerConfig:
         return json.dumps(asdict(self)).encode() + b"\n"
 
     def credentials(self) -> Security | None:
-        """Return the credentials for connections of this worker; None without encryption."""
+        """Return the credentials for connections of this worker, or None without encryption."""
         return security_of(self.security) if self.security else None
 
 
 def security_fields(security: Security | None) -> dict[str, str]:
-    """Return the PEM texts that a worker needs; empty without encryption."""
+    """Return the PEM strings that a worker needs, or none without encryption."""
     if security is None or not security.require_encryption:
         return {}
     return {name: str(getattr(security, name)) for name in _SECURITY_FIELDS}
 
 
 def serialized_config() -> str:
-    """Return this process's Dask configuration as text; empty if it cannot be serialized."""
+    """Return this process's Dask configuration as a string, or empty if it cannot be serialized."""
     try:
         return str(dask.config.serialize(dask.config.config))
     except TypeError as error:
@@ -127,19 +102,7 @@ def apply_to_process(config: WorkerConfig) -> None:
 def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfig:
     """Read the configuration that the workers of a pool share.
 
-    Parameters
-    ----------
-    path
-        Path of the file.
-    name
-        Name of this worker.
-    preload
-        Scripts to run before the worker starts.
-
-    Raises
-    ------
-    SystemExit
-        If users other than its owner may read the file, or the file does not exist.
+    Exits if the file does not exist (with code 0), or if other users may read it.
     """
     try:
         facts, text = path.stat(), path.read_text()
@@ -155,7 +118,7 @@ def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfi
             f"the configuration {path} holds credentials and has mode {mode & 0o777:o}: "
             "it is refused because other users can read it; set its mode to 600"
         )
-    # Removed from the environment: calls and their children must not use the same directory.
+    # Removed from the environment: tasks and their children must not use the same directory.
     scratch = os.environ.pop(SCRATCH, "") or str(make_private("scalable"))
     own = {"name": name, "local_directory": scratch, "preload": tuple(preload)}
     values = json.loads(text) | own

@@ -1,28 +1,7 @@
-"""The program of a fork server, with the arguments ``SOCKET OWNER PADDING``.
+"""Program of a fork server, with the arguments ``SOCKET OWNER PADDING``.
 
-The fork server imports the modules of a worker once. Each worker is then a fork of the server, so
-that no worker spends time on importing ``distributed``.
-
-The ``forkserver`` context of multiprocessing is not used. It imports the user's ``__main__`` into
-each child, so that scripts without a guard would run again. It gives its children no log file, no
-process session, and no connection that ends them with their owner. The user's script may also need
-the context for itself.
-
-These rules make a forked worker behave like a newly started process:
-
-- The server has one thread whenever it forks. It loads no module that starts threads or that reads
-  environment variables which a component may set. If the server cannot keep this rule, it reports
-  that, and workers are started in new interpreters.
-- The server loads no module of the user: neither the working directory nor the script's directory
-  is on its module search path (which is why it is not started with ``python -m``).
-- The server never sees a worker's configuration or environment: the worker reads both from a pipe.
-- The server keeps each exit code until the launcher asks for it. Until then, the system gives the
-  id of the worker and of its process group to no other process.
-- The server is in a session of its own, out of reach of Ctrl-C. It ends with the process that owns
-  it (OWNER is a descriptor of that process, ``pidfd_open(2)``). Its workers have the same
-  descriptor, and do not end with the server.
-
-PADDING reserves memory for the command lines of workers, which identify them in the process table.
+It imports the modules of a worker once. Each worker is a fork, and spends no time on importing
+``distributed``. PADDING reserves memory for workers' command lines in the process table.
 """
 
 from __future__ import annotations
@@ -53,16 +32,24 @@ from scalable.protocol.forking import (
 from scalable.protocol.search_path import interpreter_options
 
 
+# The ``forkserver`` context of multiprocessing is not used. It imports the user's ``__main__`` into
+# each child, so that scripts without a guard would run again. It gives its children no log file, no
+# process session, and no connection that stops them with their owner. The user's script may also
+# need the context for itself.
+# These rules make a forked worker behave like a newly started process:
+# - The server has one thread whenever it forks. It loads no module that starts threads or that
+# reads environment variables which a component may set. If that fails, it reports the reason, and
+# workers are started in new interpreters.
+# - It loads no module of the user: neither the working directory nor the script's directory is on
+# its module search path (which is why it is not started with ``python -m``).
+# - It never has a worker's configuration or environment: the worker reads both from a pipe.
+# - It keeps each exit code until the launcher requests it. Until then, the system does not reuse
+# the id of the worker and of its process group.
+# - It is in its own session, out of reach of Ctrl-C. It exits with the process that owns it (OWNER
+# is a descriptor of that process, ``pidfd_open(2)``). Its workers have the same descriptor, and do
+# not exit with the server.
 class ForkServer:
-    """The server that forks workers for one launcher.
-
-    Parameters
-    ----------
-    channel
-        Socket whose other end the launcher has.
-    owner
-        File descriptor of the launcher's process.
-    """
+    """Server that forks workers for one launcher."""
 
     def __init__(self, channel: socket.socket, owner: int) -> None:
         self._channel = channel
@@ -74,13 +61,7 @@ class ForkServer:
             self._channel.send(json.dumps(answer).encode())
 
     def serve(self) -> bool:
-        """Answer requests until the launcher is gone.
-
-        Returns
-        -------
-        bool
-            Whether this process is a worker now; False in the server itself.
-        """
+        """Answer requests until the launcher is gone. Return True only in a forked worker."""
         while True:
             readable, _, _ = select.select([self._channel.fileno(), self._owner], [], [])
             if self._owner in readable:
@@ -124,7 +105,7 @@ class ForkServer:
         return False
 
     def _reap(self, pid: int) -> None:
-        """Wait for the end of a worker, and send its exit code; None if there is no such worker."""
+        """Wait until a worker exits, and send its exit code, or None if there is no such worker."""
         code = None
         with suppress(ChildProcessError):
             _, status = os.waitpid(pid, 0)
@@ -133,7 +114,7 @@ class ForkServer:
 
 
 def more_than_one_thread() -> str | None:
-    """Return a reason if this process has several threads and must not fork, else None."""
+    """Return a reason if this process has several threads and must not fork, or None."""
     known, there = threading.active_count(), len(list(Path("/proc/self/task").iterdir()))
     if known == there == 1:
         return None
@@ -141,7 +122,7 @@ def more_than_one_thread() -> str | None:
 
 
 def show_command_line(words: list[str]) -> bool:
-    """Set this process's command line in the process table; return whether that succeeded."""
+    """Set this process's command line in the process table, and return whether that succeeded."""
     text = b"\0".join(os.fsencode(word) for word in words) + b"\0"
     try:
         # Fields 48 and 49 of proc(5), counted from behind the name, which may contain spaces.
@@ -175,11 +156,11 @@ def take_on(start: WorkerStart) -> None:
     sys.orig_argv[:] = worker_command(sys.executable, start.arguments)
     tempfile.tempdir = None
     multiprocessing.current_process().authkey = os.urandom(32)
-    # Python's random numbers and OpenSSL's are seeded anew by their own hooks.
+    # Python's random numbers and OpenSSL's are seeded again by their own hooks.
 
 
 def run_worker(owner: int) -> None:
-    """Read the settings of this worker from standard input, and run the worker until it ends."""
+    """Read the settings of this worker from standard input, and run the worker until it stops."""
     from scalable.harmless import make_logs_harmless
     from scalable.worker.config import WorkerConfig
     from scalable.worker.lifeline import Lifeline, read_line, take_standard_input

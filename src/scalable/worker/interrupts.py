@@ -1,4 +1,4 @@
-"""Interrupts of running calls."""
+"""Interrupts of running tasks."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ logger = logging.getLogger("scalable.worker")
 
 
 def raise_in(thread: int) -> None:
-    """Raise :class:`CallInterrupted` in a thread, at its next bytecode instruction.
-
-    Parameters
-    ----------
-    thread
-        Identifier of the thread, as :func:`threading.get_ident` returns it.
-    """
+    """Raise :class:`CallInterrupted` in a thread, at its next bytecode instruction."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(
         ctypes.c_ulong(thread), ctypes.py_object(CallInterrupted)
     )
@@ -35,7 +29,7 @@ def clear_interrupt(thread: int) -> None:
 
 
 def interrupt_task(worker: Worker, key: Any) -> None:
-    """Interrupt a call that is a Dask task of its own; do nothing if the call has ended."""
+    """Interrupt a task that is a Dask task of its own. Already finished is success."""
     thread = act_on_thread_of(worker, key, raise_in)
     if thread is None:
         return
@@ -44,18 +38,10 @@ def interrupt_task(worker: Worker, key: Any) -> None:
 
 
 def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]) -> None:
-    """Have the worker replaced if an interrupted call does not end in time and holds its slot.
+    """Replace the worker if an interrupted task does not stop in time and holds its slot.
 
-    A call that waits for nested calls while it ends has lent its slot, and is given more time.
-
-    Parameters
-    ----------
-    worker, key
-        Worker that runs the call, and key of the Dask task.
-    shown
-        Name of the call for messages.
-    runs
-        Function that returns whether the call still runs.
+    A task that waits for nested tasks while it stops has lent its slot, and is given more time.
+    ``shown`` is the name of the task for messages.
     """
 
     def check() -> None:

@@ -1,4 +1,4 @@
-"""End of a worker process and its children together with the process that owns it."""
+"""Exit of a worker process and its children together with the process that owns it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,20 @@ PARENT_INTERVAL_S = 1.0
 
 @dataclass(frozen=True)
 class Lifeline:
-    """The connection of a worker process to the process that it belongs to, its owner.
+    """Connection of a worker process to the process that owns it."""
 
-    Attributes
-    ----------
-    pipe
-        File descriptor of a pipe; the owner holds the other end.
-    parent
-        Id of the owner if it is the parent of this process, otherwise None. The pipe alone does
-        not suffice: another process that the owner forked may hold the other end too.
-    owner
-        File descriptor of the owner (``pidfd_open(2)``) where it is not the parent, or None.
-    """
-
+    #: File descriptor of a pipe. The owner holds the other end.
     pipe: int
+    #: Id of the owner if it is the parent of this process. The pipe alone does not suffice: another
+    #: process that the owner forked may hold the other end too.
     parent: int | None = None
+    #: File descriptor of the owner (``pidfd_open(2)``) if it is not the parent.
     owner: int | None = None
 
     def hold(self, scratch: str) -> None:
-        """End this process when its owner ends; a thread and a small process watch the owner.
+        """Kill this process group when the owner exits, after removing ``scratch``.
 
-        Parameters
-        ----------
-        scratch
-            Directory to remove before the end.
+        A thread and a small process watch the owner. Never blocks.
         """
         threading.Thread(target=self._end_with_owner, args=(scratch,), daemon=True).start()
 
@@ -52,7 +42,7 @@ class Lifeline:
         os.killpg(0, signal.SIGKILL)
 
     def _owner_has_ended(self) -> bool:
-        """Wait until something happens on the pipe, the owner ends, or a second has passed."""
+        """Wait for input on the pipe, the owner's exit, or a second. Return whether it exited."""
         watched = [self.pipe] if self.owner is None else [self.pipe, self.owner]
         timeout = PARENT_INTERVAL_S if self.owner is None else None
         readable, _, _ = select.select(watched, [], [], timeout)
@@ -62,17 +52,10 @@ class Lifeline:
 
 
 def watch_from_outside(pipe: int, scratch: str) -> None:
-    """Start a small process that kills this process group when the pipe ends.
+    """Start a small process that removes ``scratch`` and kills this process group when a pipe ends.
 
-    A call that holds the GIL stops every thread of this process, but not the small process. The
-    small process is detached, so that it is not counted among the children of a call.
-
-    Parameters
-    ----------
-    pipe
-        File descriptor of the pipe.
-    scratch
-        Directory to remove before the end.
+    A task that holds the GIL stops every thread of this process, but not the small process. It is
+    detached, so that it is not counted among the children of a task.
     """
     # A shell gives background commands an empty standard input: hence another number.
     script = (
@@ -89,13 +72,7 @@ def watch_from_outside(pipe: int, scratch: str) -> None:
 
 
 def read_line() -> bytes:
-    """Read one line from standard input, and nothing after it.
-
-    Raises
-    ------
-    SystemExit
-        If standard input ends before the line does.
-    """
+    """Read one line from standard input, and nothing after it. Exits if the input stops before."""
     line = b""
     while not line.endswith(b"\n"):
         part = os.read(0, 65536)
@@ -106,7 +83,7 @@ def read_line() -> bytes:
 
 
 def take_standard_input() -> int:
-    """Return a new descriptor of standard input, and give calls an empty one in its place."""
+    """Return a new descriptor of standard input, and give tasks an empty one in its place."""
     pipe = os.dup(0)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
@@ -114,6 +91,6 @@ def take_standard_input() -> int:
 
 
 def remove_scratch(scratch: str) -> None:
-    """Remove the directory of a worker; an empty path is ignored."""
+    """Remove the directory of a worker. An empty path is ignored."""
     if scratch:
         shutil.rmtree(scratch, ignore_errors=True)

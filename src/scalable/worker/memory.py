@@ -18,26 +18,16 @@ from scalable.units import as_written, like
 logger = logging.getLogger("scalable.worker")
 
 MEMORY_INTERVAL_S = 0.2
-#: Share of the limit at which a worker ends itself; Dask's nanny does the same at 0.95.
+#: Share of the limit at which a worker stops itself. Dask's nanny does the same at 0.95.
 TERMINATE_FRACTION = 0.95
 
 
 class MemoryWatch(threading.Thread):
-    """A thread that samples the memory of this process, and ends the process above its limit.
+    """Thread that samples the memory of this process and its children, and exits above a limit.
 
-    The memory of child processes is included.
-
-    Parameters
-    ----------
-    limit
-        Memory limit in bytes, or None for no limit.
-    tell
-        Function that is called with the used bytes before the process ends; its time is bounded.
-
-    Notes
-    -----
-    Writing 5 to ``/proc/self/clear_refs`` resets the high-water mark (VmHWM), see proc(5). Where
-    that is not allowed, only the samples count.
+    ``tell`` is called with the used bytes before the exit, and must return in bounded time. Writing
+    5 to ``/proc/self/clear_refs`` resets the high-water mark (VmHWM), see proc(5). Where that is
+    not allowed, only the samples count.
     """
 
     def __init__(self, limit: int | None, tell: Callable[[int], None] = lambda _: None) -> None:
@@ -47,7 +37,7 @@ class MemoryWatch(threading.Thread):
         self._sampled = 0
 
     def begin(self, *, reset: bool) -> None:
-        """Start to measure a call's peak memory; without ``reset``, include earlier peaks."""
+        """Start to measure a task's peak memory. Without ``reset``, earlier peaks are included."""
         if reset:
             self._sampled = 0
             with suppress(OSError):
@@ -58,7 +48,6 @@ class MemoryWatch(threading.Thread):
         return max(_high_water_mark() or 0, self._sampled) or None
 
     def run(self) -> None:
-        """Sample until the process ends."""
         while True:
             time.sleep(MEMORY_INTERVAL_S)
             with suppress(psutil.Error, OSError):

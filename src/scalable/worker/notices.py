@@ -1,7 +1,7 @@
-"""Notices that the machine of workers will be taken back by its owner, such as a cloud.
+"""Notices that the owner of the workers' machine, such as a cloud, will preempt it.
 
-The program that starts the workers of a machine knows how its owner announces the end. It writes
-the time of the end into a file, and each worker reads the file and tells its scheduler.
+The program that starts the workers of a machine writes the time of the preemption into a file. Each
+worker reads the file and reports to its scheduler.
 """
 
 from __future__ import annotations
@@ -21,17 +21,14 @@ logger = logging.getLogger("scalable.worker")
 #: Variable with the path of the file that will contain the notice.
 NOTICE_FILE = "SCALABLE_NOTICE_FILE"
 POLL_S = 0.5
-#: Seconds that the scheduler may take to answer before it is told again.
+#: Seconds that the scheduler may take to answer before the report is repeated.
 TELL_TIMEOUT_S = 10.0
 TELL_AGAIN_S = 1.0
 
 
 def write_notice(path: Path, left_s: float) -> None:
-    """Write the notice that the machine is taken back in ``left_s`` seconds.
-
-    A notice that was written before is replaced.
-    """
-    # The monotonic clock is the same for all processes of a machine, and nobody sets it.
+    """Write the notice that the machine is preempted in ``left_s`` seconds, or replace it."""
+    # The monotonic clock is the same for all processes of a machine, and is never set.
     text = json.dumps({"notice_s": left_s, "end": time.monotonic() + left_s})
     fresh = path.with_name(f"{path.name}.new")
     fresh.write_text(text, encoding="utf-8")
@@ -39,7 +36,7 @@ def write_notice(path: Path, left_s: float) -> None:
 
 
 def read_notice(path: Path) -> tuple[float, float] | None:
-    """Return the seconds that are left now, and that were left at the notice; None without one."""
+    """Return the seconds that are left now, and that were left at the notice, or None."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -48,15 +45,7 @@ def read_notice(path: Path) -> tuple[float, float] | None:
 
 
 async def tell_of_notice(worker: Any, path: Path) -> None:
-    """Wait for a notice, and tell the worker's scheduler of it, until the scheduler has answered.
-
-    Parameters
-    ----------
-    worker
-        The Dask worker.
-    path
-        File that will contain the notice.
-    """
+    """Wait for a notice, and report it to the worker's scheduler until the scheduler answers."""
     while (notice := read_notice(path)) is None:  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(POLL_S)
     while (left_s := notice[0]) > 0:

@@ -1,4 +1,4 @@
-"""Outcomes of calls that have ended and were not sent to the client yet."""
+"""Outcomes of tasks that have finished and were not sent to the client yet."""
 
 from __future__ import annotations
 
@@ -13,44 +13,30 @@ from scalable.protocol.code import located, missing_module
 from scalable.protocol.importing import here
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
 
-#: A call that has ended: its position in the bundle; what is sent of its outcome, and its kind
-#: (``PLAIN``, ``PICKLED``, ``ERROR`` or ``KEPT``); times of its start and end, in seconds of
-#: ``time.perf_counter``; CPU seconds of the thread since the latest call that has such a number, or
-#: None if they were not read. A plain tuple is made several times as fast as one with names.
+#: A task that has finished: its position in the bundle, what is sent of its outcome, and its kind
+#: (``PLAIN``, ``PICKLED``, ``ERROR`` or ``KEPT``), times of its start and end in seconds of
+#: ``time.perf_counter``, and CPU seconds of the thread since the latest task that has such a
+#: number, or None if they were not read. A plain tuple is made several times as fast as one with
+#: names.
 EndedCall = tuple[int, Any, int, float, float, float | None]
 
 
 class EndedCalls:
-    """Calls that have ended, for a message to the client.
-
-    Parameters
-    ----------
-    calls
-        The calls in the order in which they have ended, at least one.
-
-    Attributes
-    ----------
-    numbers, values
-        Position of each call in its bundle; what is sent of each outcome.
-    kinds
-        Position -> kind, of the outcomes that are not ``PLAIN``.
-    began, durations
-        Time of the start, in seconds of ``time.perf_counter``, and duration in seconds of each.
-    """
+    """Tasks that have finished (at least one, in that order), for a message to the client."""
 
     def __init__(self, calls: Sequence[EndedCall]) -> None:
+        # Starts are in seconds of ``time.perf_counter``, durations in seconds.
         numbers, self.values, kinds, self.began, ended, self._cpu_s = zip(*calls, strict=True)
         whole = numbers[-1] - numbers[0] == len(numbers) - 1
         self.numbers: Sequence[int] = range(numbers[0], numbers[-1] + 1) if whole else numbers
+        #: Kind by position, for the outcomes that are not ``PLAIN``.
         self.kinds = {number: kind for number, kind in zip(numbers, kinds, strict=True) if kind}
         self.durations = list(map(sub, ended, self.began))
 
     def cpu_s(self) -> list[float]:
-        """Return the CPU seconds of each call.
-
-        What was read at the end of several short calls is shared among them by their durations.
-        Calls after the last reading are taken to have used a CPU all the time.
-        """
+        """Return the CPU seconds of each task."""
+        # What was read at the end of several short tasks is shared among them by their durations.
+        # Tasks after the last reading are assumed to have used a CPU all the time.
         durations, shared, first = self.durations, list[float](), 0
         for last, cpu_s in enumerate(self._cpu_s):
             if cpu_s is not None:
@@ -61,7 +47,7 @@ class EndedCalls:
         return shared + durations[first:]
 
     def message(self, measured: Any = None) -> bytes:
-        """Return the message: positions, values, kinds, and measurements of the calls or None."""
+        """Return the message: positions, values, kinds, and measurements of the tasks or None."""
         return dump((self.numbers, list(self.values), self.kinds, measured))
 
 
@@ -80,12 +66,7 @@ def packed(value: Any) -> tuple[Any, int]:
     """Return what is sent of a result that is not small, and its kind.
 
     It is the pickled value, or the :class:`Pickled` value if that is too large for a message and
-    stays on the worker.
-
-    Raises
-    ------
-    Exception
-        When the value cannot be pickled.
+    stays on the worker. Raises the error of a value that cannot be pickled.
     """
     if dask.sizeof.sizeof(value) <= LARGE:
         return dump(value), PICKLED
@@ -93,7 +74,7 @@ def packed(value: Any) -> tuple[Any, int]:
 
 
 def packed_error(error: BaseException) -> bytes:
-    """Return what is sent of the error of a call."""
+    """Return what is sent of the error of a task."""
     importer = here()
     if importer is not None:
         told = located(error, importer.name, "a call of an executor")
@@ -102,7 +83,7 @@ def packed_error(error: BaseException) -> bytes:
 
 
 def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
-    """Load and return a function; if loading fails, return a function that raises the error."""
+    """Load and return a function, or if that fails, return a function that raises the error."""
     try:
         return load_function(digest, data, code)
     except ModuleNotFoundError as error:
@@ -120,7 +101,7 @@ def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..
 
 def _dump_failure(error: BaseException) -> bytes:
     if not isinstance(error, Exception):
-        # Raised as it is, it would end the thread that asks for the result.
+        # Raised as it is, it would stop the thread that waits for the result.
         ended = RuntimeError(f"the call ended with {error!r}")
         error = ended.with_traceback(error.__traceback__)
     try:

@@ -1,4 +1,4 @@
-"""Output of calls, which is sent to the client that requested it."""
+"""Output of tasks, which is sent to the client that requested it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ _here = threading.local()
 
 
 class _SharedOutput:
-    """Standard output that also passes text to the listener of the thread that prints.
-
-    Parameters
-    ----------
-    stream
-        The process's own standard output.
-    """
+    """Standard output that also passes output to the listener of the thread that prints."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -49,13 +43,7 @@ def heard(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 class Lines:
-    """Buffer that passes the output of calls on in whole lines.
-
-    Parameters
-    ----------
-    send
-        Function that takes whole lines, and at the end the remaining text.
-    """
+    """Buffer that passes the output of tasks on in whole lines."""
 
     def __init__(self, send: Callable[[str], None]) -> None:
         self._send = send
@@ -63,7 +51,7 @@ class Lines:
         self._left = MOST_CHARACTERS
 
     def write(self, text: str) -> None:
-        """Add text, and pass on the lines that are complete."""
+        """Add output, and pass on the lines that are complete."""
         if self._left <= 0:
             return
         if len(text) > self._left:
@@ -79,7 +67,7 @@ class Lines:
             self._open.append(rest)
 
     def end(self) -> None:
-        """Pass on the remaining text."""
+        """Pass on the remaining output."""
         if self._open:
             self._send("".join(self._open))
             self._open = []

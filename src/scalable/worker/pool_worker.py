@@ -1,4 +1,4 @@
-"""A Dask worker that measures the resources which each call uses."""
+"""A Dask worker that measures the resources which each task uses."""
 
 from __future__ import annotations
 
@@ -46,15 +46,7 @@ from scalable.worker.slots import SlotLender
 
 
 class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
-    """A worker of a pool, which measures the CPU seconds of the thread of each call.
-
-    Parameters
-    ----------
-    *args, **kwargs
-        Arguments of Dask's worker.
-    manager
-        Id of the worker manager that the worker belongs to, reported to the scheduler.
-    """
+    """Worker of a pool, which measures the CPU seconds of the thread of each task."""
 
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
         argument_seams.check()
@@ -78,7 +70,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
             self.startup_information[MANAGER_KEY] = lambda _: manager
 
     async def execute(self, key: Any, *, stimulus_id: str) -> Any:
-        """Run a call, and add the resources that the call used to its Dask timings."""
+        """Run a task, and add the resources that the task used to its Dask timings."""
         usage, remembered = self._begin(), list[RememberedOutcome]()
         task = self.state.tasks.get(key)
         run_id = -1 if task is None else task.run_id
@@ -88,7 +80,8 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
                 event = await super().execute(key, stimulus_id=stimulus_id)
                 event = failure_for_clients(event, partial(self._explained, task))
         except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
-            # Unhandled, this error would end the event loop, and with it the worker or the session.
+            # Unhandled, this error would stop the event loop, and with it the worker or the
+            # session.
             failure = RuntimeError(f"the call ended with {error!r}")
             event = ExecuteFailureEvent.from_exception(
                 failure, key=key, run_id=run_id, stimulus_id=f"call-exited-{time.time()}"
@@ -106,12 +99,12 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         return event
 
     def _failure_entry(self, task: Any) -> Any:
-        """Return the facts about a call that failed, as an entry for the timings of its task."""
+        """Return the facts about a failed task, as an entry for the timings of its Dask task."""
         known = getattr(task.run_spec, "failure", None) or {}
         return addition(FAILURE, {**known, "worker": str(self.name)})
 
     def _explained(self, task: Any, error: BaseException) -> BaseException | None:
-        """Return the error of a call that lacks a module, with the name of this worker."""
+        """Return the error of a task that lacks a module, with the name of this worker, or None."""
         importer = here()
         if importer is None:  # the process of the user
             return None
@@ -121,7 +114,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
     async def gather_dep(
         self, worker: str, to_gather: Collection[Any], total_nbytes: int, *, stimulus_id: str
     ) -> Any:
-        """Fetch arguments from another worker, with the modules of the calls that need them."""
+        """Fetch arguments from another worker, with the modules of the tasks that need them."""
         gather = super().gather_dep
 
         def fetch(keys: Collection[Any]) -> Any:
@@ -136,21 +129,21 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         return ThreadUsage()
 
     def peak_memory(self) -> int | None:
-        """Return the peak memory in bytes since the running call began; None if it is unknown."""
+        """Return the peak memory in bytes since the running task started, or None if unknown."""
         return None
 
     def _used_memory(self) -> float:
-        """Return the share of the memory limit that the process uses; 0 if there is no limit."""
+        """Return the share of the memory limit that the process uses, or 0 without a limit."""
         limit = self.memory_manager.memory_limit
         return self.monitor.get_process_memory() / limit if limit else 0.0
 
     def _get_client(self, timeout: float | None = None) -> Client:
-        """Return the client with which calls submit nested calls; this client routes by tag."""
+        """Return the client with which tasks submit nested tasks. This client routes by tag."""
         return self.call_client.get(timeout)
 
 
 class ThreadUsage:
-    """CPU seconds of one call's thread. Memory is not measured: all calls share the process."""
+    """CPU seconds of one task's thread. Memory is not measured: all tasks share the process."""
 
     def __init__(self) -> None:
         self._cpu_s: float | None = None
@@ -161,5 +154,4 @@ class ThreadUsage:
             self._cpu_s = (self._cpu_s or 0.0) + value
 
     def end(self) -> dict[str, float | int | None]:
-        """Return the measurements of the call."""
         return {"cpu_s": self._cpu_s, "peak_memory": None}

@@ -1,10 +1,7 @@
 """Import of a worker's modules into the fork server, without numpy.
 
-numpy is left out because it reads environment variables that a worker may set differently.
-
-A *seam* is a dependence on Dask's internals. The seams of this module are not in
-:mod:`scalable.protocol.dask_seams`, because the modules there import ``distributed``, and the
-stand-in for numpy has to be in place before that import.
+numpy is left out because it reads environment variables that a worker may set differently. This
+dependence on Dask is not in :mod:`scalable.protocol.dask_seams`, which imports ``distributed``.
 """
 
 from __future__ import annotations
@@ -30,18 +27,14 @@ LARGE_BYTES = 4 * 2**20
 class NumpyLater(ModuleType):
     """Stand-in for numpy while ``distributed`` is loaded.
 
-    When numerical libraries are loaded, they start threads and read the environment variables that
-    set the number of threads. So each worker has to load these libraries itself.
-    ``distributed.protocol.utils`` needs numpy only for the memory of messages.
-
-    Attributes
-    ----------
-    missed
-        Name of another attribute that a module tried to read from numpy, or None.
+    Numerical libraries start threads when they are loaded, and read the environment variables for
+    the number of threads. So each worker has to load them itself. ``distributed.protocol.utils``
+    needs numpy only for the memory of messages.
     """
 
     def __init__(self) -> None:
         super().__init__("numpy")
+        #: Name of another attribute that a module tried to read from numpy.
         self.missed: str | None = None
 
     def empty(self, shape: tuple[int], dtype: str) -> Any:
@@ -58,13 +51,7 @@ class NumpyLater(ModuleType):
 
 
 def preload() -> str | None:
-    """Load the modules of a worker.
-
-    Returns
-    -------
-    str or None
-        Reason why a fork of this process would differ from a new process, or None.
-    """
+    """Load a worker's modules. Return why a fork would differ from a new process, or None."""
     stand_in = NumpyLater() if "numpy" not in sys.modules and find_spec("numpy") else None
     if stand_in is not None:
         sys.modules["numpy"] = stand_in

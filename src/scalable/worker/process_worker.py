@@ -1,4 +1,4 @@
-"""A Dask worker in its own process, which is replaced if an interrupted call does not end."""
+"""A Dask worker in its own process, which is replaced if an interrupted task does not stop."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from scalable.worker.pool_worker import PoolWorker, ThreadUsage
 
 logger = logging.getLogger("scalable.worker")
 
-#: Largest time in seconds for telling the scheduler that the memory is used up, which goes on.
+#: Largest time in seconds for the report that the memory is used up, while its use continues.
 TELL_TIMEOUT_S = 0.5
 
 
 class ProcessWorker(PoolWorker):
-    """A worker that has a process to itself.
+    """Worker that has a process to itself.
 
-    On a worker with one slot, the CPU seconds of a call include the whole process and the ended
-    child processes. With several slots, they include only the call's thread. Peak memory is the
+    On a worker with one slot, the CPU seconds of a task include the whole process and the finished
+    child processes. With several slots, they include only the task's thread. Peak memory is the
     larger of the process's high-water mark and of samples, every 0.2 s, that include child
     processes.
     """
@@ -37,11 +37,10 @@ class ProcessWorker(PoolWorker):
         return _ProcessUsage(self.memory_watch, alone=self.state.nthreads == 1)
 
     def peak_memory(self) -> int | None:
-        """Return the peak memory in bytes since the running call began."""
         return self.memory_watch.end()
 
     def _tell_of_memory(self, used: int) -> None:
-        """Tell the scheduler why this process ends now; called in another thread."""
+        """Report to the scheduler why this process exits now. Runs in another thread."""
         loop: Any = self.loop
         telling = asyncio.run_coroutine_threadsafe(self._report_memory(used), loop.asyncio_loop)
         with suppress(OSError, TimeoutError, concurrent.futures.CancelledError):
@@ -53,10 +52,10 @@ class ProcessWorker(PoolWorker):
         await SchedulerCalls(self.scheduler).out_of_memory(self.address, keys, used, limit)
 
     def give_up_on_call(self, key: Any, shown: str) -> None:
-        """Have this worker replaced because an interrupted call does not end.
+        """Request the replacement of this worker, because an interrupted task does not stop.
 
-        The scheduler drains the worker: no further call begins, all other calls end, also those
-        that wait for nested calls, and results are moved to other workers.
+        The scheduler drains the worker: no more tasks start, all other tasks finish, including
+        those that wait for nested tasks, and results are moved to other workers.
         """
         self.loop.add_callback(self._give_up_on_call, key, shown)
 
@@ -65,12 +64,12 @@ class ProcessWorker(PoolWorker):
             "a call of %s was interrupted and does not end: this worker is replaced", shown
         )
         await SchedulerCalls(self.scheduler).give_up(self.address, key)
-        # Calls that end their wait need a slot, and this one would never be free again.
+        # Tasks that stop waiting need a slot, and this one would never be free again.
         self.slot_lender.lend(key)
 
 
 class _ProcessUsage(ThreadUsage):
-    """CPU seconds and peak memory of the process during one call."""
+    """CPU seconds and peak memory of the process during one task."""
 
     def __init__(self, watch: MemoryWatch, *, alone: bool) -> None:
         super().__init__()

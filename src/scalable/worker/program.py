@@ -1,15 +1,7 @@
-"""The program of a worker process: ``python -m scalable.worker.program``.
+"""Program of a worker process: ``python -m scalable.worker.program [FILE NAME [SCRIPT]]``.
 
-Without arguments, the program reads one line of JSON from standard input (see
-:class:`.WorkerConfig`), so that credentials never appear in an argument or in the environment.
-(Python's ssl module reads credentials only from files: Dask writes them to a private directory
-while it loads them.) Standard input stays open: when it ends, the parent has ended, and the worker
-ends with all its children.
-
-With the arguments ``FILE NAME [SCRIPT]``, the program reads the configuration from ``FILE``, which
-only the file's owner can read, and the worker lives as long as its scheduler. This form is for
-workers on other machines and for workers that outlive the process which starts them. ``SCRIPT``
-runs before the worker starts.
+Without arguments, it reads a :class:`.WorkerConfig` as one line from standard input, and exits when
+that is closed. With ``FILE``, it reads that, runs ``SCRIPT``, and lives as long as its scheduler.
 """
 
 from __future__ import annotations
@@ -39,14 +31,14 @@ from scalable.worker.serving import Ending, serve
 
 #: Seconds in which a scheduler accepts the connection of a new worker.
 FIRST_ANSWER_TIMEOUT_S = 40.0
-#: Seconds after which its silence is written down for the first time.
+#: Seconds after which its silence is written for the first time.
 FIRST_WORD_S = 10.0
-#: Seconds in which a scheduler accepts another connection after that of the worker has ended.
+#: Seconds in which a scheduler accepts another connection after that of the worker is lost.
 LAST_ANSWER_TIMEOUT_S = 8.0
 
 
 async def no_answer(config: WorkerConfig, timeout_s: float) -> str | None:
-    """Return why the worker's scheduler accepts no connection within so many seconds, or None."""
+    """Return why the worker's scheduler accepts no connection in time, or None if it does."""
     security = config.credentials()
     arguments = {} if security is None else security.get_connection_args("worker")
     try:
@@ -58,7 +50,7 @@ async def no_answer(config: WorkerConfig, timeout_s: float) -> str | None:
 
 
 def _refusal(error: BaseException) -> str:
-    """Return the operating system's word for a failed connection; Dask says how long it tried."""
+    """Return the operating system's message for a failed connection instead of Dask's."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -67,10 +59,8 @@ def _refusal(error: BaseException) -> str:
 
 
 async def scheduler_answers(config: WorkerConfig) -> bool:
-    """Return whether a new worker reaches its scheduler; say soon, and at the end, if it does not.
-
-    The last line of a worker's output is the reason that its manager shows.
-    """
+    """Return whether a new worker reaches its scheduler. If not, write that soon and at the end."""
+    # The last line of a worker's output is the reason that its manager shows.
     where = f"{SILENT_SCHEDULER}{config.scheduler}"
     if await no_answer(config, FIRST_WORD_S) is None:
         return True
@@ -86,15 +76,10 @@ async def scheduler_answers(config: WorkerConfig) -> bool:
 
 
 async def refuse_second_start(config: WorkerConfig) -> None:
-    """End this process if a worker of the same name has begun before.
+    """Exit if a worker of the same name has started before.
 
     A container that is started again, or the replacement of a lost pod, would otherwise be a second
     worker under a name whose loss its manager has noticed or will notice.
-
-    Raises
-    ------
-    SystemExit
-        If a worker of this name has begun before.
     """
     security = config.credentials()
     arguments = {} if security is None else security.get_connection_args("worker")
@@ -109,13 +94,7 @@ async def refuse_second_start(config: WorkerConfig) -> None:
 
 
 async def serve_while_scheduler_lives(config: WorkerConfig) -> Ending:
-    """Run the worker, and remove its cluster's files if the scheduler has ended.
-
-    Parameters
-    ----------
-    config
-        Settings of the worker.
-    """
+    """Run the worker, and remove its cluster's files if the scheduler has stopped."""
     ending = Ending.CLOSED
     if await scheduler_answers(config):
         if config.once:
@@ -131,31 +110,13 @@ async def serve_while_scheduler_lives(config: WorkerConfig) -> Ending:
 
 
 def run_with_lifeline(config: WorkerConfig, lifeline: Lifeline) -> None:
-    """Run a worker that ends with the process it belongs to.
-
-    Parameters
-    ----------
-    config
-        Settings of the worker.
-    lifeline
-        Connection to the process that owns the worker.
-    """
+    """Run a worker that exits with the process that owns it."""
     lifeline.hold(config.local_directory)
     _run(config, serve(config))
 
 
 def run_from_file(path: Path, name: str, preload: Sequence[str] = ()) -> None:
-    """Run a worker that lives as long as its scheduler.
-
-    Parameters
-    ----------
-    path
-        File with the configuration that the workers of a pool share.
-    name
-        Name of this worker.
-    preload
-        Scripts to run before the worker starts.
-    """
+    """Run a worker that lives as long as its scheduler."""
     config = read_file(path, name, preload)
     _run(config, serve_while_scheduler_lives(config))
 
@@ -177,11 +138,15 @@ async def _end_with_calls(config: WorkerConfig, work: Coroutine[Any, Any, Ending
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
-        os._exit(0)  # Python would wait for the threads of the calls
+        os._exit(0)  # Python would wait for the threads of the tasks
 
 
 def main() -> None:
     """Read the configuration and run the worker."""
+    # Credentials come from standard input or from a file that only its owner can read, never from
+    # an argument or the environment. Python's ssl module reads them only from files: Dask writes
+    # them to a private directory while it loads them. The form with a file is for workers on other
+    # machines, and for workers that outlive the process which starts them.
     parent = os.getppid()
     make_logs_harmless()
     if len(sys.argv) > 2:

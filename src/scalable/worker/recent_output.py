@@ -1,4 +1,4 @@
-"""The last lines that the process of a worker has printed."""
+"""Last lines that the process of a worker has printed."""
 
 from __future__ import annotations
 
@@ -13,28 +13,20 @@ from typing import Any
 from scalable.protocol.described_failures import LAST_CHARACTERS, last_lines, read_output_with
 
 _STDOUT, _STDERR = 1, 2
-#: Entries of Dask's log about its normal work, such as the start of a worker, and about failures
-#: of calls, which are told elsewhere.
+#: Entries of Dask's log about its normal work, such as the start of a worker, and about failed
+#: tasks, which are reported elsewhere.
 _OF_DASK = re.compile(
     r"^\S+ \S+ - distributed[\w.]* - (?:"
     r"INFO - .*\n?"
     r"|\w+ - Compute Failed\n(?:(?:Key|State|Task|Exception|Traceback):.*\n)*\n?)",
     re.MULTILINE,
 )
-#: Characters that are read to find the last lines which are no such lines.
+#: Number of characters that are read to find the last lines which are not such entries.
 _READ_CHARACTERS = 4 * LAST_CHARACTERS
 
 
 class _Remembering:
-    """Stream that remembers the texts which Python writes to it last.
-
-    Parameters
-    ----------
-    stream
-        Standard output or standard error of the process.
-    recent
-        Texts that were written last, of all streams.
-    """
+    """Stream that keeps the strings which Python writes to it last."""
 
     def __init__(self, stream: Any, recent: deque[str]) -> None:
         self._stream, self._recent = stream, recent
@@ -49,10 +41,10 @@ class _Remembering:
 
 
 def remember_output() -> None:
-    """Have failures of calls in this process tell what the process printed last.
+    """Add what the process printed last to the failures of tasks in this process.
 
     Output that goes to a file is read from there, with the output of child processes and of
-    libraries in other languages. Elsewhere only what Python prints is remembered.
+    libraries in other languages. Elsewhere only what Python prints is kept.
     """
     if _is_file(_STDERR):
         read_output_with(_end_of_file)
@@ -63,7 +55,7 @@ def remember_output() -> None:
 
 
 def _last_printed(text: str) -> str | None:
-    """Return the last lines of an output without those of Dask about its work and failed calls."""
+    """Return the last lines of an output without those of Dask about its work and failed tasks."""
     return last_lines(_OF_DASK.sub("", text)) or None
 
 
@@ -92,5 +84,5 @@ def _end_of_file() -> str | None:
     finally:
         os.close(file)
     if size > _READ_CHARACTERS:
-        data = data.partition(b"\n")[2] or data  # a line that was cut is not known for Dask's
+        data = data.partition(b"\n")[2] or data  # a line that was cut is not recognised as Dask's
     return _last_printed(data.decode(errors="replace"))

@@ -1,4 +1,4 @@
-"""Running of a Dask worker in a process of its own, from start to end."""
+"""Running of a Dask worker in its own process, from start to exit."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ logger = logging.getLogger("scalable.worker")
 
 CONNECT_TIMEOUT_S = 60.0
 HAND_OVER_TIMEOUT_S = 20.0
-#: Seconds in which a worker closes. Without a scheduler nobody can have the results of its calls.
+#: Seconds in which a worker closes. Without a scheduler no client can fetch its results.
 CLOSE_TIMEOUT_S = 10.0
 _POLL_S = 0.2
 
 
 class Ending(Enum):
-    """The ways in which a worker ends: told by a signal, closed, or closed while calls run."""
+    """Way in which a worker stops: requested by a signal, closed, or closed while tasks run."""
 
     TOLD = "told"
     CLOSED = "closed"
@@ -38,13 +38,7 @@ class Ending(Enum):
 
 
 async def serve(config: WorkerConfig) -> Ending:
-    """Run the worker until it ends.
-
-    Raises
-    ------
-    TimeoutError
-        If the scheduler does not answer within 60 s.
-    """
+    """Run the worker until it stops. TimeoutError if the scheduler does not answer within 60 s."""
     Importer(
         in_image(f"worker {config.name}"),
         shares_files=config.shares_files,
@@ -70,7 +64,7 @@ async def serve(config: WorkerConfig) -> Ending:
 
     def close() -> None:
         if worker.status is not Status.running and not closing:
-            # A worker that is still starting would register, and receive calls that are then lost.
+            # A worker that is still starting would register, and receive tasks that are then lost.
             remove_scratch(config.local_directory)
             os._exit(0)
         if not closing:
@@ -91,7 +85,7 @@ async def serve(config: WorkerConfig) -> Ending:
 
 
 async def _close_of(worker: Any) -> bool:
-    """Wait until the worker has closed; return False if its calls keep it from closing."""
+    """Wait until the worker has closed. Return False if its tasks keep it from closing."""
     finished = asyncio.ensure_future(worker.finished())
     while worker.status is not Status.closing and not finished.done():
         await asyncio.wait([finished], timeout=_POLL_S)
@@ -103,7 +97,7 @@ async def _close_of(worker: Any) -> bool:
 
 async def _end(worker: Any, *, hand_over: bool) -> None:
     if hand_over:
-        # Its calls run again elsewhere at once, and the scheduler counts no failure for them.
+        # Its tasks run again elsewhere at once, and the scheduler counts no failure for them.
         with suppress(OSError, TimeoutError):
             await asyncio.wait_for(
                 worker.scheduler.retire_workers(
@@ -114,5 +108,5 @@ async def _end(worker: Any, *, hand_over: bool) -> None:
                 ),
                 HAND_OVER_TIMEOUT_S,
             )
-    # Running calls are not awaited: the provider would kill the process before they end.
+    # Running tasks are not awaited: the provider would kill the process before they finish.
     await worker.close(reason="terminated", nanny=False, executor_wait=False)

@@ -1,4 +1,4 @@
-"""Answers to questions about the calls of this worker: arguments as text, and last output."""
+"""Answers about the tasks of this worker: arguments as strings, and last output."""
 
 from __future__ import annotations
 
@@ -14,21 +14,11 @@ from scalable.worker.bundles import running_bundle
 
 
 def shown_call(worker: Worker, key: Any = None) -> dict[str, Any]:
-    """Return what is known here of a call, without running code of its classes.
+    """Return what this worker has about a task, without running code of its classes.
 
-    Parameters
-    ----------
-    worker
-        The Dask worker.
-    key
-        Key of the call; None for the output alone.
-
-    Returns
-    -------
-    dict
-        ``output``: last lines that the process printed, or None; of a call that runs also
-        ``arguments`` (None if they are not to be shown), and of a bundle ``position`` and
-        ``since_s`` of the call that runs.
+    ``output`` contains the last lines that the process printed, or None. A running task also has
+    ``arguments``, unless they are not to be shown. A bundle also has ``position`` and ``since_s``
+    of its running task. Without a key, only ``output`` is returned.
     """
     answer: dict[str, Any] = {"output": recent_output()}
     if key is None:

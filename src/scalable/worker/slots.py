@@ -1,11 +1,7 @@
-"""Lending of slots: a call that waits for nested calls lets other calls use its slot.
+"""Lending of slots: a task that waits for nested tasks lets other tasks use its slot.
 
-A *slot* is room for one call on a worker. Dask's ``secede`` releases the thread of a waiting call,
-but not the call's resources: on a pool of one slot, a tagged call would wait forever for another
-call of its tag.
-
-A wait is *seen* when the call's thread reports it. A call that has made other calls may also wait
-*unseen* (``as_completed``, an event, threads of its own), so its thread is watched.
+Dask's ``secede`` releases the thread of a waiting task, but not its resources: on a pool of one
+slot, a tagged task would wait forever for another task of its tag.
 """
 
 from __future__ import annotations
@@ -36,79 +32,62 @@ from scalable.protocol.dask_seams.worker import (
 
 logger = logging.getLogger("scalable.worker")
 
-#: Seconds after which the slot of an idle call that submitted other calls is lent even if no wait
+#: Seconds after which the slot of an idle task that submitted other tasks is lent even if no wait
 #: was seen.
 UNSEEN_WAIT_S = 1.0
-#: Seconds after which nested calls may begin beside a call that submitted other calls and never
+#: Seconds after which nested tasks may start next to a task that submitted other tasks and never
 #: was idle: it may wait in a loop that polls.
 BUSY_WAIT_S = 5.0
-#: Share of a CPU from which on the thread of a call is busy.
+#: Share of a CPU from which on the thread of a task is busy.
 BUSY_SHARE = 0.05
-#: Seconds between two checks of the calls that may wait unseen.
+#: Seconds between two checks of the tasks that may wait unseen.
 WATCH_S = 0.25
-#: Seconds between two checks for a free slot, or for a nested call that needs one.
+#: Seconds between two checks for a free slot, or for a nested task that needs one.
 LOOK_S = 0.01
-#: Number of waiting calls for each slot, above which a slot is lent at once only to nested calls.
+#: Number of waiting tasks for each slot, above which a slot is lent at once only to nested tasks.
 WAITING_PER_SLOT = 8
-#: Above this number of waiting calls, seconds until another slot is lent to any call.
+#: Above this number of waiting tasks, seconds until another slot is lent to any task.
 LEND_EVERY_S = 0.05
 #: The same while the worker uses more than ``MEMORY_SHARE`` of its memory.
 LEND_FULL_EVERY_S = 10.0
 MEMORY_SHARE = 0.6
-#: Seconds after which threads that are no longer needed end.
+#: Seconds after which threads that are no longer needed are stopped.
 THREADS_STAY_S = 5.0
 
 
 @dataclass(eq=False)
 class _Call:
-    """A running call that has waited for other calls, or has made other calls.
-
-    Attributes
-    ----------
-    task
-        Worker's state of the call.
-    lent
-        Whether the slot is lent.
-    offered
-        Whether the slot is to be lent, and too many calls wait already.
-    seen
-        Whether the wait for which the slot is lent or offered was seen.
-    cpu_s
-        CPU seconds of the call's thread at the last check.
-    still_s
-        Seconds for which the thread has been idle (positive) or busy (negative).
-    has_thread
-        Whether a thread was added for calls that begin beside this call.
-    """
+    """Running task that has waited for other tasks, or has submitted other tasks."""
 
     task: TaskState
     lent: bool = False
+    #: The slot is to be lent, but too many tasks wait already.
     offered: bool = False
+    #: The wait for which the slot is lent or offered was seen.
     seen: bool = False
+    #: CPU seconds of the task's thread at the last check.
     cpu_s: float | None = None
+    #: Seconds for which the thread has been idle (positive) or busy (negative).
     still_s: float = 0.0
+    #: A thread was added for tasks that start next to this task.
     has_thread: bool = False
 
 
 class SlotLender:
-    """Lends the slots of waiting calls on one worker. Runs in the worker's event loop.
+    """Lender of the slots of waiting tasks on one worker. Runs in the worker's event loop.
 
-    Parameters
-    ----------
-    worker
-        Worker whose slots are lent.
-    used_memory
-        Function that returns the share of the worker's memory limit that is used; 0 if there is
-        no limit.
+    A wait is *seen* when the task's thread reports it. A task that has submitted other tasks may
+    also wait *unseen* (``as_completed``, an event, threads of its own), so its thread is watched.
     """
 
     def __init__(self, worker: Worker, used_memory: Callable[[], float] = lambda: 0.0) -> None:
+        # ``used_memory`` returns the used share of the worker's memory limit, or 0 without a limit.
         seams.check()
         self._worker, self._used_memory = worker, used_memory
         self._calls: dict[Any, _Call] = {}
-        #: Calls that wait for another slot than theirs to become free, in the order of their waits.
+        #: Tasks that wait for another slot than theirs to become free, in the order of their waits.
         self._offered: list[_Call] = []
-        #: Calls that need their slot again, in the order in which their waits ended.
+        #: Tasks that need their slot again, in the order in which their waits stopped.
         self._returning: list[_Call] = []
         self._lent_at = 0.0
         self._watches = self._looks = self._will_end_threads = False
@@ -116,53 +95,44 @@ class SlotLender:
 
     @property
     def loop(self) -> Any:
-        """Event loop of the worker."""
         return self._worker.loop
 
     def lends(self, key: Any) -> bool:
-        """Return whether a call waits, and its slot is lent or offered; for any thread."""
+        """Return whether a task waits, and its slot is lent or offered. For any thread."""
         call = self._calls.get(key)
         return call is not None and (call.lent or call.offered)
 
-    # What calls report --------------------------------------------------------------------------
+    # What tasks report --------------------------------------------------------------------------
 
     def watch(self, key: Any) -> None:
-        """Watch a call that has made other calls: it may wait for them unseen."""
+        """Watch a task that has submitted other tasks: it may wait for them unseen."""
         self._call(key)
 
     def watch_all(self) -> None:
-        """Watch all running calls: one of them has made calls in a thread of its own."""
+        """Watch all running tasks: one of them has submitted tasks in a thread of its own."""
         for task in running_tasks(self._worker):
             self.watch(task.key)
 
     def lend(self, key: Any) -> None:
-        """Let other calls begin in the slot of a call that waits."""
+        """Lend the slot of a task that waits to other tasks."""
         call = self._call(key)
         if call is not None:
             self._offer(call, seen=True)
 
     async def take_back(self, key: Any) -> None:
-        """Wait until a call that has stopped waiting has a slot again.
-
-        A call that comes back gets a free slot before calls that have not begun.
-
-        Parameters
-        ----------
-        key
-            Key of the call's Dask task.
-        """
+        """Wait until a task that no longer waits has a slot, before tasks that have not started."""
         call = self._calls.get(key)
         if call is None:
             return
         self._withdraw(call)
         if call.lent:
             self._claim(call)
-        if call.has_thread:  # other calls may have begun in its slot
+        if call.has_thread:  # other tasks may have started in its slot
             await self._return(call)
         call.cpu_s, call.still_s = None, 0.0
 
     async def _return(self, call: _Call) -> None:
-        """Wait until a call that has stopped waiting has a slot."""
+        """Wait until a task that no longer waits has a slot."""
         if call not in self._returning:
             self._returning.append(call)
         try:
@@ -180,7 +150,7 @@ class SlotLender:
             logger.debug("%s has a slot again", call.task.key)
 
     def ended(self, key: Any) -> None:
-        """Forget a call that has ended."""
+        """Drop the record of a task that has finished."""
         call = self._calls.pop(key, None)
         if call is None:
             return
@@ -192,7 +162,7 @@ class SlotLender:
         self._remove_thread(call)
 
     def _call(self, key: Any) -> _Call | None:
-        """Return the record of a call, which is watched from now on; None if it does not run."""
+        """Return the record of a running task, which is watched from now on, or None."""
         task = task_of(self._worker, key)
         if task is None or not is_running(self._worker, task):
             return None
@@ -204,7 +174,7 @@ class SlotLender:
     # Lending ------------------------------------------------------------------------------------
 
     def _offer(self, call: _Call, *, seen: bool) -> None:
-        """Lend the slot of a call that waits, now, or as soon as a nested call needs a slot."""
+        """Lend the slot of a waiting task, now or as soon as a nested task needs a slot."""
         call.seen = seen
         if call.lent or call.offered:
             return
@@ -218,11 +188,9 @@ class SlotLender:
             self.loop.call_later(LOOK_S, self._look)
 
     def _may_lend(self) -> bool:
-        """Return whether a slot may be lent to whichever call is next.
-
-        Calls that wait keep their memory. Therefore only nested calls get every slot at once:
-        they are what waiting calls wait for.
-        """
+        """Return whether a slot may be lent to whichever task is next."""
+        # Tasks that wait keep their memory. Therefore only nested tasks get every slot at once:
+        # they are what waiting tasks wait for.
         waiting = sum(call.lent for call in self._calls.values())
         if waiting < WAITING_PER_SLOT * self._worker.state.nthreads:
             return True
@@ -233,7 +201,7 @@ class SlotLender:
         return time.monotonic() - self._lent_at > pause
 
     def _look(self) -> None:
-        """Lend the slots that are offered, as far as that is allowed."""
+        """Lend the offered slots, as far as that is allowed."""
         while self._offered and self._may_lend():
             call = self._offered[0]
             self._withdraw(call)
@@ -254,26 +222,21 @@ class SlotLender:
         self._let_begin(call)
 
     def _let_begin(self, call: _Call) -> None:
-        """Have the worker begin the calls for which there is room beside a call."""
+        """Make the worker start the tasks for which it has capacity next to a task."""
         if not call.has_thread:
             call.has_thread = True
             add_threads(self._worker, 1)
         stop_counting(self._worker, call.task)
 
     def _claim(self, call: _Call) -> None:
-        """Count the slot of a call as taken again.
-
-        The free resources become negative while other calls use the slot; no call begins then.
-        """
+        """Count the slot of a task as taken. While free resources are negative, no task starts."""
         call.lent = False
         change_free_resources(self._worker, call.task, -1)
 
     def _has_turn(self, call: _Call) -> bool:
-        """Return whether a call that has stopped waiting has a slot.
-
-        The free resources are negative while more calls run than there are slots: each call that
-        returns has claimed its slot already.
-        """
+        """Return whether a task that no longer waits has a slot."""
+        # The free resources are negative while more tasks run than there are slots: each task that
+        # returns has claimed its slot already.
         behind = self._returning[self._returning.index(call) + 1 :]
         free = free_resources(self._worker)
         return all(
@@ -298,7 +261,7 @@ class SlotLender:
     # Unseen waits -------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Check the threads of the calls that may wait unseen."""
+        """Check the threads of the tasks that may wait unseen."""
         now = time.monotonic()
         elapsed, self._watched_at = now - self._watched_at, now
         for call in list(self._calls.values()):
@@ -309,7 +272,7 @@ class SlotLender:
             self.loop.call_later(WATCH_S, self._watch)
 
     def _check(self, call: _Call, elapsed: float) -> None:
-        """Lend the slot of an idle call; claim the slot of a call that has become busy again."""
+        """Lend the slot of an idle task, or claim that of a task that has become busy again."""
         before, call.cpu_s = call.cpu_s, cpu_seconds(self._worker, call.task.key)
         if call.cpu_s is None or before is None:
             is_busy = False

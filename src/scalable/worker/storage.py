@@ -1,4 +1,4 @@
-"""The storage of the session whose calls a worker runs."""
+"""Storage of the session whose tasks a worker runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scalable.storage import Storage, no_storage
 
 
 def current_storage() -> Storage:
-    """Return the storage of the session whose call runs in this thread.
+    """Return the storage of the session whose task runs in this thread.
 
     It is the same as ``session.storage`` in the workflow's process: the ``default_storage`` of the
     manifest.
@@ -19,7 +19,7 @@ def current_storage() -> Storage:
     Raises
     ------
     ClusterError
-        When no call runs in this thread; coroutines run in no thread of their own.
+        When no task runs in this thread. Coroutines do not run in a thread of their own.
     ManifestError
         When the manifest names no ``default_storage``.
     """

@@ -1,4 +1,3 @@
-"""One file for each verb, with a click command called ``command``.
-
-Their first lines are imported whenever help is shown: what is heavy is imported inside the command.
+"""One file for each command, with a click command called ``command``.
+Their first lines are imported whenever help is shown, so heavy imports are inside functions.
 """

@@ -1,4 +1,4 @@
-"""``scalable cache``: the remembered results."""
+"""``scalable cache``: the cached results."""
 
 from __future__ import annotations
 
@@ -41,17 +41,16 @@ if TYPE_CHECKING:
 _NAMED = 5
 #: Exit code of ``verify`` when an entry is faulty.
 _FAULTY = 1
-#: Kind of a fault of the place, not of the entry: the entry may be sound.
+#: Kind of an error of the store, not of the entry, which may be sound.
 _UNREAD = "unusable"
 
 
 class Size(click.ParamType[int]):
-    """A size such as ``10G``; its value is bytes."""
+    """Click type of a size such as ``10G``, converted to bytes."""
 
     name = "size"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read the text."""
         try:
             return parse_bytes(value)
         except ValueError as error:
@@ -65,7 +64,7 @@ def command() -> None:
 
 @contextmanager
 def _changing(store: ResultStore) -> Iterator[None]:
-    """Turn an error of the place into one that names it."""
+    """Turn an OSError of the store into an error that names it."""
     try:
         yield
     except FileNotFoundError:
@@ -78,7 +77,7 @@ def _changing(store: ResultStore) -> Iterator[None]:
 
 
 def _store_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that choose a store; the verb receives a ``store``."""
+    """Add the options that choose a store, and pass a ``store`` to the command."""
 
     @click.option(
         "--store",
@@ -105,7 +104,7 @@ def _store_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _url(manifest: Path | None, target: str | None) -> str:
-    """Return the place of a manifest's results, or of the user's own."""
+    """Return the location of a manifest's results, or of the user's own."""
     from scalable.manifest import read_targets
     from scalable.session.request import Request
 
@@ -232,7 +231,7 @@ def remove(
 
 
 def _chosen(items: list[Item], keys: tuple[str, ...], function: str | None) -> list[Item]:
-    """Return the entries that keys or a function name; all if there is neither."""
+    """Return the entries that keys or a function name, or all if there is neither."""
     if keys:
         wanted = frozenset(keys_of(keys, (item.key for item in items)))
         return [item for item in items if item.key in wanted]
@@ -307,7 +306,7 @@ def gc(
     try:
         with _changing(store):
             found = store.collect(limit=limit, max_age_s=max_age, dry_run=dry_run)
-    except FileNotFoundError:  # nothing was ever remembered there
+    except FileNotFoundError:  # the store was never used
         found = Collected(0, 0, 0, Usage(0, 0))
     data = {"version": VERSION, "store": store.url, "dry_run": dry_run} | asdict(found)
     data["checkpoints"] = asdict(checkpoints)

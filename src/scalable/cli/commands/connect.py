@@ -31,7 +31,7 @@ def command(name: str, *, file: Path | None, output: Output) -> int:
 
     directory = find(name)
     refuse_gone(directory)
-    # Whether it can be reached, and the credentials be used, is known before a paste fails.
+    # An unreachable cluster or unusable credentials fail here, not after the paste.
     address = AccessFile.of(directory).address
     if file is None:
         text = snippet(directory)
@@ -47,7 +47,7 @@ def command(name: str, *, file: Path | None, output: Output) -> int:
         output.warn(
             f"{address} is reached on this machine alone: for others, give the target an interface"
         )
-    # Under its former key too, for programs that read this.
+    # `bundle` is the former key, for programs that read it.
     data = {"version": VERSION, "address": address, "access_file": str(file), "bundle": str(file)}
     output.show(Result(f"wrote {file}: keep it secret\n", data))
     return 0

@@ -57,7 +57,7 @@ def _serve(directory: ClusterDirectory, output: Output, *, opens: bool) -> None:
             hint="set dashboard_address of its target before it starts; "
             f"`scalable top {name}` shows it in the terminal",
         )
-    ask(directory, lambda scheduler: scheduler.overview())  # or it says why it does not answer
+    ask(directory, lambda scheduler: scheduler.overview())  # fails here if it does not respond
     known, pem = reached(directory)
     host = socket.gethostname()
 

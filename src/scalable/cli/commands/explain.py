@@ -41,7 +41,6 @@ def command(name: str | None, about: str | None, *, output: Output) -> int:
 
 
 def _render(found: Explanations) -> str:
-    """Return explanations as text: a paragraph for each."""
     lines: list[str] = []
     for each in (*found.pools, *found.calls):
         sentence = each.sentence[:1].upper() + each.sentence[1:]

@@ -44,7 +44,7 @@ def command(manifest: Path | None, target: str | None, *, yes: bool, output: Out
 
 
 def _remember_place(manifest: Path | None, target: str) -> None:
-    """Remember the place of a target, so that it is among those that are examined."""
+    """Record the location of a target, so that it is examined too."""
     from scalable.providers.registry import provider_traits
     from scalable.records.places import remember
     from scalable.session.request import Request

@@ -42,7 +42,7 @@ def command(directory: Path, *, name: str | None, force: bool, output: Output) -
 
 
 def starter_files(project_name: str) -> Mapping[str, str]:
-    """Return the files of a new project: name -> text."""
+    """Return the contents of a new project's files, by name."""
     from scalable.manifest import json_schema, starter_manifest, starter_workflow
     from scalable.providers.registry import option_models
 

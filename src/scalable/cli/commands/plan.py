@@ -99,13 +99,7 @@ def command(
 
 
 def objects_result(objects: Mapping[str, bytes]) -> Result:
-    """Return the objects of a cluster as a result.
-
-    Parameters
-    ----------
-    objects
-        File name -> object as it is sent, in the order of sending.
-    """
+    """Return the objects of a cluster as a result, in the order of creation."""
     files = {name: body.decode() for name, body in objects.items()}
     data = {"version": VERSION, "objects": [json.loads(text) for text in files.values()]}
     # A stream of YAML documents: each of them is JSON.
@@ -113,13 +107,7 @@ def objects_result(objects: Mapping[str, bytes]) -> Result:
 
 
 def comparison_result(run: str) -> Result:
-    """Compare a run with its plan.
-
-    Parameters
-    ----------
-    run
-        Id of the run, the beginning of its id, or ``latest``.
-    """
+    """Compare a run, by its id, a prefix of it, or ``latest``, with its plan."""
     from scalable.report.comparison import compare, render_comparison
     from scalable.telemetry import find_run, read_run
 

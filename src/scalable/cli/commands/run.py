@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from scalable.telemetry import EndStatus, RunPart, Summary
 
 _INTERRUPTED = 130
-#: Most seconds to wait until the cluster's scheduler has recorded the ends of the last calls.
+#: Maximum wait until the cluster's scheduler has recorded the last finished tasks.
 _RECORDED_S = 10.0
 _ARGUMENTS = "scalable.workflow_arguments"
 
@@ -51,13 +51,11 @@ class RunCommand(click.Command):
     """A command that leaves the arguments after ``--`` to the workflow."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Set the workflow's arguments aside and parse the others."""
         cut = args.index("--") if "--" in args else len(args)
         ctx.meta[_ARGUMENTS] = args[cut + 1 :]
         return super().parse_args(ctx, args[:cut])
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Return the usage line, which ends with the workflow's arguments."""
         return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]
 
 
@@ -130,7 +128,7 @@ def command(  # noqa: PLR0913 - what a user may say
     script = workflow or _beside(path)
     asked = AskedPlan(**objective, budget=budget, file=plan_file)
     _refuse_running(asked, cluster)
-    # Faults of the request are raised here, before anything has started.
+    # Errors of the request are raised here, before anything has started.
     request, plan = asked.read(path, target)
     resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
     if plan is None:
@@ -170,7 +168,7 @@ def command(  # noqa: PLR0913 - what a user may say
 
 
 def _refuse_running(asked: AskedPlan, cluster: str | None) -> None:
-    """Raise a usage error if a plan is asked for, and sessions attach to a running cluster."""
+    """Raise click.UsageError for a requested plan if sessions attach to a running cluster."""
     if cluster is not None and asked.options == ["--budget"]:
         raise click.UsageError(f"set it with `scalable scale {cluster} --budget {asked.budget:g}`")
     running = cluster or os.environ.get(settings.CLUSTER)
@@ -182,7 +180,6 @@ def _refuse_running(asked: AskedPlan, cluster: str | None) -> None:
 
 
 def _compared(resumed: Path, runs: list[Path], request: Request, part: RunPart | None) -> Resumed:
-    """Return what became of the calls of a resumed run."""
     rows = [row for run in runs for row in _remembered_rows(run, part)]
     remembered = remembered_calls(rows, request.spec)
     keeps = request.spec.keep_results is not None
@@ -190,13 +187,11 @@ def _compared(resumed: Path, runs: list[Path], request: Request, part: RunPart |
 
 
 def _shown_plan(plan: Plan, file: Path) -> Path:
-    """Write a plan to a file, for the sessions of the script; return the file."""
     file.write_text(json.dumps(plan.to_dict()), encoding="utf-8")
     return file
 
 
 def _in_one_line(plan: Plan) -> str:
-    """Return the worker counts and the predicted time of a plan."""
     counts = ", ".join(f"{tag} {n}" for tag, n in plan.scale_plan.workers_by_tag.items())
     known = plan.predicted_time_s
     about = "" if known is None else f"; about {format_duration(known)}"
@@ -204,7 +199,7 @@ def _in_one_line(plan: Plan) -> str:
 
 
 def _left_out(tag: str, number: int, plan: Plan) -> str:
-    """Return a sentence about workers that would have no calls, as earlier runs tell."""
+    """Return a sentence about workers that would have no tasks, according to earlier runs."""
     count = plan.scale_plan.workers_by_tag[tag]
     return (
         f"{tag} gets {count} of {count + number} workers: earlier runs had no calls for more; "
@@ -220,7 +215,6 @@ def _in_words(code: int) -> str:
 
 
 def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
-    """Return this process's environment, with what the sessions of the script need to know."""
     environ = {name: value for name, value in os.environ.items() if name != settings.RESUMED}
     if budget is not None:
         environ[settings.BUDGET] = f"{budget:g}"
@@ -230,7 +224,7 @@ def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
 
 
 def _confirm_start(request: Request, plan: Plan, output: Output, *, yes: bool) -> None:
-    """Check that a cluster and a record can be made; ask before a run that costs money."""
+    """Check that a cluster and a record can be made, and ask before a run that costs money."""
     from scalable.cli.spending import costs_money, said_cost
     from scalable.telemetry import require_writable
 
@@ -244,7 +238,7 @@ def _confirm_start(request: Request, plan: Plan, output: Output, *, yes: bool) -
 
 
 def _part_of_run(directory: ClusterDirectory) -> RunPart | None:
-    """Return the part of a detached cluster's run that begins now; None without telemetry."""
+    """Return the part of a detached cluster's run that starts now, or None without telemetry."""
     from scalable.lifecycle.run_copy import flush_run
     from scalable.telemetry import RunPart
 
@@ -269,7 +263,6 @@ def _follow(
     *,
     environ: Mapping[str, str],
 ) -> tuple[int, list[Path]]:
-    """Run the script, and return its exit code and the runs that it opened."""
     from scalable.cli.progress import Followed
     from scalable.cli.workflow import run_script, script_environment
     from scalable.session.displays import Display
@@ -297,10 +290,7 @@ def _follow(
 
 
 def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, Any]:
-    """Return the streams of the script, as arguments of ``run_script``.
-
-    Below a live display, what the script prints to the terminal is shown above the display.
-    """
+    """Return the script's streams for ``run_script``, shown above the display if that is live."""
     from scalable.session.displays import LiveDisplay
 
     if not isinstance(display, LiveDisplay):
@@ -314,7 +304,7 @@ def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, An
 
 @contextmanager
 def _exchange() -> Iterator[Path]:
-    """Yield an empty file in which sessions write; it is unlinked, so that none is left."""
+    """Yield an empty file for output of sessions, already unlinked if /proc allows that."""
     with tempfile.TemporaryFile() as file:
         path = Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
         if path.exists():
@@ -335,10 +325,8 @@ def _report(
     attached: bool,
     resumed: Resumed | None,
 ) -> None:
-    """Show the recorded runs; a run that ended with the script gets the script's exit code.
-
-    If the script was ``attached`` to a detached cluster, the run is the cluster's and does not end
-    with the script: of that run, only ``part`` is shown. Last comes how it ``resumed`` a run.
+    """Show the recorded runs, and give the script's exit code to those that finished with it.
+    Of the run of an ``attached`` detached cluster, which continues, only ``part`` is shown.
     """
     from scalable import report
 
@@ -366,7 +354,7 @@ def _report(
 
 
 def _remembered_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
-    """Return the rows about remembered results of a run; of ``part``, if the run is its run."""
+    """Return the rows about cached results of a run, or of ``part`` if it is the run's."""
     from scalable.telemetry.streams import StoredRows, stream_path
 
     if part is not None and run == part.path:
@@ -375,7 +363,7 @@ def _remembered_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, A
 
 
 def _summary_of(part: RunPart, code: int) -> Summary:
-    """Return the summary of the script's part of a run, after its last calls were recorded."""
+    """Return the summary of the script's part of a run, after its last tasks were recorded."""
     from scalable.telemetry import summarize
 
     deadline = time.monotonic() + _RECORDED_S
@@ -390,7 +378,7 @@ def _status_of(code: int) -> EndStatus:
 
 
 def _amend(run: Path, code: int) -> None:
-    """Record a failure of the script in a run whose session was closed in order."""
+    """Record a failure of the script in a run whose session was closed normally."""
     from scalable.telemetry import amend_status, read_run
 
     if code and read_run(run).status == "completed":

@@ -86,7 +86,7 @@ def command(
 
 
 def render_runs(runs: Sequence[RunOverview]) -> str:
-    """Return the table of runs as text."""
+    """Format the table of runs."""
     from scalable.report.table import shorten, table
 
     rows = [

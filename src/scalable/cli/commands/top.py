@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from scalable.lifecycle.watching import Living
     from scalable.spec.overview import Events, Overview
 
-#: Columns of a text.
+#: Width in columns of printed output.
 WIDTH = 100
 
 
@@ -49,15 +49,6 @@ def command(name: str | None, *, once: bool, output: Output) -> int:
 
 
 def _run(name: str | None) -> None:
-    """Run the application until the user leaves it.
-
-    Raises
-    ------
-    click.UsageError
-        When standard input or output is no terminal.
-    ClusterError
-        When textual is not installed, or no cluster has the name.
-    """
     if find_spec("textual") is None:
         raise ClusterError(
             "scalable top needs textual, which is not installed",

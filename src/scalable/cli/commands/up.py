@@ -145,7 +145,7 @@ def _told_what_is_left(name: str, output: Output) -> Iterator[None]:
 
 
 def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
-    """Return whether a target has a price or a queue, so that the user must confirm."""
+    """Return True if a target has a price or a queue, so that the user must confirm."""
     from scalable.providers.registry import provider_traits
 
     return any(
@@ -161,7 +161,7 @@ def _has_price(spec: DeploymentSpec) -> bool:
 def _question(
     request: Request, plan: Plan, options: DetachOptions, others: Sequence[DeploymentSpec]
 ) -> str:
-    """Return the question before the start of a cluster, with its cost where it has any."""
+    """Return the question before the start of a cluster, with its cost, if any."""
     from scalable.lifecycle.creation import lifetimes
 
     cost = ""
@@ -175,7 +175,7 @@ def _question(
 
 
 def _outlook(request: Request, options: DetachOptions) -> str:
-    """Describe when the cluster ends by itself, and which managers it has."""
+    """Return when the cluster stops automatically, and which managers it has."""
     from scalable.lifecycle.creation import lifetimes
 
     lines = [""]
@@ -204,7 +204,6 @@ def _change(
     wait: bool,
     output: Output,
 ) -> int:
-    """Scale a running cluster to the counts of a plan."""
     from scalable.lifecycle.control import scale, set_budget
     from scalable.providers.registry import provider_traits
     from scalable.records import status_of

@@ -35,20 +35,7 @@ def command(manifest: Path | None, target: str | None, *, live: bool, output: Ou
 
 
 def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, ...]]:
-    """Find every fault of a manifest.
-
-    Parameters
-    ----------
-    path
-        Path of the manifest.
-    target
-        Name of the target to check; None checks all.
-
-    Returns
-    -------
-    tuple
-        The findings, each once, and the names of the targets that were checked.
-    """
+    """Return the findings about one target or all, each once, and the checked targets."""
     from scalable.manifest import Manifest
     from scalable.providers.registry import option_models
     from scalable.session.request import Request
@@ -57,7 +44,7 @@ def check(path: Path, target: str | None) -> tuple[ValidationReport, tuple[str, 
     try:
         manifest = Manifest.load(path, option_models(), target=target)
         targets = manifest.target_names if target is None else (target,)
-        # Findings about components are the same for several targets.
+        # Several targets have the same findings about components.
         found: dict[Diagnostic, None] = {}
         for name in targets:
             of_target = Request(manifest.resolve(name), manifest).validate()
@@ -78,17 +65,7 @@ def _live(path: Path, target: str | None) -> list[Diagnostic]:
 
 
 def validation_result(path: Path, report: ValidationReport, targets: Sequence[str]) -> Result:
-    """Return the result of a check.
-
-    Parameters
-    ----------
-    path
-        Path of the manifest.
-    report
-        The findings.
-    targets
-        Names of the targets that were checked.
-    """
+    """Return the result of a check."""
     lines = [diagnostic.render() for diagnostic in (*report.errors, *report.warnings)]
     warnings = _count(report.warnings, "warning")
     if report.ok:

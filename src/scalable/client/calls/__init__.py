@@ -1,6 +1,5 @@
-"""Executors, which send many calls in bundles (batches that are one Dask task each).
+"""Executors, which send many tasks in bundles (batches that are one Dask task each).
 
-Calls wait in the client until they are sent. Each call gets its own result.
-
-Not in here: how a worker runs a bundle (``worker``).
+Tasks wait in the client until they are sent, and each has its own result. The code that runs a
+bundle is in ``worker``.
 """

@@ -1,4 +1,4 @@
-"""Calls that wait in the client until they are sent to a worker."""
+"""Tasks that wait in the client until they are sent to a worker."""
 
 from __future__ import annotations
 
@@ -14,82 +14,70 @@ from scalable.client.calls.futures import CallFuture, begun, settle
 from scalable.client.calls.measures import MeasuredCalls
 from scalable.protocol.bundles import Calls
 
-#: Result and exception of a call; one of the two is None.
+#: Result and exception of a task, of which one is None.
 ValueOrError = tuple[Any, BaseException | None]
 
 
 class PendingCalls(Protocol):
-    """Waiting calls. A *number* (an index, or a future) identifies each call."""
+    """Group of waiting tasks. A *number* (an index or a future) identifies each task."""
 
-    #: Whether the client wants the measurements of each call.
+    #: True if the client collects the measurements of each task.
     profile: bool
-    #: Whether other groups take turns with this one: it may never become empty.
+    #: True if other groups take turns with this one, which may never become empty.
     takes_turns: bool
 
     @property
     def stays(self) -> bool:
-        """Whether calls may be added, so that the group keeps its place while none waits."""
+        """True if tasks may be added, so that the group keeps its position while none waits."""
 
     def __len__(self) -> int:
-        """Return the number of waiting calls."""
+        """Return the number of waiting tasks."""
 
     def take(self, count: int) -> list[Any]:
-        """Remove at most ``count`` calls from the waiting calls, and return their numbers."""
+        """Remove at most ``count`` waiting tasks, and return their numbers."""
 
     def function(self, number: Any) -> Callable[..., Any]:
-        """Return the function of a call."""
+        """Return the function of a task."""
 
     def calls(
         self, numbers: Sequence[Any], index: Callable[[Callable[..., Any]], int]
     ) -> tuple[list[Any], Calls]:
-        """Return the calls to send, as numbers and as :data:`scalable.protocol.bundles.Calls`.
+        """Return the tasks to send: numbers, and :data:`scalable.protocol.bundles.Calls`.
 
-        A call whose function cannot be pickled fails with the error and is left out.
-
-        Parameters
-        ----------
-        numbers
-            Numbers of the calls.
-        index
-            Function that returns the index of a call's function in the bundle's list of functions.
+        A task whose function cannot be pickled fails and is left out. ``index`` returns the index
+        of a function in the bundle's list of functions.
         """
 
     def sent(self, numbers: Sequence[Any], bundle: str) -> None:
-        """Note the key of the bundle with which calls are sent."""
+        """Note the key of the bundle with which tasks are sent."""
 
     def settle(self, numbers: Sequence[Any], outcomes: Sequence[ValueOrError]) -> None:
-        """Store the results or errors of calls; skip calls that already have one."""
+        """Store the results or errors of tasks. Skip tasks that already have one."""
 
     def settle_values(self, numbers: Sequence[Any], values: Sequence[Any]) -> None:
-        """Store the results of calls that have no result or error yet."""
+        """Store the results of tasks that have no result or error yet."""
 
     def measured(self, numbers: Sequence[Any], measures: MeasuredCalls) -> None:
-        """Store the measurements of calls, before the results of the calls are stored."""
+        """Store the measurements of tasks, before the results of the tasks are stored."""
 
     def put_back(self, numbers: Sequence[Any]) -> None:
-        """Put calls back among the waiting calls, in their order."""
+        """Put tasks back among the waiting tasks, in their order."""
 
     def lost(self, number: Any) -> int:
-        """Count a worker that was lost while it ran a call; return the call's count."""
+        """Count a worker that was lost while it ran a task, and return the task's count."""
 
     def suspects(self, number: Any) -> bool:
-        """Return whether :meth:`lost` has counted a lost worker for a call."""
+        """Return whether :meth:`lost` has counted a lost worker for a task."""
 
     def end(self, error: BaseException) -> None:
-        """Let no more calls come; who waits for others than those that are there gets the error."""
+        """Accept no more tasks. A caller that waits for a task that is not there gets the error."""
 
     def is_over(self, number: Any) -> bool:
-        """Return whether a call has a result or error, or nobody waits for it any more."""
+        """Return whether a task has a result or error, or no caller waits for it any more."""
 
 
 class SingleCalls:
-    """Waiting calls that have one future each; the future is the call's number.
-
-    Parameters
-    ----------
-    condition
-        Condition that the futures of the executor share.
-    """
+    """Waiting tasks with one future each. The future is the number of the task."""
 
     profile = stays = True
     takes_turns = False
@@ -97,7 +85,7 @@ class SingleCalls:
     def __init__(self, condition: threading.Condition) -> None:
         self._condition = condition
         self._waiting: deque[CallFuture] = deque()
-        #: Time of its making, number and future of each call that was put back; a heap, so that the
+        #: Creation time, number and future of each task that was put back: a heap, so that the
         #: earliest is sent first.
         self._again: list[tuple[float, int, CallFuture]] = []
         self._numbers = count()
@@ -106,27 +94,24 @@ class SingleCalls:
         return len(self._waiting) + len(self._again)
 
     def add(self, future: CallFuture) -> None:
-        """Add a call at the end of the waiting calls."""
         self._waiting.append(future)
 
     def position(self, future: CallFuture) -> int | None:
-        """Return the number of waiting calls before a call; None if the call does not wait."""
+        """Return the number of waiting tasks before a task, or None if it does not wait."""
         waiting = chain((future for _, _, future in sorted(self._again)), list(self._waiting))
         return next((i for i, each in enumerate(waiting) if each is future), None)
 
     def take(self, count: int) -> list[CallFuture]:
-        """Remove at most ``count`` calls, and return their futures; drop cancelled calls."""
+        """Remove at most ``count`` tasks, and return their futures without cancelled ones."""
         taken: list[CallFuture] = []
         while some := self._removed(count - len(taken)):
             taken += begun(self._condition, some)
         return taken
 
     def _removed(self, count: int) -> list[CallFuture]:
-        """Remove at most ``count`` calls, those that were put back first.
-
-        Several threads may remove calls, so that one of them finds none where some were.
-        """
+        """Remove at most ``count`` tasks, those that were put back first."""
         removed: list[CallFuture] = []
+        # Several threads may remove tasks, so that one of them finds none where some were.
         with suppress(IndexError):
             while self._again and len(removed) < count:
                 removed.append(heappop(self._again)[-1])
@@ -136,13 +121,12 @@ class SingleCalls:
         return removed
 
     def function(self, number: CallFuture) -> Callable[..., Any]:
-        """Return the function of a call, or an empty function if the call has been cancelled."""
+        """Return the function of a task, or an empty function if the task was cancelled."""
         return (number.call or _CANCELLED)[0]
 
     def calls(
         self, numbers: Sequence[CallFuture], index: Callable[[Callable[..., Any]], int]
     ) -> tuple[list[CallFuture], Calls]:
-        """Return the calls to send, as :meth:`PendingCalls.calls` does."""
         sent: list[CallFuture] = []
         indexes: list[int] = []
         args: list[Sequence[Any]] = []
@@ -163,58 +147,50 @@ class SingleCalls:
         return sent, (indexes if any(indexes) else None, args, kwargs if any(kwargs) else None)
 
     def sent(self, numbers: Sequence[CallFuture], bundle: str) -> None:
-        """Note the key of their bundle in the futures of calls."""
         for future in numbers:
             future.bundle = bundle
 
     def settle(self, numbers: Sequence[CallFuture], outcomes: Sequence[ValueOrError]) -> None:
-        """Set the results or errors of futures."""
         settle(
             self._condition,
             [(f, value, error) for f, (value, error) in zip(numbers, outcomes, strict=True)],
         )
 
     def settle_values(self, numbers: Sequence[CallFuture], values: Sequence[Any]) -> None:
-        """Set the results of futures."""
         settle(self._condition, zip(numbers, values, repeat(None)))
 
     def measured(self, numbers: Sequence[CallFuture], measures: MeasuredCalls) -> None:
-        """Store measurements in the futures."""
         for position, future in enumerate(numbers):
             future.measures = measures, position
 
     def put_back(self, numbers: Sequence[CallFuture]) -> None:
-        """Put calls back among the waiting calls, in their order."""
         for future in numbers:
             if not future.done():
                 future.bundle = None
                 heappush(self._again, (future.made_at, next(self._numbers), future))
 
     def lost(self, number: CallFuture) -> int:
-        """Count a worker that was lost while it ran a call; return the call's count."""
         number.losses += 1
         return number.losses
 
     def suspects(self, number: CallFuture) -> bool:
-        """Return whether :meth:`lost` has counted a lost worker for a call."""
         return number.losses > 0
 
     def end(self, error: BaseException) -> None:
-        """Do nothing: nobody waits for calls that were not made."""
+        """Do nothing: no caller waits for tasks that were not made."""
 
     def is_over(self, number: CallFuture) -> bool:
-        """Return whether the future of a call is done."""
         return number.done()
 
     def cancel_all(self) -> None:
-        """Cancel all waiting calls, including calls that are put back meanwhile."""
+        """Cancel all waiting tasks, including tasks that are put back at the same time."""
         while some := self._removed(len(self)):
             for future in some:
                 future.cancel()
 
 
 def _do_nothing() -> None:
-    """Do nothing; this function replaces the function of a cancelled call."""
+    """Do nothing, in place of the function of a cancelled task."""
 
 
 _CANCELLED: Any = (_do_nothing, (), {})

@@ -1,4 +1,4 @@
-"""Calls that take the results of other calls of the same executor."""
+"""Tasks that take the results of other tasks of the same executor."""
 
 from __future__ import annotations
 
@@ -11,19 +11,7 @@ from scalable.client.calls.futures import CallFuture, settle
 
 
 class DependentCalls:
-    """Calls that wait until the futures among their arguments are done.
-
-    Parameters
-    ----------
-    condition
-        Condition that the futures of the executor share.
-    begin
-        Function that puts a call with complete arguments into the backlog (the calls to send).
-    line
-        Connection of the calls to the scheduler.
-    uploaded
-        Function that returns arguments with the large ones replaced by references.
-    """
+    """Tasks that wait until the futures among their arguments are done."""
 
     def __init__(
         self,
@@ -32,22 +20,24 @@ class DependentCalls:
         line: Any,
         uploaded: Callable[[Iterable[Any]], tuple[Any, ...]],
     ) -> None:
+        # ``begin`` puts a task with complete arguments into the backlog (the tasks to send).
+        # ``uploaded`` returns arguments with the large ones replaced by references.
         self._condition, self._begin = condition, begin
         self._line, self._uploaded = line, uploaded
         self._waiting: set[CallFuture] = set()
 
     @property
     def idle(self) -> bool:
-        """Whether no call waits for the result of another call."""
+        """True if no task waits for the result of another task."""
         return all(future.done() for future in list(self._waiting))
 
     def cancel_all(self) -> None:
-        """Cancel the calls that wait for the result of another call."""
+        """Cancel the tasks that wait for the result of another task."""
         for future in list(self._waiting):
             future.cancel()
 
     def add(self, future: CallFuture) -> None:
-        """Begin a call, either at once or when all futures among its arguments are done."""
+        """Put a task into the backlog, at once or when all futures among its arguments are done."""
         _, args, kwargs = future.call or (None, (), {})
         needed = [a for a in itertools.chain(args, kwargs.values()) if isinstance(a, CallFuture)]
         if not needed:
@@ -66,14 +56,14 @@ class DependentCalls:
                 self._waiting.discard(future)
 
         for other in needed:
-            # First the callback: it counts as one that needs the result here, until it is a taker.
+            # First the callback: it counts as a user of the result here, until the task is a taker.
             other.add_done_callback(ended)
             if other.home is not None and other.home.is_near(self._line):
                 other.takers += 1
 
     def _begin_with_results(self, future: CallFuture) -> None:
         if future.call is None:
-            return  # cancelled meanwhile
+            return  # already cancelled
         function, args, kwargs = future.call
         try:
             future.call = (

@@ -1,7 +1,7 @@
-"""`Dispatcher`: sends the calls of one executor in bundles.
+"""`Dispatcher`: sends the tasks of one executor in bundles.
 
-A *bundle* is a batch of calls that is sent as one Dask task. The *backlog* holds the calls that
-still wait in the client. A *slot* is room for one call on a worker.
+A *bundle* is a batch of tasks that is sent as one Dask task. The *backlog* contains the tasks that
+still wait in the client. A *slot* is the capacity for one task on a worker.
 """
 
 from __future__ import annotations
@@ -40,34 +40,22 @@ logger = logging.getLogger("scalable.client")
 
 #: Shortest time in seconds between two reports of the backlog to the scheduler.
 REPORT_BACKLOG_S = 0.5
-#: Number of calls at the start of a bundle whose function names decide the bundle's task name.
+#: Number of tasks at the start of a bundle whose function names determine the bundle's task name.
 NAMED = 8
 
 
 class Dispatcher:
-    """The sender of one executor's calls to the workers of one tag.
+    """Sender of one executor's tasks to the workers of one tag.
 
-    :meth:`wake` and :meth:`offer` may be called from any thread; everything else runs in the
+    The methods up to :attr:`lookahead` may be called from any thread. All others run in the
     client's event loop.
-
-    Parameters
-    ----------
-    line
-        The client's connection to the scheduler.
-    options
-        Options of the calls.
-
-    Attributes
-    ----------
-    options
-        As given.
     """
 
     def __init__(self, line: SchedulerLine, options: CallOptions) -> None:
         self.tag = options.tag
         self.backlog: deque[PendingCalls] = deque()
         self.closed = False
-        #: Key of the call that makes the calls; None if no call makes them.
+        #: Key of the task that submits the tasks, or None if no task submits them.
         self.parent: Any = None
         self._line, self.options = line, options
         self._sizing = BundleSizing()
@@ -84,9 +72,9 @@ class Dispatcher:
     # For any thread -----------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """Schedule a look for calls to send; if the dispatcher is closed, fail them."""
+        """Schedule a check for tasks to send. If the dispatcher is closed, fail them."""
         if self.closed:
-            self.close()  # for calls that were added in the same moment
+            self.close()  # for tasks that were added at the same moment
             return
         if not self._awake:
             self._awake = True
@@ -94,43 +82,43 @@ class Dispatcher:
             self._line.call_soon(self._dispatch)
 
     def offer(self, pending: PendingCalls) -> None:
-        """Add pending calls to the backlog, and schedule their sending."""
+        """Add pending tasks to the backlog, and schedule their sending."""
         self.backlog.append(pending)
         self.wake()
 
     @property
     def unfinished(self) -> int:
-        """Number of calls that wait or run."""
+        """Number of tasks that wait or run."""
         return self._waiting() + self._in_flight.unfinished + self._held.unfinished
 
     @property
     def ends_with_script(self) -> bool:
-        """Whether the calls are those of a call, which ends with its worker."""
+        """True if a task submits the tasks, which then stop with its worker."""
         return self._line.lender is not None
 
     def give_up(self) -> None:
-        """Cancel all calls."""
+        """Cancel all tasks."""
         self._line.call_soon(self._fail_waiting, CancelledError())
         self._line.call_soon(self.cancel_all)
 
     @property
     def lookahead(self) -> int:
-        """Number of waiting calls that is enough to keep all slots busy."""
+        """Number of waiting tasks that is enough to keep all slots busy."""
         return self._sizing.lookahead(self._in_flight.slots)
 
     # In the event loop --------------------------------------------------------------------------
 
     @property
     def idle(self) -> bool:
-        """Whether no call waits or runs, and the scheduler has recorded the end of all bundles."""
+        """True if no task waits or runs, and the scheduler has recorded the end of all bundles."""
         return self._in_flight.idle and self._held.idle and not self._waiting()
 
     def cancel(self, future: CallFuture) -> None:
-        """Cancel a call that was sent, even if it is running."""
+        """Cancel a task that was sent, even if it is running."""
         self._in_flight.cancel(future)
 
     def find(self, future: CallFuture) -> Whereabouts | None:
-        """Return the place of a call with a future of its own; None for another call."""
+        """Return the position of a task with a future of its own, or None for another task."""
         bundle = self._in_flight.bundle_of(future)
         if bundle is not None or self._held.holds(future):
             return Whereabouts(self.tag, bundle, held=bundle is None)
@@ -144,20 +132,20 @@ class Dispatcher:
         return None
 
     def withdraw_calls_of(self, pending: PendingCalls) -> None:
-        """Take back the bundles of cancelled calls that no worker has begun."""
+        """Withdraw the bundles of cancelled tasks that no worker has started."""
         self._in_flight.withdraw_calls_of(pending)
 
     def cancel_held(self) -> None:
-        """Cancel the calls that wait for their arguments."""
+        """Cancel the tasks that wait for their arguments."""
         self._held.cancel_all()
 
     def cancel_all(self) -> None:
-        """Cancel every call that was sent and has not ended."""
+        """Cancel every task that was sent and has not finished."""
         self._in_flight.cancel_all()
         self._held.cancel_all()
 
     def close(self, error: BaseException | None = None) -> None:
-        """Stop sending, and fail every waiting or running call with the error."""
+        """Stop sending, and fail every waiting or running task with the error."""
         self.closed = True
         error = error or ClusterError("the client was closed before the call had ended")
         self._in_flight.close(error)
@@ -173,13 +161,13 @@ class Dispatcher:
         self._reported = 0
 
     def _fail_waiting(self, error: BaseException) -> None:
-        """Fail all calls in the backlog."""
+        """Fail all tasks in the backlog."""
         for pending in list(self.backlog):
             numbers = pending.take(len(pending) or 1)
             pending.settle(numbers, [(None, error)] * len(numbers))
 
     def _dispatch(self) -> None:
-        # Reset this first, so that a call that is added from now on wakes the dispatcher again.
+        # Reset this first, so that a task that is added from now on wakes the dispatcher again.
         self._awake = False
         self._fill()
         self._in_flight.withdraw()
@@ -190,11 +178,11 @@ class Dispatcher:
             self._line.call_later(REPORT_BACKLOG_S, self._report_backlog)
 
     def _waiting(self) -> int:
-        """Return the number of calls in the backlog."""
+        """Return the number of tasks in the backlog."""
         return 0 if self.closed else sum(map(len, list(self.backlog)))  # other threads append
 
     def _report_backlog(self) -> None:
-        """Tell the scheduler how many slots the backlog needs; adaptive pools use this number."""
+        """Report how many slots the backlog needs to the scheduler, for adaptive pools."""
         self._will_report = False
         waiting = self._waiting()
         if waiting != self._reported:
@@ -203,11 +191,9 @@ class Dispatcher:
             self._line.report_backlog(self._id, self.tag, self._task_name, slots)
 
     def _fill(self) -> None:
-        """Send bundles until each slot has ``AHEAD`` unfinished bundles or no call waits.
-
-        There are few bundles until it is known whether the calls are short. A later turn of the
-        event loop goes on where many are sent.
-        """
+        """Send bundles until each slot has ``AHEAD`` unfinished bundles or no task waits."""
+        # There are few bundles until the duration of tasks is known. If many are sent, a later turn
+        # of the event loop continues.
         slots, until = self._in_flight.slots, time.monotonic() + TURN_S
         most = self._most(AHEAD * slots)
         while len(self._in_flight) < most:
@@ -227,7 +213,7 @@ class Dispatcher:
                 return
 
     def _most(self, room: int) -> int:
-        """Return how many bundles may be in flight, where there is room for so many."""
+        """Return how many bundles may be in flight, at most ``room``."""
         if room <= self._at_first or self._sizing.mean_s is not None:
             return room
         if self._waiting() and not self._will_double:
@@ -236,20 +222,18 @@ class Dispatcher:
         return self._at_first
 
     def _double(self) -> None:
-        """Let more bundles be in flight if the calls of those before are longer than this moment.
-
-        A bundle that waits, or whose news is late on a busy machine, says nothing of its length.
-        """
+        """Increase the number of bundles in flight if tasks are longer than ``FIRST_S``."""
         self._will_double = False
+        # A bundle that waits, or whose message is late on a busy machine, has no known duration.
         if 2 * self._in_flight.begun_bundles >= self._at_first:
             self._at_first *= 2
         self.wake()
 
     def _first(self) -> PendingCalls | None:
-        """Return the first group of pending calls that is not empty, or None if no call waits."""
+        """Return the first group of pending tasks that is not empty, or None if no task waits."""
         for _ in range(len(self.backlog)):
             pending = self.backlog[0]
-            stays = pending.stays  # before the count: the last call may be added in between
+            stays = pending.stays  # before the count: the last task may be added in between
             if len(pending):
                 return pending
             self.backlog.rotate(-1) if stays else self.backlog.popleft()
@@ -265,7 +249,7 @@ class Dispatcher:
         self.wake()
 
     def _send(self, pending: PendingCalls, numbers: list[Any]) -> None:
-        """Send calls whose arguments are complete; a call that cannot be sent fails."""
+        """Send tasks whose arguments are complete. A task that cannot be sent fails."""
         try:
             for packed in pack(pending, numbers):
                 if not self._held.hold(pending, packed):

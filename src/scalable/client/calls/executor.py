@@ -1,4 +1,4 @@
-"""An executor whose calls run on the workers of a pool."""
+"""An executor whose tasks run on the workers of a pool."""
 
 from __future__ import annotations
 
@@ -32,32 +32,19 @@ from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.client")
 
-#: Seconds between two checks whether calls still run, while ``shutdown()`` waits.
+#: Seconds between two checks for running tasks while ``shutdown()`` waits.
 IDLE_CHECK_S = 0.02
-#: Message of ``concurrent.futures`` for calls that come too late.
+#: Message of ``concurrent.futures`` for tasks that are submitted too late.
 AFTER_SHUTDOWN = "cannot schedule new futures after shutdown"
-#: Keyword arguments of all calls that have none; nobody changes it.
+#: Keyword arguments of all tasks that have none. They are never changed.
 NO_NAMES: dict[str, Any] = {}
 
 
 class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
-    """An executor for the workers of one tag, returned by :meth:`ScalableClient.pool`.
+    """Executor for the workers of one tag, with the methods of ``multiprocessing.Pool``.
 
-    The class is a ``concurrent.futures.Executor`` with the methods of ``multiprocessing.Pool``.
-    Short calls are sent together in *bundles* (one Dask task each), which makes them cheap. Long
-    calls are sent one by one.
-
-    Parameters
-    ----------
-    line
-        The client's connection to the scheduler.
-    dispatcher
-        Dispatcher that sends the calls.
-    overview
-        Function that returns the present overview of the cluster, for notebooks.
-    remembered
-        Function that returns the function to send in place of a user's: one that is looked up in a
-        store first, or the same.
+    Short tasks are sent together in *bundles* (one Dask task each), which makes them cheap. Long
+    tasks are sent one by one.
     """
 
     def __init__(
@@ -67,6 +54,8 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         overview: Callable[[], Overview | None] = lambda: None,
         remembered: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
     ) -> None:
+        # ``remembered`` returns the function to send: one that looks up the cache first, or the
+        # same.
         self._line, self._dispatcher, self._overview = line, dispatcher, overview
         self._remembered = remembered
         self._condition = threading.Condition()
@@ -82,17 +71,9 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
     # As in concurrent.futures -------------------------------------------------------------------
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """Run a function on a worker, and return the future of its result.
+        """Run a function on a worker. Cancelling its future also interrupts a running task.
 
-        Returns
-        -------
-        CallFuture
-            A ``concurrent.futures.Future``. Cancelling the future also interrupts a running call.
-
-        Raises
-        ------
-        RuntimeError
-            When the executor was shut down or the client was closed.
+        Raises RuntimeError if the executor was shut down or the client was closed.
         """
         self._check_open()
         if not kwargs and PLAIN.issuperset(map(type, args)):
@@ -121,27 +102,10 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
     ) -> Iterator[Any]:
         """Return an iterator over the results of a function, in the order of the arguments.
 
-        Parameters
-        ----------
-        fn, *iterables
-            Function, and one iterable for each of its arguments. The shortest iterable sets the
-            number of calls. The iterables are read to their end before ``map`` returns; calls with
-            the elements of a single iterator begin meanwhile.
-        timeout
-            Seconds after which the iterator raises TimeoutError if it still waits for a result.
-        chunksize
-            Ignored: the executor chooses the size of bundles from the duration of calls.
-        buffersize
-            Largest number of calls whose results were not taken; a thread reads further elements
-            of the iterables, which may be endless, as results are taken. None for no limit. As in
-            ``concurrent.futures`` of Python 3.14. :meth:`imap` needs no number.
-
-        Raises
-        ------
-        TypeError
-            When an argument is no iterable, or ``buffersize`` is no integer.
-        ValueError
-            When ``buffersize`` is less than 1.
+        The iterables are read to their end before ``map`` returns, while tasks of a single iterator
+        already start. With ``buffersize`` (as in Python 3.14), a thread reads iterables, even
+        endless ones, so that at most so many results are not taken. ``timeout`` is in seconds, and
+        ``chunksize`` is ignored.
         """
         del chunksize
         if not all(hasattr(each, "__iter__") or hasattr(each, "__getitem__") for each in iterables):
@@ -173,16 +137,11 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         return given
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Stop accepting calls.
+        """Stop accepting tasks, and wait for the submitted ones unless ``wait`` is false.
 
-        Parameters
-        ----------
-        wait
-            Whether to wait for the calls that were submitted. Iterators of :meth:`imap` and of
-            ``map`` with ``buffersize`` are read no further then: who takes results gets those of
-            the calls that were read, and then RuntimeError.
-        cancel_futures
-            Whether to cancel the calls that have not begun.
+        ``cancel_futures`` cancels those that have not started. Waiting stops the reading of
+        iterators of :meth:`imap` and of ``map`` with ``buffersize``: RuntimeError then follows the
+        results of the tasks that were read.
         """
         logger.debug("%r is shut down (cancel_futures=%s)", self, cancel_futures)
         self._is_shut_down = True
@@ -198,7 +157,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             self._wait()
 
     def _wait(self) -> None:
-        """Wait until no call waits or runs."""
+        """Wait until no task waits or runs."""
         over = threading.Event()
         with slot_lent():
             if not self._dispatcher.closed:
@@ -206,20 +165,20 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             while not self._dispatcher.closed and not over.wait(IDLE_CHECK_S):
                 pass
 
-    # As in multiprocessing, beside the verbs ----------------------------------------------------
+    # As in multiprocessing, lifecycle methods ---------------------------------------------------
 
     def close(self) -> None:
-        """Stop accepting calls; submitted calls still run."""
+        """Stop accepting tasks. Submitted tasks still run."""
         self.shutdown(wait=False)
 
     def join(self) -> None:
-        """Wait for the submitted calls; raise ValueError unless :meth:`close` was called before."""
+        """Wait for the submitted tasks. ValueError unless :meth:`close` was called before."""
         if not self._is_shut_down:
             raise ValueError("the executor still takes calls: call close() before join()")
         self._wait()
 
     def terminate(self) -> None:
-        """Stop accepting calls, and cancel waiting and running calls."""
+        """Stop accepting tasks, and cancel waiting and running tasks."""
         self.shutdown(wait=False, cancel_futures=True)
         self._line.call_soon(self._dispatcher.cancel_all)
 
@@ -227,7 +186,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Wait for the submitted calls; after an interrupt such as Ctrl-C, cancel them instead."""
+        """Wait for the submitted tasks, or cancel them after an interrupt such as Ctrl-C."""
         if kind is None or issubclass(kind, Exception):
             self.shutdown()
         else:
@@ -254,7 +213,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             asked=[(title, value) for title, value in told if value is not None],
         )
 
-    # Single calls -------------------------------------------------------------------------------
+    # Single tasks -------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
         if self._is_shut_down:
@@ -264,12 +223,12 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
 
     def _upload(self, value: Any) -> Future[Any] | None:
         # The event loop (which runs callbacks) cannot wait for an upload, and without a worker
-        # there is no place to upload to. The value is then sent within its call.
+        # there is no target for it. The value is then sent within its task.
         at_once = self._line.in_event_loop or not self._line.slots_of("")
         return None if at_once else self._line.upload(value, self._dispatcher.tag)
 
     def _begin(self, future: CallFuture) -> None:
-        """Put a call whose arguments are complete into the backlog."""
+        """Put a task whose arguments are complete into the backlog."""
         self._made_calls()
         self._single.add(future)
         self._dispatcher.wake()
@@ -280,7 +239,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             self._dispatcher.parent = parent
 
     def _run_again(self, call: Call) -> CallFuture:
-        """Run a call again whose result was lost."""
+        """Run a task again whose result was lost."""
         future = self._future(call)
         future.takers = 1
         self._begin(future)
@@ -290,13 +249,13 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         self._line.call_soon(self._dispatcher.cancel, future)
 
     def _set_when_idle(self, over: threading.Event) -> None:
-        # Dependent calls are checked first, because they go to the dispatcher later.
+        # Dependent tasks are checked first, because they go to the dispatcher later.
         if self._dependent.idle and self._dispatcher.idle:
             over.set()
         else:
             self._line.call_later(IDLE_CHECK_S, partial(self._set_when_idle, over))
 
-    # Mapped calls -------------------------------------------------------------------------------
+    # Mapped tasks -------------------------------------------------------------------------------
 
     def _start(
         self, fn: Callable[..., Any], arguments: list[Any], *, ordered: bool = True
@@ -314,7 +273,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         return self._read_in_thread(fn, rows, self._most_ahead, ordered=ordered)
 
     def _most_ahead(self) -> tuple[float, float]:
-        """Return how many calls may wait, and how many may have an outcome that nobody took."""
+        """Return how many tasks may wait, and how many may have an outcome that was not taken."""
         enough = self._dispatcher.lookahead
         return enough, MOST_UNTAKEN * enough
 
@@ -349,7 +308,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         return streamed
 
     def _read(self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]]) -> StreamedCalls:
-        """Read an iterator to its end in this thread; its calls begin meanwhile."""
+        """Read an iterator to its end in this thread, while its tasks already start."""
         streamed = self._streamed(fn)
         streamed.read(
             map(self._uploads.replaced, rows),

@@ -1,4 +1,4 @@
-"""Futures of an executor's calls: light ``concurrent.futures.Future`` objects."""
+"""Futures of an executor's tasks: light ``concurrent.futures.Future`` objects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scalable.protocol.measured import PROFILE
 from scalable.protocol.messages import Reference
 
 _OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
-#: Function that is called with the result and the error of a call; one of them is None.
+#: Function that is called with the result and the error of a task, of which one is None.
 Tell = Callable[[Any, BaseException | None], None]
 
 
@@ -25,57 +25,24 @@ _this_thread = threading.local()
 
 
 class _LateResultError(multiprocessing.TimeoutError, TimeoutError):
-    """A result that does not arrive in time, for both kinds of ``except``."""
+    """Result that does not arrive in time, for both kinds of ``except``."""
 
 
 class Home(Protocol):
-    """The place where results of calls stay on the workers."""
+    """Owner of results of tasks that stay on the workers."""
 
     def of(self, bundle: Any, position: int, call: Any) -> Reference:
         """Return the reference of a result."""
 
     def is_near(self, line: Any) -> bool:
-        """Return whether the calls of another executor can take the results."""
+        """Return whether the tasks of another executor can take the results."""
 
     def fetch(self, reference: Reference) -> Any:
         """Return the value of a result."""
 
 
 class CallFuture(Future[Any]):
-    """The future of one call.
-
-    All futures of an executor share one condition. A condition for each future would take longer
-    to create than most calls take to run, and more memory than the arguments of most calls.
-
-    Parameters
-    ----------
-    condition
-        Condition that the futures of the executor share.
-    call
-        Function, positional and keyword arguments of the call.
-    on_cancel
-        Function that is called with the future when the future is cancelled while the call runs.
-
-    Attributes
-    ----------
-    made_at
-        Time at which the call was made, in seconds since 1970.
-    losses
-        Number of workers that were lost while they ran the call.
-    measures
-        Measurements of the calls of a message, and position of this call among them; or None.
-    takers
-        Number of calls that take the result as an argument.
-    home
-        Fetches the result if it stays on the workers; None if it never does.
-    kept
-        Reference of the result, if it has stayed on the workers.
-    on_outcome
-        Function that is called with the result and the error before anybody who waits wakes up,
-        or None.
-    bundle
-        Key of the bundle with which the call was last sent; None while it waits in the client.
-    """
+    """Future of one task."""
 
     # A program may hold a million of them.
     __slots__ = (
@@ -89,7 +56,8 @@ class CallFuture(Future[Any]):
         call: tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]] | None = None,
         on_cancel: Callable[[CallFuture], None] | None = None,
     ) -> None:
-        # Future.__init__ is not called, because it creates a condition.
+        # Future.__init__ is not called, because it creates a condition. That would take longer than
+        # most tasks run, and more memory than the arguments of most tasks.
         self._condition = condition
         self._state = PENDING
         self._result: Any = None
@@ -97,26 +65,36 @@ class CallFuture(Future[Any]):
         self._waiting: list[Any] | None = None
         self._callbacks: list[Callable[[Future[Any]], Any]] | None = None
         self.call = call
+        #: Called with the future if it is cancelled while the task runs.
         self._on_cancel = on_cancel
+        #: Number of workers that were lost while they ran the task.
         self.losses = 0
+        #: Measurements of the tasks of a message, and the position of this task among them.
         self.measures: tuple[MeasuredCalls, int] | None = None
+        #: Number of tasks that take the result as an argument.
         self.takers = 0
+        #: Fetches the result if it stays on the workers, or None if it never does.
         self.home: Home | None = None
+        #: Reference of the result, if it has stayed on the workers.
         self.kept: Reference | None = None
+        #: Called with the result and the error before waiting threads wake up.
         self.on_outcome: Tell | None = None
+        #: Key of the bundle with which the task was last sent, or None while it waits in the
+        #: client.
         self.bundle: str | None = None
+        #: Seconds since 1970.
         self.made_at = time.time()
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
-        """Waiters, as ``concurrent.futures`` names them; the list is made when it is asked for."""
+        """Waiters, as ``concurrent.futures`` names them. The list is made at the first use."""
         if self._waiting is None:
             self._waiting = []
         return self._waiting
 
     @property
     def _done_callbacks(self) -> list[Callable[[Future[Any]], Any]]:
-        """Callbacks, as ``concurrent.futures`` names them; made when they are asked for."""
+        """Callbacks, as ``concurrent.futures`` names them. The list is made at the first use."""
         if self._callbacks is None:
             self._callbacks = []
         return self._callbacks
@@ -124,7 +102,6 @@ class CallFuture(Future[Any]):
     # Waiting ------------------------------------------------------------------------------------
 
     def result(self, timeout: float | None = None) -> Any:
-        """Return the result of the call, or raise its error. See ``concurrent.futures.Future``."""
         self._wait(timeout)
         if self._exception is not None:
             try:
@@ -138,12 +115,11 @@ class CallFuture(Future[Any]):
 
     @property
     def may_stay(self) -> bool:
-        """Whether a large result may stay on the workers: only other calls wait for it."""
+        """True if a large result may stay on the workers, because only other tasks wait for it."""
         others = 0 < self.takers >= len(self._callbacks or ()) and self.on_outcome is None
         return others and self.home is not None
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return the error of the call, or None. See ``concurrent.futures.Future``."""
         self._wait(timeout)
         return self._exception
 
@@ -163,39 +139,32 @@ class CallFuture(Future[Any]):
                 left = None if deadline is None else deadline - time.monotonic()
                 if left is not None and left <= 0:
                     raise TimeoutError
-                # Sleep only briefly: an interrupt reaches a call only while its thread is awake.
+                # Sleep only briefly: an interrupt reaches a task only while its thread is awake.
                 self._condition.wait(
                     INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
                 )
 
     def get(self, timeout: float | None = None) -> Any:
-        """Return the result, as ``multiprocessing.pool.AsyncResult.get`` does.
-
-        Raises
-        ------
-        TimeoutError
-            When the call has not ended in time. It is also a ``multiprocessing.TimeoutError``.
-        """
+        """Return the result. A TimeoutError is a ``multiprocessing.TimeoutError`` too."""
         try:
             return self.result(timeout)
         except TimeoutError:
             if self.done():
-                raise  # the call itself has raised it
+                raise  # the task itself has raised it
             raise _LateResultError from None
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until the call has ended, or until ``timeout`` seconds have passed."""
+        """Wait until the task has finished, or until ``timeout`` seconds have passed."""
         try:
             self._wait(timeout)
         except (TimeoutError, CancelledError):
             return
 
     def ready(self) -> bool:
-        """Return whether the call has ended."""
         return self.done()
 
     def successful(self) -> bool:
-        """Return whether the call has ended without an error; ValueError if it has not ended."""
+        """Return whether the task finished without an error. ValueError if it has not finished."""
         if not self.done():
             raise ValueError("the call has not ended")
         return self._state == FINISHED and self._exception is None
@@ -207,21 +176,12 @@ class CallFuture(Future[Any]):
         )
 
     def profile(self) -> dict[str, Any]:
-        """Return the measurements of the call, with the names and units of ``tasks.jsonl``.
+        """Return the measurements of a finished task, in names and units of ``tasks.jsonl``.
 
-        Returns
-        -------
-        dict
-            ``task_name``, ``tag``, ``worker``, ``state``, ``timestamp`` (its end), ``queued_s``,
-            ``transfer_s``, ``duration_s``, ``cpu_s`` (seconds; calls shorter than 0.1 ms share what
-            was read for several, by their durations) and ``peak_memory`` (bytes; peak of
-            the worker's process until then). Values are None where the call was not measured
-            because it was cancelled or its worker was lost.
-
-        Raises
-        ------
-        ValueError
-            When the call has not ended.
+        ``timestamp`` is its end. Tasks shorter than 0.1 ms share the ``cpu_s`` that was read for
+        several, by their durations. ``peak_memory`` is the peak of the worker's process until then.
+        Values are None if the task was cancelled or its worker was lost. Raises ValueError if the
+        task has not finished.
         """
         if not self.done():
             raise ValueError("the call has not ended")
@@ -241,9 +201,10 @@ class CallFuture(Future[Any]):
     # Ending -------------------------------------------------------------------------------------
 
     def tell_first(self, tell: Tell) -> None:
-        """Call a function with the result and the error, before anybody who waits wakes up.
+        """Call a function with result and error, before waiting threads wake up.
 
-        If the call has ended already, the function is called now; if it was cancelled, never.
+        If the task has already finished, the function is called now, and if it was cancelled,
+        never.
         """
         with self._condition:
             if self._state not in _OVER:
@@ -254,7 +215,7 @@ class CallFuture(Future[Any]):
             tell(None if error is not None else self.result(), error)
 
     def cancel(self) -> bool:
-        """Cancel the call, even if it is running; return False if it has a result or error."""
+        """Cancel the task, even if it is running. Return False if it has a result or error."""
         with self._condition:
             if self._state in _OVER:
                 return self._state != FINISHED
@@ -271,15 +232,7 @@ class CallFuture(Future[Any]):
 
 
 def begun(condition: threading.Condition, futures: Iterable[CallFuture]) -> list[CallFuture]:
-    """Mark calls of one executor as running; return those that have not ended.
-
-    Parameters
-    ----------
-    condition
-        Condition that the futures share.
-    futures
-        Futures of the calls.
-    """
+    """Mark tasks of one executor as running, and return those that have not finished."""
     with condition:
         left = [future for future in futures if future._state not in _OVER]
         for future in left:
@@ -291,15 +244,7 @@ def settle(
     condition: threading.Condition,
     outcomes: Iterable[tuple[CallFuture, Any, BaseException | None]],
 ) -> None:
-    """Set the results or errors of several futures of one executor, all under one lock.
-
-    Parameters
-    ----------
-    condition
-        Condition that the futures share.
-    outcomes
-        Future, result and error of each call. A future that has ended already stays as it is.
-    """
+    """Set the outcomes of several futures of one executor under one lock. Skip finished ones."""
     ended, told_first = [], []
     with condition:
         for future, result, error in outcomes:
@@ -324,7 +269,7 @@ def settle(
 
 
 def _tell(future: CallFuture, result: Any, error: BaseException | None) -> None:
-    """Call the function that wants the outcome of a future first; log what it raises."""
+    """Call the function that gets the outcome of a future first, and log what it raises."""
     tell, future.on_outcome = future.on_outcome, None
     if tell is not None:
         ending: Future[None] = Future()  # it logs what its callbacks raise
@@ -333,11 +278,8 @@ def _tell(future: CallFuture, result: Any, error: BaseException | None) -> None:
 
 
 def _run_callbacks(ended: Iterable[CallFuture]) -> None:
-    """Run the callbacks of futures.
-
-    If a callback ends further futures, their callbacks run later in the same loop. Running them
-    recursively would nest as deeply as the longest chain of dependent calls.
-    """
+    # If a callback settles more futures, their callbacks run later in the same loop. Recursion
+    # would be as deep as the longest chain of dependent tasks.
     if getattr(_this_thread, "ended", None) is not None:
         _this_thread.ended.extend(ended)
         return

@@ -1,4 +1,4 @@
-"""Calls that were taken from the backlog, but whose arguments are not on the workers yet."""
+"""Tasks that were taken from the backlog, but whose arguments are not on the workers yet."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ ATTEMPTS = 10
 
 @dataclass(eq=False)
 class _Held:
-    """Calls with the same missing arguments."""
+    """Tasks with the same missing arguments."""
 
     pending: PendingCalls
     numbers: list[Any]
 
     def left(self) -> list[Any]:
-        """Return the calls for which somebody still waits."""
+        """Return the tasks for which a caller still waits."""
         return [number for number in self.numbers if not self.pending.is_over(number)]
 
 
@@ -45,17 +45,10 @@ class _Renewal:
 
 
 class HeldCalls:
-    """Calls that wait for Dask futures, or for a lost argument to be on the workers again.
+    """Tasks that wait for Dask futures, or for a lost argument to be on the workers again.
 
-    A call that waits here holds up no other call, and takes no slot. Everything runs in the
+    A task that waits here holds up no other task, and takes no slot. Everything runs in the
     client's event loop.
-
-    Parameters
-    ----------
-    line
-        The client's connection to the scheduler.
-    put_back
-        Function that puts calls back into the backlog, and sends calls if slots are free.
     """
 
     def __init__(
@@ -66,25 +59,25 @@ class HeldCalls:
         self._renewals: dict[Reference, _Renewal] = {}
 
     def __len__(self) -> int:
-        """Return the number of groups of calls that wait for the same arguments."""
+        """Return the number of groups of tasks that wait for the same arguments."""
         return len(self._held)
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for any of the calls."""
+        """True if no caller waits for any of the tasks."""
         return not any(held.left() for held in self._held)
 
     @property
     def unfinished(self) -> int:
-        """Number of calls for which somebody waits; may be read in any thread."""
+        """Number of tasks for which a caller waits. May be read in any thread."""
         return sum(len(held.left()) for held in list(self._held))
 
     def holds(self, number: Any) -> bool:
-        """Return whether a call waits for an argument."""
+        """Return whether a task waits for an argument."""
         return any(each is number for held in self._held for each in held.numbers)
 
     def hold(self, pending: PendingCalls, packed: PackedCalls) -> bool:
-        """Return whether calls have to wait for an argument; put them back once it is there."""
+        """Return whether tasks have to wait for an argument. Put them back once it is there."""
         for key, each in packed.references.items():
             status = packed.futures[key].status
             held = _Held(pending, packed.numbers)
@@ -96,7 +89,7 @@ class HeldCalls:
             elif status == "cancelled" and isinstance(each, Reference):
                 self._renew(each, held)
             else:
-                continue  # a failed argument too: Dask passes the error on to the call
+                continue  # a failed argument too: Dask passes the error on to the task
             logger.debug("%d calls wait for argument %s (%s)", len(held.numbers), key, status)
             self._held.add(held)
             return True
@@ -114,7 +107,7 @@ class HeldCalls:
         self._renewals[reference].held.append(held)
 
     async def _bring(self, reference: Reference) -> None:
-        """Bring a lost argument to the workers again, and put the calls back that wait for it."""
+        """Bring a lost argument to the workers again, and put back the tasks that wait for it."""
         renewal = self._renewals[reference]
         renewal.attempts += 1
         failure: ClusterError | None = None
@@ -137,14 +130,14 @@ class HeldCalls:
             self._release(held)
 
     def cancel_all(self) -> None:
-        """Cancel the calls that have a future; the others are dropped by their owner."""
+        """Cancel the tasks that have a future. Their owner drops the others."""
         for held in list(self._held):
             for number in held.left():
                 if isinstance(number, CallFuture):
                     number.cancel()
 
     def close(self, error: BaseException) -> None:
-        """Fail all calls."""
+        """Fail all tasks."""
         for held in list(self._held):
             held.pending.settle(held.numbers, [(None, error)] * len(held.numbers))
         self._held.clear()

@@ -1,6 +1,6 @@
-"""The bundles of one executor that were sent and have not ended.
+"""The bundles of one executor that were sent and have not finished.
 
-A *bundle* is a batch of calls that is sent as one Dask task.
+A *bundle* is a batch of tasks that is sent as one Dask task.
 """
 
 from __future__ import annotations
@@ -34,25 +34,9 @@ logger = logging.getLogger("scalable.client")
 
 
 class BundlesInFlight:
-    """The sent bundles of one executor, and the handlers of messages about the bundles.
+    """Sent bundles of one executor, and handlers of messages about them.
 
     All methods run in the client's event loop.
-
-    Parameters
-    ----------
-    line
-        The client's connection to the scheduler.
-    options
-        Options of the calls.
-    sizing
-        Measurements that decide the size of bundles.
-    put_back
-        Function that puts calls back into the backlog; its arguments are a
-        :class:`PendingCalls` and the numbers of the calls.
-    dispatch
-        Function that sends more bundles if slots are free.
-    fail_waiting
-        Function that fails all calls in the backlog with an error.
     """
 
     def __init__(
@@ -68,35 +52,36 @@ class BundlesInFlight:
         self._put_back, self._dispatch = put_back, dispatch
         self._fail_waiting = fail_waiting
         self._bundles: dict[str, SentBundle] = {}
-        #: Those among them that are not known to have begun, in the order in which they were sent.
+        #: Those among them that are not known to have started, in the order in which they were
+        #: sent.
         self._unbegun: dict[str, SentBundle] = {}
-        #: Bundles whose calls all have an outcome, but whose Dask tasks have not ended.
+        #: Bundles whose tasks all have an outcome, but whose Dask tasks have not finished.
         self._ending: dict[str, SentBundle] = {}
         self._withdrawals, self._will_look = Withdrawals(), False
         self.sent_before, self.first_tries = SentBefore(), FirstTries()
 
     def __len__(self) -> int:
-        """Return the number of bundles with a call that has no outcome yet."""
+        """Return the number of bundles with a task that has no outcome yet."""
         return len(self._bundles)
 
     @property
     def unfinished(self) -> int:
-        """Number of calls that were sent and have not ended; may be read in any thread."""
+        """Number of tasks that were sent and have not finished. May be read in any thread."""
         return sum(len(bundle.open) for bundle in list(self._bundles.values()))
 
     @property
     def idle(self) -> bool:
-        """Whether all bundles and their Dask tasks have ended."""
+        """True if all bundles and their Dask tasks have finished."""
         return not self._bundles and not self._ending
 
     @property
     def begun_bundles(self) -> int:
-        """Number of bundles that are known to have begun, and have not ended."""
+        """Number of bundles that are known to have started, and have not finished."""
         return len(self._bundles) - len(self._unbegun)
 
     @property
     def slots(self) -> int:
-        """Number of calls that can run at once, at least 1."""
+        """Number of tasks that can run at once, at least 1."""
         return max(1, self._line.slots_of(self._options.tag) // self._options.slots_per_call)
 
     def add(self, bundle: SentBundle) -> None:
@@ -105,13 +90,13 @@ class BundlesInFlight:
         bundle.pending.sent(bundle.numbers, bundle.key)
 
     def bundle_of(self, future: CallFuture) -> str | None:
-        """Return the key of the bundle with which a call was sent; None if it was not sent."""
+        """Return the key of the bundle with which a task was sent, or None if it was not sent."""
         return future.bundle if future.bundle in self._bundles else None
 
     # Withdrawals --------------------------------------------------------------------------------
 
     def withdraw(self) -> None:
-        """Take back bundles that wait at a busy worker while a slot is free."""
+        """Withdraw bundles that wait at a busy worker while a slot is free."""
         waiting, begun = self._unbegun.values(), self.begun_bundles
         call_s = self._sizing.mean_s or 0.0
         for bundle in self._withdrawals.wanted(
@@ -131,7 +116,7 @@ class BundlesInFlight:
     # Messages of workers ------------------------------------------------------------------------
 
     def begun(self, key: str) -> None:
-        """Handle the message that a bundle has begun to run."""
+        """Handle the message that a bundle has started."""
         if key in self._bundles:
             logger.debug("bundle %s has begun", key)
             self._bundles[key].begun = True
@@ -140,18 +125,11 @@ class BundlesInFlight:
             self.withdraw()
 
     def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
-        """Store the outcomes of calls that a worker has run.
+        """Store the outcomes of tasks that a worker has run.
 
-        Parameters
-        ----------
-        key
-            Key of the bundle.
-        outcomes
-            Pickled tuple: positions of the calls in the bundle, values, kinds, and measurements.
-        busy_s
-            Seconds that the worker has spent on these calls.
-        over
-            Whether these are the last calls of the bundle.
+        ``outcomes`` is a pickled tuple: positions of the tasks in the bundle, values, kinds, and
+        measurements. ``busy_s`` is the time in seconds that the worker spent on these tasks.
+        ``over`` marks the last tasks of the bundle.
         """
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -202,15 +180,10 @@ class BundlesInFlight:
         bundle.pending.measured(numbers, MeasuredCalls(told, self._options.tag, *measured))
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
-        """Put calls that a worker gives back into the backlog again.
+        """Put tasks that a worker gives back into the backlog again.
 
-        Parameters
-        ----------
-        key
-            Key of the bundle.
-        numbers
-            Positions of the calls that the worker has not begun; ``EVERY`` if the worker had not
-            begun the bundle at all, or has left.
+        ``numbers`` contains positions of tasks that the worker has not started. It is ``EVERY`` if
+        the worker has not started the bundle at all, or has left.
         """
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -227,19 +200,11 @@ class BundlesInFlight:
         self._wait_again(bundle, given)
         if bundle.open:
             self._dispatch()
-        else:  # only a cancelled call is left, and it must not run again with its bundle
+        else:  # only a cancelled task is left, and it must not run again with its bundle
             self._release(key)
 
     def timed_out(self, key: str, number: int) -> None:
-        """Fail a call that ran for longer than its time limit.
-
-        Parameters
-        ----------
-        key
-            Key of the bundle.
-        number
-            Position of the call in the bundle.
-        """
+        """Fail the task at a position of a bundle, which ran for longer than its time limit."""
         bundle = self._bundles.get(key)
         if bundle is None or number not in bundle.open:
             return
@@ -252,7 +217,7 @@ class BundlesInFlight:
             self._end(bundle)
 
     def _release_unended(self, key: str) -> None:
-        """Release the bundle of a call that does not end, so that Dask does not run it again."""
+        """Release the bundle of a task that does not stop, so that Dask does not run it again."""
         bundle = self._ending.get(key) or self._bundles.get(key)
         if bundle is not None and not bundle.over:
             self._release(key)
@@ -268,7 +233,7 @@ class BundlesInFlight:
             self._line.call_soon(self._fetch, bundle)
 
     def _stay(self, bundle: SentBundle) -> bool:
-        """Leave the kept results on the workers if only other calls wait for them."""
+        """Leave kept results on the workers and return True, if only other tasks wait for them."""
         futures = [bundle.numbers[position] for position in bundle.kept]
         for future in futures:
             if not isinstance(future, CallFuture) or not (future.may_stay or future.done()):
@@ -324,13 +289,13 @@ class BundlesInFlight:
             bundle.fail(bundle.left(), error)
             if isinstance(error, NoWorkersError) and bundle.refusal_counts:
                 self._sizing.refused()
-                # One refusal after the other, a long backlog would take hours.
+                # With one refusal after the other, a long backlog would take hours.
                 self._fail_waiting(error)
         bundle.open.clear()
         self._release(key)
 
     def _give_up(self, bundle: SentBundle, errors: Mapping[int, KilledWorker]) -> None:
-        """Fail calls that have lost too many workers, with the reasons."""
+        """Fail tasks that have lost too many workers, with the reasons."""
         errors = {p: error for p, error in errors.items() if p in bundle.left()}
         losses = described_losses(bundle, errors)
         self._line.tell_given_up(bundle.key, losses)
@@ -342,7 +307,7 @@ class BundlesInFlight:
         self._release(bundle.key)
 
     def lost(self, key: str) -> None:
-        """Run calls again whose results or uploaded arguments were on a lost worker."""
+        """Run tasks again whose results or uploaded arguments were on a lost worker."""
         bundle = self._bundles.get(key)
         if bundle is not None and (bundle.kept or bundle.renewable):
             self._release(key)
@@ -350,10 +315,8 @@ class BundlesInFlight:
     # Cancelling ---------------------------------------------------------------------------------
 
     def cancel(self, future: CallFuture) -> None:
-        """Cancel a call that was sent, even if it is running; do nothing for another call.
-
-        A program may cancel all its calls one by one: this looks at no other bundle.
-        """
+        """Cancel a task that was sent, even if it is running. Do nothing for another task."""
+        # A program may cancel all its tasks one by one: no other bundle is searched.
         bundle = self._bundles.get(future.bundle or "")
         if bundle is not None:
             self._cancel(bundle, bundle.position_of(future))
@@ -366,14 +329,14 @@ class BundlesInFlight:
             self._release(bundle.key)
 
     def withdraw_calls_of(self, pending: PendingCalls) -> None:
-        """Take back the bundles of cancelled calls that no worker has begun."""
+        """Withdraw the bundles of cancelled tasks that no worker has started."""
         for bundle in self._bundles.values():
             if bundle.pending is pending and not bundle.begun:
                 logger.debug("bundle %s is asked back: its calls are cancelled", bundle.key)
                 self._line.interrupt(bundle.key, EVERY)
 
     def cancel_all(self) -> None:
-        """Cancel every call that was sent and has not ended."""
+        """Cancel every task that was sent and has not finished."""
         for bundle in list(self._bundles.values()):
             for position in sorted(bundle.open):
                 number = bundle.numbers[position]
@@ -383,7 +346,7 @@ class BundlesInFlight:
                     self._cancel(bundle, position)
 
     def close(self, error: BaseException) -> None:
-        """Fail every call that was sent and has not ended."""
+        """Fail every task that was sent and has not finished."""
         for bundle in list(self._bundles.values()):
             bundle.fail(list(bundle.open), error)
             self._bundles.pop(bundle.key, None)
@@ -396,7 +359,7 @@ class BundlesInFlight:
         self._put_back(bundle.pending, [bundle.numbers[position] for position in positions])
 
     def _end(self, bundle: SentBundle) -> None:
-        """Stop counting a bundle as running; put its calls without an outcome back."""
+        """Stop counting a bundle as running, and put back its tasks without an outcome."""
         self._bundles.pop(bundle.key, None)
         self._unbegun.pop(bundle.key, None)
         self._ending[bundle.key] = bundle

@@ -1,4 +1,4 @@
-"""Large results that stay on the workers, because other calls take them."""
+"""Large results that stay on the workers, because other tasks take them."""
 
 from __future__ import annotations
 
@@ -22,45 +22,24 @@ Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
 class KeptResults:
-    """The results of one executor's calls that stay on the workers.
-
-    Parameters
-    ----------
-    line
-        The client's connection to the scheduler.
-    run
-        Function that runs a call whose result is to stay on the workers, and returns its future.
-    """
+    """Results of one executor's tasks that stay on the workers."""
 
     def __init__(self, line: SchedulerLine, run: Callable[[Call], CallFuture]) -> None:
         self._line, self._run = line, run
         self._again: dict[Reference, asyncio.Task[None]] = {}
 
     def of(self, bundle: Any, position: int, call: Call) -> Reference:
-        """Return the reference of a result.
-
-        Parameters
-        ----------
-        bundle
-            Dask future of the results of a bundle.
-        position
-            Position of the call in the bundle.
-        call
-            The call, which runs again if its result is lost.
-        """
+        """Return a reference into a bundle's Dask future. A lost result runs ``call`` again."""
         return Reference(bundle, partial(self._bring_again, call), position=position)
 
     def is_near(self, line: SchedulerLine) -> bool:
-        """Return whether the calls of another executor can take the results."""
+        """Return whether the tasks of another executor can take the results."""
         return line is self._line
 
     def fetch(self, reference: Reference) -> Any:
-        """Return the value of a result; the call runs again if the result is lost.
+        """Return the value of a result. Its task runs again if the result is lost.
 
-        Raises
-        ------
-        ClusterError
-            When the result cannot be fetched: the client is closed, or this is the event loop.
+        Raises ClusterError in the event loop, or if the client is closed.
         """
         if self._line.in_event_loop:
             raise ClusterError(
@@ -90,7 +69,7 @@ class KeptResults:
         raise ClusterError(f"the result was lost with its worker, {ATTEMPTS} times")
 
     async def _bring_again(self, call: Call, reference: Reference) -> None:
-        """Run the call of a lost result again, once for all that ask for it."""
+        """Run the task of a lost result again, once for all callers."""
         if reference not in self._again:
             self._again[reference] = asyncio.ensure_future(self._run_again(call, reference))
             self._again[reference].add_done_callback(lambda _: self._again.pop(reference, None))

@@ -1,9 +1,7 @@
-"""Decision which calls to run again after the worker of their bundle was lost.
+"""Decision which tasks to run again after the worker of their bundle was lost.
 
-When a worker is lost, the client does not know which call of the bundle was running: the bundle may
-not have begun, and messages about ended calls may be missing. Every call that may have been running
-becomes a *suspect*. Each suspect is sent again in a bundle of its own, and the worker reports the
-start of this bundle before it runs the call. In this way a call that kills its workers is found.
+The client cannot determine which task was running, since messages may be missing. Each task that
+may have run becomes a *suspect*, sent again in a bundle of its own whose start is reported first.
 """
 
 from __future__ import annotations
@@ -20,32 +18,24 @@ from scalable.protocol.bundles import TELL_S, first_try
 from scalable.protocol.lost_calls import MOST_OUT_OF_MEMORY, OutOfMemory
 from scalable.protocol.shown_values import shown_arguments
 
-#: Number of lost workers after which a call is given up; Dask does the same.
+#: Number of lost workers after which a task is given up, as in Dask.
 LOSSES = 3
-#: Largest number of calls of one lost bundle that are suspected.
+#: Largest number of tasks of one lost bundle that are suspected.
 MOST_SUSPECTS = 256
 
 
 def judge_loss(
     bundle: SentBundle, error: KilledWorker, call_s: float
 ) -> tuple[list[int], dict[int, KilledWorker]]:
-    """Return the positions of the calls to run again, and of the calls to give up, with errors.
+    """Return the positions of the tasks to run again, and those to give up, with errors.
 
-    A call is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` for lack of memory.
-
-    Parameters
-    ----------
-    bundle
-        Bundle that was lost with its worker.
-    error
-        Error of Dask, which names the worker.
-    call_s
-        Mean duration of the calls in seconds.
+    A task is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` for lack of memory.
+    ``call_s`` is the mean duration of the tasks in seconds.
     """
     left = bundle.left()
     if bundle.suspected and not bundle.begun:
         return left, {}
-    # The calls that were running, or that have ended since the last message.
+    # The tasks that were running, or that have finished since the last message.
     unsure = 1 if bundle.suspected else min(MOST_SUSPECTS, 1 + int(2 * TELL_S / max(call_s, 1e-6)))
     allowed = MOST_OUT_OF_MEMORY if isinstance(error, OutOfMemory) else LOSSES
     given_up: dict[int, KilledWorker] = {}
@@ -62,22 +52,19 @@ def judge_loss(
 
 
 class FirstTries:
-    """The names of the first tries of calls that are sent again.
-
-    All tries of a call have one checkpoint, which has the name of the first one.
-    """
+    """Names of the first attempts of tasks that are sent again, which name their checkpoints."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[PendingCalls, Any], str] = {}
 
     def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
-        """Note calls that are sent again, and that may have begun in a bundle or in one before."""
+        """Note tasks that are sent again, and that may have started in this bundle or before."""
         for position in positions:
             name = bundle.first_tries.get(position) or first_try(bundle.key, position)
             self._names[bundle.pending, bundle.numbers[position]] = name
 
     def take(self, pending: PendingCalls, numbers: Sequence[Any]) -> dict[int, str]:
-        """Return position -> name, for the calls of a new bundle that were sent before."""
+        """Return the names by position, for the tasks of a new bundle that were sent before."""
         if not self._names:
             return {}
         found = ((n, self._names.pop((pending, each), None)) for n, each in enumerate(numbers))
@@ -85,24 +72,21 @@ class FirstTries:
 
 
 class SentBefore:
-    """The lost bundles with which calls were sent before, by call."""
+    """Lost bundles with which tasks were sent before, by task."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[PendingCalls, Any], str] = {}
 
     def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
-        """Note that these calls of a lost bundle may have begun, and are sent again."""
+        """Note that these tasks of a lost bundle may have started, and are sent again."""
         for position in positions:
             self._keys[bundle.pending, bundle.numbers[position]] = bundle.key
 
     def take(self, pending: PendingCalls, numbers: Iterable[Any]) -> dict[str, Any]:
-        """Return the annotation of the bundle that sends calls again, and forget these calls.
+        """Return the annotation of a bundle that sends tasks again, and drop these tasks.
 
-        Returns
-        -------
-        dict
-            ``after``, key of the lost bundle with which the first of them was sent, and ``again``,
-            number of the calls that were sent with it; empty for calls that were not sent before.
+        ``after`` is the key of the lost bundle with which the first of them was sent, and ``again``
+        the number of tasks that were sent with it. Empty for tasks that were not sent before.
         """
         if not self._keys:
             return {}
@@ -114,7 +98,7 @@ class SentBefore:
 def described_losses(
     bundle: SentBundle, errors: Mapping[int, KilledWorker]
 ) -> list[tuple[int, str, str, str | None]]:
-    """Return position, class and message of the error, and arguments of calls that are given up."""
+    """Return position, error class, message and arguments of the tasks that are given up."""
     told = []
     for position, error in errors.items():
         arguments = None

@@ -1,4 +1,4 @@
-"""Waiting calls of one function with many arguments."""
+"""Waiting tasks of one function with many arguments."""
 
 from __future__ import annotations
 
@@ -14,33 +14,14 @@ from scalable.client.calls.measures import MeasuredCalls
 from scalable.protocol.bundles import Calls
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
 
-#: Result of a call that has none.
+#: Result of a task that has none.
 MISSING: Any = object()
-#: Error of a call or None, and its result: a list, so that nobody else refers to the result.
+#: Error of a task or None, and its result: a list, so that no other reference to the result exists.
 Outcome = list[Any]
 
 
 class MappedCalls:
-    """Waiting calls of one function. One list holds all results instead of a future for each call.
-
-    Parameters
-    ----------
-    condition
-        Condition that the futures of the executor share.
-    function
-        Function of all calls.
-    arguments
-        Positional arguments of each call.
-    ordered
-        True to return outcomes in the order of the arguments; False to return them as they arrive.
-
-    Attributes
-    ----------
-    cancelled
-        Whether nobody waits for the unfinished calls any more.
-    on_end
-        Function that is called when all calls have a result or error, or None.
-    """
+    """Waiting tasks of one function. One list has all results instead of a future for each task."""
 
     profile = stays = takes_turns = False
 
@@ -59,19 +40,22 @@ class MappedCalls:
         self._total = len(arguments)
         self._errors: dict[int, BaseException] = {}
         self._begun = 0
-        #: Calls that were put back; a heap, so that the earliest is sent first.
+        #: Heap of tasks that were put back, so that the earliest is sent first.
         self._again: list[int] = []
         self._losses: dict[int, int] = {}
+        #: Numbers in the order of arrival, or None to return outcomes in the order of the
+        #: arguments.
         self._arrived: deque[int] | None = None if ordered else deque()
         self._left = len(arguments)
+        #: True if no caller waits for the unfinished tasks any more.
         self.cancelled = False
+        #: Called when all tasks have a result or error.
         self.on_end: Callable[[], None] | None = None
 
     def __len__(self) -> int:
         return 0 if self.cancelled else self._total - self._begun + len(self._again)
 
     def take(self, count: int) -> list[int]:
-        """Remove at most ``count`` calls from the waiting calls, and return their numbers."""
         if self.cancelled:
             return []
         taken = [heappop(self._again) for _ in range(min(count, len(self._again)))]
@@ -81,14 +65,12 @@ class MappedCalls:
         return taken
 
     def function(self, number: int) -> Callable[..., Any]:
-        """Return the function of all calls."""
         del number
         return self._function
 
     def calls(
         self, numbers: Sequence[int], index: Callable[[Callable[..., Any]], int]
     ) -> tuple[list[int], Calls]:
-        """Return the calls to send, as :meth:`PendingCalls.calls` does."""
         try:
             index(self._function)
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
@@ -97,16 +79,15 @@ class MappedCalls:
         return list(numbers), (None, [self._arguments[number] for number in numbers], None)
 
     def sent(self, numbers: Sequence[int], bundle: str) -> None:
-        """Ignore the bundle: without futures, a user cannot cancel single calls."""
+        """Ignore the bundle: without futures, a user cannot cancel single tasks."""
 
     def end(self, error: BaseException) -> None:
-        """Do nothing: all calls are there."""
+        """Do nothing: all tasks are there."""
 
     def measured(self, numbers: Sequence[int], measures: MeasuredCalls) -> None:
-        """Ignore measurements: without futures, a user cannot ask for them."""
+        """Ignore measurements: without futures, a user cannot read them."""
 
     def settle_values(self, numbers: Sequence[int], values: Sequence[Any]) -> None:
-        """Store the results of calls that have no result or error yet."""
         results = self._results
         with self._condition:
             for number, value in zip(numbers, values, strict=True):
@@ -116,7 +97,6 @@ class MappedCalls:
             self.on_end()
 
     def settle(self, numbers: Sequence[int], outcomes: Sequence[ValueOrError]) -> None:
-        """Store the results or errors of calls; skip calls that already have one."""
         settled = []
         with self._condition:
             for number, (value, error) in zip(numbers, outcomes, strict=True):
@@ -132,7 +112,7 @@ class MappedCalls:
             self.on_end()
 
     def _count_settled(self, numbers: Sequence[int]) -> bool:
-        """Wake waiting threads, and return whether all calls have ended; needs the held lock."""
+        """Wake waiting threads, and return whether all tasks have finished. Needs the held lock."""
         self._left -= len(numbers)
         if self._arrived is not None:
             self._arrived.extend(numbers)
@@ -140,29 +120,25 @@ class MappedCalls:
         return self._left == 0
 
     def put_back(self, numbers: Sequence[int]) -> None:
-        """Put calls back among the waiting calls, in their order."""
         for number in numbers:
             if not self.is_over(number):
                 heappush(self._again, number)
 
     def lost(self, number: int) -> int:
-        """Count a worker that was lost while it ran a call; return the call's count."""
         self._losses[number] = self._losses.get(number, 0) + 1
         return self._losses[number]
 
     def suspects(self, number: int) -> bool:
-        """Return whether :meth:`lost` has counted a lost worker for a call."""
         return number in self._losses
 
     def is_over(self, number: int) -> bool:
-        """Return whether a call has a result or error, or nobody waits for it any more."""
         return self.cancelled or self._is_settled(number)
 
     def _is_settled(self, number: int) -> bool:
         return self._results[number] is not MISSING or number in self._errors
 
     def cancel(self) -> None:
-        """Drop all unfinished calls."""
+        """Drop all unfinished tasks."""
         with self._condition:
             self.cancelled = True
             self._condition.notify_all()
@@ -170,21 +146,10 @@ class MappedCalls:
     # For the thread that iterates ---------------------------------------------------------------
 
     def outcomes(self, time_left: Callable[[], float | None]) -> Iterator[Outcome]:
-        """Iterate over the outcomes of the calls as they become available.
+        """Iterate over outcomes as they become available. No reference to an outcome is kept.
 
-        No reference to an outcome is kept.
-
-        Parameters
-        ----------
-        time_left
-            Function that returns the remaining seconds to wait, or None for no limit.
-
-        Raises
-        ------
-        TimeoutError
-            When no time is left.
-        CancelledError
-            When the calls were cancelled.
+        ``time_left`` returns the remaining seconds to wait, or None for no limit. Raises
+        TimeoutError if no time is left, and CancelledError if the tasks were cancelled.
         """
         position = 0
         while not self._is_end(position):
@@ -201,20 +166,20 @@ class MappedCalls:
             position += 1
 
     def _is_end(self, position: int) -> bool:
-        """Return whether there will be no outcome after this number of outcomes."""
+        """Return whether no outcome follows this number of outcomes."""
         return position >= self._total
 
     def _is_there(self, position: int) -> bool:
-        """Return whether a call was made and has a result or error."""
+        """Return whether a task was made and has a result or error."""
         return position < self._total and self._is_settled(position)
 
     def _pop(self, number: int) -> Any:
-        """Return the result of a call, and forget it."""
+        """Return the result of a task, and drop it."""
         value, self._results[number] = self._results[number], None
         return value
 
     def _await(self, position: int, time_left: Callable[[], float | None]) -> int | None:
-        """Wait for the next outcome, and return the number of its call; None at the end."""
+        """Wait for the next outcome, and return the number of its task, or None at the end."""
         with self._condition:
             while not self._is_end(position):
                 if self._arrived is not None:
@@ -226,7 +191,7 @@ class MappedCalls:
         return None
 
     def _wait(self, time_left: Callable[[], float | None]) -> None:
-        """Wait for a change; needs the held lock."""
+        """Wait for a change. Needs the held lock."""
         if self.cancelled:
             raise CancelledError
         left = time_left()
@@ -235,7 +200,7 @@ class MappedCalls:
         self._condition.wait(INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S))
 
     def collect(self) -> list[Any]:
-        """Return the list of all results, or raise the error of the first failed call."""
+        """Return the list of all results, or raise the error of the first failed task."""
         if self._errors:
             raise self._errors[min(self._errors)]
         return self._results  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""Measurements of calls as the client keeps them: together for all calls of a message."""
+"""Measurements of tasks as the client keeps them: together for all tasks of a message."""
 
 from __future__ import annotations
 
@@ -8,31 +8,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCalls:
-    """Measurements of calls that one message has told.
+    """Measurements of the tasks of one message."""
 
-    Attributes
-    ----------
-    names
-        Task name of each call, or one name for all of them.
-    tag, worker
-        Tag of the calls, and name of their worker.
-    transfer_s
-        Transfer time of the arguments in seconds.
-    began, durations, cpu_s
-        Start (seconds since 1970), duration and CPU time of each call in seconds.
-    peak_memory
-        Peak memory of the worker in bytes, or None.
-    """
-
+    #: Name of each task, or one name for all of them.
     names: Sequence[str]
     tag: str
     worker: str
+    #: Transfer time of the arguments in seconds.
     transfer_s: float
+    #: Start of each task, in seconds since 1970.
     began: Sequence[float]
+    #: In seconds.
     durations: Sequence[float]
+    #: In seconds.
     cpu_s: Sequence[float]
+    #: Peak memory of the worker in bytes.
     peak_memory: int | None
 
     def name(self, position: int) -> str:
-        """Return the task name of a call, given by its position in the message."""
+        """Return the name of the task at a position in the message."""
         return self.names[position if len(self.names) > 1 else 0]

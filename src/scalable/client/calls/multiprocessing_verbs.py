@@ -1,4 +1,4 @@
-"""The methods of ``multiprocessing.Pool``, for an executor."""
+"""Methods of ``multiprocessing.Pool`` for an executor."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ErrorCallback = Callable[[BaseException], Any]
 class MultiprocessingVerbs(ABC):
     """Methods with the names and arguments of ``multiprocessing.Pool``.
 
-    ``chunksize`` has no effect: the size of bundles follows from the measured duration of calls.
+    ``chunksize`` has no effect: the size of bundles follows from the measured duration of tasks.
     """
 
     @abstractmethod
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
-        """Run a call, and return its future."""
+        """Run a task, and return its future."""
 
     @abstractmethod
     def _start(
@@ -40,11 +40,11 @@ class MultiprocessingVerbs(ABC):
 
     @abstractmethod
     def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[Outcome]:
-        """Iterate over the outcomes of mapped calls; cancel unfinished calls at the end."""
+        """Iterate over the outcomes of mapped tasks, and cancel unfinished tasks at the end."""
 
     @abstractmethod
     def _collect(self, fn: Callable[..., Any], arguments: list[Any]) -> CallFuture:
-        """Run a function on many tuples of arguments; return the future of the list of results."""
+        """Run a function on many tuples of arguments, and return the future of all results."""
 
     def apply(
         self,
@@ -52,7 +52,6 @@ class MultiprocessingVerbs(ABC):
         args: Iterable[Any] = (),
         kwds: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Return the result of one call."""
         return _result_of(self.submit(fn, *args, **(kwds or {})))
 
     def apply_async(
@@ -63,7 +62,6 @@ class MultiprocessingVerbs(ABC):
         callback: Callback | None = None,
         error_callback: ErrorCallback | None = None,
     ) -> CallFuture:
-        """Return a future of one call."""
         future = self.submit(fn, *args, **(kwds or {}))
         _add_callbacks(future, callback, error_callback)
         return future
@@ -76,7 +74,6 @@ class MultiprocessingVerbs(ABC):
         callback: Callback | None = None,
         error_callback: ErrorCallback | None = None,
     ) -> CallFuture:
-        """Return a future of the list of a function's results, one for each element."""
         return self.starmap_async(
             fn, ((item,) for item in iterable), chunksize, callback, error_callback
         )
@@ -87,7 +84,6 @@ class MultiprocessingVerbs(ABC):
         iterable: Iterable[Iterable[Any]],
         chunksize: int | None = None,
     ) -> list[Any]:
-        """Return the list of a function's results, one for each tuple of arguments."""
         return _result_of(self.starmap_async(fn, iterable, chunksize))  # type: ignore[no-any-return]
 
     def starmap_async(
@@ -98,10 +94,7 @@ class MultiprocessingVerbs(ABC):
         callback: Callback | None = None,
         error_callback: ErrorCallback | None = None,
     ) -> CallFuture:
-        """Return a future of the list that :meth:`starmap` would return.
-
-        Cancelling the future cancels the calls that have not begun.
-        """
+        """Return a future of all results. Cancelling it cancels the tasks that have not started."""
         del chunksize
         future = self._collect(fn, [tuple(item) for item in iterable])
         _add_callbacks(future, callback, error_callback)
@@ -110,9 +103,9 @@ class MultiprocessingVerbs(ABC):
     def imap(
         self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
     ) -> Iterator[Any]:
-        """Iterate over results in the order of the elements; an error does not end the iterator.
+        """Iterate over results in the order of the elements. An error does not stop the iterator.
 
-        Elements of a range, and of an iterable without a length, are read as workers need them.
+        Elements of a range, and of an iterable without a size, are read as workers need them.
         """
         del chunksize
         return self._results_of(fn, iterable, ordered=True)
@@ -120,10 +113,7 @@ class MultiprocessingVerbs(ABC):
     def imap_unordered(
         self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
     ) -> Iterator[Any]:
-        """Iterate over results as they arrive; an error does not end the iterator.
-
-        Elements of a range, and of an iterable without a length, are read as workers need them.
-        """
+        """Iterate over results as they arrive, and otherwise as :meth:`imap` does."""
         del chunksize
         return self._results_of(fn, iterable, ordered=False)
 
@@ -140,7 +130,7 @@ class MultiprocessingVerbs(ABC):
 
 
 class _Results(Iterator[Any]):
-    """Iterator over results. It raises the error of a failed call, and can be continued."""
+    """Iterator over results, which can be continued after the error of a failed task."""
 
     def __init__(self, outcomes: Iterator[Outcome]) -> None:
         self._outcomes, self._lock = outcomes, threading.Lock()
@@ -154,7 +144,7 @@ class _Results(Iterator[Any]):
 
 
 def _result_of(future: CallFuture) -> Any:
-    """Wait for the result of a future; cancel the calls if the wait is interrupted."""
+    """Wait for the result of a future, and cancel the tasks if the wait is interrupted."""
     try:
         return future.result()
     finally:
@@ -164,7 +154,7 @@ def _result_of(future: CallFuture) -> Any:
 def _add_callbacks(
     future: CallFuture, callback: Callback | None, error_callback: ErrorCallback | None
 ) -> None:
-    """Call one of the functions before those who wait wake up, as ``multiprocessing`` does."""
+    """Call one of the functions before waiting threads wake up, as ``multiprocessing`` does."""
 
     def ended(result: Any, error: BaseException | None) -> None:
         if error is None and callback is not None:

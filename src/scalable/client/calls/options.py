@@ -1,4 +1,4 @@
-"""Options of the calls of one executor."""
+"""Options of the tasks of one executor."""
 
 from __future__ import annotations
 
@@ -13,39 +13,27 @@ from scalable.errors import ClusterError
 
 @dataclass(frozen=True)
 class CallOptions:
-    """Options that all calls of an executor share.
+    """Options that all tasks of an executor share."""
 
-    Attributes
-    ----------
-    name
-        Name of the bundles, for Dask's keys and the records.
-    tag
-        Tag of the pool, or "" for any worker.
-    slots_per_call
-        Number of slots of the tag that one call takes.
-    resources
-        Dask resources that one call takes, or None.
-    task
-        Name of the task that the user gave, or None.
-    timeout_s
-        Longest running time of a call in seconds, or None.
-    stream_output
-        Whether the output of calls is printed in this process.
-    record_calls
-        Whether the records have a row for each call.
-    """
-
+    #: Name of the bundles, for Dask's keys and the records.
     name: str
+    #: Tag of the pool, or empty for any worker.
     tag: str
+    #: Number of slots of the tag that one task takes.
     slots_per_call: int = 1
+    #: Dask resources that one task takes.
     resources: dict[str, float] | None = None
+    #: Task name that the user gave.
     task: str | None = None
+    #: Longest running time of a task in seconds.
     timeout_s: float | None = None
+    #: Print the output of tasks in this process.
     stream_output: bool = False
+    #: Write a row for each task into the records.
     record_calls: bool = False
 
     def name_of(self, function: Callable[..., Any]) -> str:
-        """Return the name under which the calls of a function are recorded."""
+        """Return the name under which the tasks of a function are recorded."""
         try:
             return self.task or str(funcname(function))
         except Exception:  # noqa: BLE001 - the object's own code

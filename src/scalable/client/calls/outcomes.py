@@ -1,4 +1,4 @@
-"""Outcomes of calls, as a worker sends them."""
+"""Outcomes of tasks, as a worker sends them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,10 @@ from scalable.protocol.messages import load, load_error
 
 
 def loaded(kind: int, value: Any) -> ValueOrError:
-    """Return the result and the error of a call; one of the two is None.
+    """Return the result and the error of a task, of which one is None.
 
-    Parameters
-    ----------
-    kind
-        A kind of outcome of :mod:`scalable.protocol.bundles`.
-    value
-        The value itself, the pickled value, or the pickled error.
+    ``kind`` is a kind of outcome of :mod:`scalable.protocol.bundles`. ``value`` is the value
+    itself, the pickled value, or the pickled error.
     """
     if kind == ERROR:
         return None, with_package(load_error(value))

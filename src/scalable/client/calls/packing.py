@@ -1,4 +1,4 @@
-"""Calls as bytes, ready to be sent as a bundle."""
+"""Tasks as bytes, ready to be sent as a bundle."""
 
 from __future__ import annotations
 
@@ -15,24 +15,16 @@ from scalable.protocol.messages import Found, Reference, dump_calls, dump_functi
 
 @dataclass(frozen=True)
 class PackedCalls:
-    """Calls that can be sent together.
+    """Tasks that can be sent together."""
 
-    Attributes
-    ----------
-    numbers
-        Numbers of the calls in their :class:`PendingCalls`.
-    functions
-        Digest and bytes of each function.
-    payload
-        Calls as bytes.
-    references
-        Dask futures and :class:`Reference` objects within the arguments, by key of the future.
-        They are the same in all calls, because a lost or failed one takes all calls with it.
-    """
-
+    #: Numbers of the tasks in their :class:`PendingCalls`.
     numbers: list[Any]
+    #: Digest and bytes of each function.
     functions: tuple[tuple[bytes, bytes], ...]
+    #: Tasks as bytes.
     payload: bytes
+    #: Dask futures and :class:`Reference` objects within the arguments, by key of the future. All
+    #: tasks have the same, because a lost or failed one takes all tasks with it.
     references: Found
 
     @property
@@ -45,17 +37,10 @@ class PackedCalls:
 
 
 def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
-    """Pack calls into one bundle, or into several.
+    """Pack tasks into one or several bundles. A task that cannot be pickled fails with the error.
 
-    Calls that cannot be pickled together get a bundle each; a call that cannot be pickled fails
-    with the error. Calls with different references get different bundles.
-
-    Parameters
-    ----------
-    pending
-        Pending calls.
-    numbers
-        Numbers of the calls to pack, within ``pending``.
+    Tasks that cannot be pickled together get a bundle each. Tasks with different references get
+    different bundles.
     """
     functions: dict[tuple[bytes, bytes], int] = {}
     known: dict[int, int] = {}
@@ -78,7 +63,7 @@ def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
             parts = parts_of_call(function, rows[0], named[0] if named else None)
             pending.settle(packed, [(None, unsendable(name_of(function), parts) or error)])
         else:
-            for number in packed:  # the other calls may be fine
+            for number in packed:  # the other tasks may be fine
                 yield from pack(pending, [number])
         return
     groups: dict[frozenset[Any], list[Any]] = {}

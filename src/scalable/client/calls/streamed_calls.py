@@ -1,4 +1,4 @@
-"""Waiting calls of one function whose arguments are read while calls run."""
+"""Waiting tasks of one function whose arguments are read while tasks run."""
 
 from __future__ import annotations
 
@@ -10,22 +10,17 @@ from typing import Any
 from scalable.client.calls.mapped_calls import MappedCalls
 from scalable.protocol.lending import INTERRUPTIBLE_S
 
-#: Number of outcomes that nobody has taken yet, in multiples of the calls that keep slots busy,
-#: at which no more arguments are read.
+#: Number of outcomes that are not taken yet, in multiples of the tasks that keep slots busy, at
+#: which no more arguments are read.
 MOST_UNTAKEN = 4
-#: Share of the room that has to be free before reading goes on, so that it goes on seldom.
+#: Share of the capacity that has to be free before reading continues, so that it rarely does.
 FREE = 0.25
 
 
 class StreamedCalls(MappedCalls):
-    """Calls with the elements of an iterator, which may be endless.
+    """Tasks with the elements of an iterator, which may be endless.
 
-    Arguments are kept until their call has ended, and results until they are taken.
-
-    Parameters
-    ----------
-    condition, function, ordered
-        As in :class:`MappedCalls`.
+    Arguments are kept until their task has finished, and results until they are taken.
     """
 
     takes_turns = True
@@ -38,17 +33,18 @@ class StreamedCalls(MappedCalls):
         ordered: bool = True,
     ) -> None:
         super().__init__(condition, function, [], ordered=ordered)
-        #: Number -> arguments of each call without an outcome; number -> result that waits.
+        #: Arguments of each task without an outcome, and results that were not taken, by number.
         self._arguments, self._results = {}, {}
         self._taken = 0
-        #: Number of taken outcomes at which reading goes on; infinite while it does not wait.
+        #: Number of taken outcomes at which reading continues. It is infinite while it does not
+        #: wait.
         self._goes_on_at = math.inf
         self._exhausted = False
         self.read_error: BaseException | None = None
 
     @property
     def stays(self) -> bool:  # type: ignore[override]
-        """Whether more calls may be added."""
+        """True if more tasks may be added."""
         return not (self._exhausted or self.cancelled)
 
     # In the thread that reads -------------------------------------------------------------------
@@ -59,20 +55,11 @@ class StreamedCalls(MappedCalls):
         most: Callable[[], tuple[float, float]],
         wake: Callable[[], None],
     ) -> None:
-        """Read an iterator to its end, but not further ahead than asked.
+        """Read an iterator to its end, but only as far ahead as ``most`` allows.
 
-        What the iterator raises is kept in ``read_error``, and comes after the results of the calls
-        before it.
-
-        Parameters
-        ----------
-        rows
-            Arguments of each call, as they are sent.
-        most
-            Function that returns how many calls may wait, and how many may have been read of which
-            nobody has taken the outcome.
-        wake
-            Function to call after a call has been added.
+        ``most`` returns how many tasks may wait, and how many outcomes may be left to be taken.
+        ``wake`` is called after each added task. An error of the iterator is kept in
+        ``read_error``, and follows the results of the tasks before it.
         """
         error: BaseException | None = None
         try:
@@ -89,7 +76,7 @@ class StreamedCalls(MappedCalls):
             self._condition.notify_all()
 
     def _room(self, most: Callable[[], tuple[float, float]]) -> float:
-        """Wait until calls may be added, and return how many; 0 if nobody wants any more."""
+        """Wait until tasks may be added, and return how many, or 0 if reading has stopped."""
         with self._condition:
             while self.stays:
                 self._goes_on_at = 0  # what other threads change from now on is not missed
@@ -106,13 +93,13 @@ class StreamedCalls(MappedCalls):
         return room
 
     def _add(self, rows: Iterator[tuple[Any, ...]], room: float, wake: Callable[[], None]) -> bool:
-        """Add as many calls as there is room; return False when no more are to be read."""
+        """Add at most ``room`` tasks, and return False if no more are to be read."""
         while room >= 1 and self.stays:
             row = next(rows, None)
             if row is None:
                 return False
             self._arguments[self._total] = row
-            self._total += 1  # now the call is there for other threads
+            self._total += 1  # now the task is there for other threads
             room -= 1
             wake()
         return self.stays
@@ -120,15 +107,14 @@ class StreamedCalls(MappedCalls):
     # In other threads ---------------------------------------------------------------------------
 
     def stop_reading(self) -> None:
-        """Read no more; the calls that were added still run."""
+        """Stop reading. Tasks that were added still run."""
         self._exhausted = True
 
     def end(self, error: BaseException) -> None:
-        """Read no more; the error comes after the results of the calls that were added."""
+        """Stop reading. The error follows the results of the tasks that were added."""
         self._stop(error)
 
     def take(self, count: int) -> list[int]:
-        """Remove calls from the waiting calls, as :meth:`MappedCalls.take` does."""
         taken = super().take(count)
         if self._goes_on_at < math.inf:
             self._wake_reader()

@@ -1,7 +1,7 @@
-"""Calls of executors that have not ended: a script that ends waits for them.
+"""Unfinished tasks of executors, for which a finished script waits.
 
-``concurrent.futures`` waits for its executors in the same way, and at the same moment: before
-Python runs the functions registered with ``atexit``, which close sessions and clients.
+``concurrent.futures`` waits for its executors at the same moment: before Python runs the functions
+registered with ``atexit``, which close sessions and clients.
 """
 
 from __future__ import annotations
@@ -16,28 +16,28 @@ from typing import Any, Protocol
 
 logger = logging.getLogger("scalable.client")
 
-#: Seconds of waiting after which a message says so.
+#: Seconds of waiting after which a message is logged.
 SAY_AFTER_S = 2.0
 LOOK_S = 0.05
 
 
 class Working(Protocol):
-    """A sender of calls that have not ended."""
+    """Sender of tasks that have not finished."""
 
     @property
     def unfinished(self) -> int:
-        """Number of calls that wait or run."""
+        """Number of tasks that wait or run."""
 
     @property
     def ends_with_script(self) -> bool:
-        """Whether nobody waits for the calls when this process ends."""
+        """True if this process does not wait for the tasks when it exits."""
 
     def give_up(self) -> None:
-        """Cancel all calls."""
+        """Cancel all tasks."""
 
 
-#: Senders with calls that may not have ended. They must not vanish before their calls have ended,
-#: even if the user has kept neither the executor nor a future.
+#: Senders with tasks that may not have finished. They must not vanish before, even if the user has
+#: kept neither the executor nor a future.
 working: set[Working] = set()
 
 
@@ -46,7 +46,7 @@ def _unfinished() -> int:
 
 
 def wait_at_exit() -> None:
-    """Wait until the calls of all executors have ended; Ctrl-C cancels them, now or before."""
+    """Wait until the tasks of all executors have finished. Ctrl-C, now or before, cancels them."""
     if not _unfinished():
         return
     if not isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):

@@ -1,4 +1,4 @@
-"""Large arguments of calls, which are uploaded once instead of sent within each bundle."""
+"""Large arguments of tasks, which are uploaded once instead of sent within each bundle."""
 
 from __future__ import annotations
 
@@ -17,40 +17,29 @@ PLAIN = frozenset({type(None), bool, int, float, complex})
 _SMALL = PLAIN | {Future, Reference}
 #: Immutable types: an object of these types is uploaded only once.
 _UNCHANGING = (bytes, str)
-#: Number of uploaded immutable objects that are remembered.
+#: Number of uploaded immutable objects whose references are kept.
 REMEMBERED = 4
 
 
 class Uploads:
-    """Replacement of large arguments by references to uploaded objects.
-
-    Parameters
-    ----------
-    send
-        Function that uploads an object and returns its future, or returns None if the object cannot
-        be uploaded now.
-    send_again
-        Coroutine function that uploads the object of a reference again.
-    """
+    """Replacement of large arguments by references to uploaded objects."""
 
     def __init__(
         self,
         send: Callable[[Any], Future[Any] | None],
         send_again: Callable[[Reference], Awaitable[None]],
     ) -> None:
+        # ``send`` returns None if an object cannot be uploaded now.
         self._send, self._send_again = send, send_again
-        # id -> reference. It keeps the object, so that no other object gets its id.
+        # Reference by id. It keeps the object, so that no other object gets its id.
         self._sent: OrderedDict[int, Reference] = OrderedDict()
 
     def replaced(self, values: Iterable[Any]) -> tuple[Any, ...]:
-        """Return the arguments of one call, with large arguments replaced by references."""
+        """Return the arguments of one task, with large arguments replaced by references."""
         return tuple([self.reference(v) if _is_large(v) else v for v in values])
 
     def reference(self, value: Any) -> Any:
-        """Return the reference of a large value; upload the value unless it is remembered.
-
-        Return the value itself if it cannot be uploaded now.
-        """
+        """Return a reference of a large value, or the value itself if it cannot be uploaded now."""
         known = self._sent.get(id(value))
         if known is not None and known.future.status == "finished":
             return known
@@ -67,7 +56,7 @@ class Uploads:
         return known
 
     def replaced_in_all(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-        """Return the arguments of many calls with large ones replaced; upload each object once."""
+        """Return the arguments of many tasks with large ones replaced. Upload each object once."""
         if _SMALL.issuperset(map(type, chain.from_iterable(rows))):
             return rows
         sent: dict[int, Any] = {}
@@ -83,12 +72,10 @@ class Uploads:
 
 
 def _pickled(value: Any) -> Any:
-    """Return a value as pickle made it, of which each call makes an object of its own.
-
-    Dask would keep one object on a worker for all its calls, and a call that changes it would
-    change the argument of the next one. Return the value itself if it cannot be pickled: threads of
-    this process can take it, and for others the upload says why.
-    """
+    """Pickle a value, so that each task gets its own object, or return it if that fails."""
+    # Dask would keep one object on a worker for all its tasks, and a task that changes it would
+    # change the argument of the next one. Threads of this process can take a value that cannot be
+    # pickled, and for others the upload reports the reason.
     try:
         return Pickled(value)
     except Exception:  # noqa: BLE001 - whatever the object's own code raises

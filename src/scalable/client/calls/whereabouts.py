@@ -1,4 +1,4 @@
-"""The facts about a call of an executor that its client knows."""
+"""Facts about a task of an executor that its client has."""
 
 from __future__ import annotations
 
@@ -14,32 +14,26 @@ from scalable.frames import own_frame_in
 
 
 class Whereabouts(NamedTuple):
-    """The place of a call that has not ended.
-
-    ``bundle`` is the key of the bundle with which it was sent, or None. ``held`` says whether it
-    waits for an argument, and ``before`` is the number of calls of its executor that go first.
-    """
+    """Position of a task that has not finished."""
 
     tag: str
+    #: Key of the bundle with which it was sent.
     bundle: str | None = None
+    #: It waits for an argument.
     held: bool = False
+    #: Number of tasks of its executor that are sent before it.
     before: int = 0
 
 
 def name_of_call(future: CallFuture) -> str:
-    """Return the name of a call's function; ``call`` after its end."""
+    """Return the name of a task's function, or ``call`` after its end."""
     return str(funcname(future.call[0])) if future.call is not None else "call"
 
 
 def waiting_facts(future: CallFuture, place: Whereabouts | None) -> CallFacts:
-    """Return the facts about a call that was not sent.
+    """Return the facts about a task that was not sent.
 
-    Parameters
-    ----------
-    future
-        Future of the call.
-    place
-        Its place in an executor; None if the executor waits for other calls before it takes it.
+    ``place`` is None if the executor waits for other tasks before it takes this one.
     """
     name = name_of_call(future)
     if place is not None:
@@ -61,7 +55,7 @@ def _needed(future: CallFuture) -> NeededCall:
 
 
 def ended_facts(future: CallFuture) -> CallFacts:
-    """Return the facts about a call that has ended."""
+    """Return the facts about a task that has finished."""
     told, position = future.measures or (None, 0)
     name = told.name(position) if told is not None else "call"
     worker = told.worker if told is not None else ""

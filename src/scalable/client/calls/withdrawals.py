@@ -1,7 +1,7 @@
-"""Decision which waiting bundles to take back from busy workers while other slots are free.
+"""Decision which waiting bundles to withdraw from busy workers while other slots are free.
 
-The worker of a bundle is chosen when the bundle is sent, from the expected duration of calls. Where
-calls take longer, bundles wait at some workers while other workers have nothing to do.
+The worker of a bundle is chosen when the bundle is sent, from the expected duration of tasks. If
+tasks take longer, bundles wait at some workers while other workers are idle.
 """
 
 from __future__ import annotations
@@ -11,19 +11,19 @@ from itertools import islice, takewhile
 
 from scalable.client.calls.sent_bundle import SentBundle
 
-#: Seconds for which a slot has to be free before a bundle is taken back for it: a slot is also free
+#: Seconds for which a slot has to be free before a bundle is withdrawn for it: a slot is also free
 #: for a moment between two bundles.
 FREE_S = 0.1
 #: Upper limit of this time in seconds. The time doubles with each withdrawal, because the slot may
 #: be in use by another client.
 LONGEST_S = 5.0
-#: A bundle that waits for so many seconds, and for as long as so many usual calls take, is taken
-#: back once a later one has begun: it waits behind a call that is longer than others.
+#: A bundle that waits for so many seconds, and for as long as so many usual tasks take, is
+#: withdrawn once a later one has started: it waits behind a task that is longer than others.
 STUCK_S, STUCK_CALLS = 0.5, 10
 
 
 class Withdrawals:
-    """The choice of bundles to take back for free slots."""
+    """Choice of the bundles to withdraw for free slots."""
 
     def __init__(self) -> None:
         self._free_since: float | None = None
@@ -31,7 +31,7 @@ class Withdrawals:
         self._latest_begun = 0.0
 
     def began(self, bundle: SentBundle) -> None:
-        """Note when a bundle was sent that has begun."""
+        """Note when a bundle was sent that has started."""
         self._latest_begun = max(self._latest_begun, bundle.heard_at)
 
     def wanted(
@@ -42,24 +42,11 @@ class Withdrawals:
         now: float,
         call_s: float = 0.0,
     ) -> list[SentBundle]:
-        """Return the bundles to take back: those that are stuck, or else for free slots.
+        """Return the bundles to withdraw: stuck ones, or else the latest, one for each free slot.
 
-        For each free slot it is one at most, the latest ones first.
-
-        This is asked with each bundle that begins or ends: it must not look at all of them.
-
-        Parameters
-        ----------
-        waiting
-            Bundles that have not begun, in the order in which they were sent; it is reversible.
-        begun
-            Number of bundles that have begun and not ended.
-        slots
-            Number of calls that the pool can run at once.
-        now
-            Time in seconds of the monotonic clock.
-        call_s
-            Mean duration of the latest calls in seconds.
+        Called whenever a bundle starts or finishes: it must not search all bundles. ``waiting`` is
+        in the order of sending, and reversible. ``now`` is in seconds of the monotonic clock, and
+        ``call_s`` the mean duration of the latest tasks in seconds.
         """
         before = min(self._latest_begun, now - STUCK_S - STUCK_CALLS * call_s)
         overtaken = takewhile(lambda bundle: bundle.heard_at < before, waiting)
@@ -80,5 +67,5 @@ class Withdrawals:
 
     @property
     def looks_again(self) -> bool:
-        """Whether a slot is free while a bundle waits."""
+        """True if a slot is free while a bundle waits."""
         return self._free_since is not None

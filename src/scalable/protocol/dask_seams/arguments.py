@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of a worker that fetches the arguments of its calls."""
+"""Seams of a worker that fetches the arguments of its tasks."""
 
 from __future__ import annotations
 
@@ -30,10 +30,7 @@ _MACHINE = "distributed.worker_state_machine"
     mentions(f"{_MACHINE}:WorkerState._transition_released_waiting", "waiters"),
 )
 def waiting_calls(worker: Worker, keys: Iterable[Any]) -> list[TaskState]:
-    """Return the tasks of a worker that wait for any of these keys.
-
-    Relies on ``TaskState.waiters``.
-    """
+    """Return the tasks of a worker that wait for any of these keys."""
     tasks = worker.state.tasks
     found = {call.key: call for key in keys if key in tasks for call in tasks[key].waiters}
     return list(found.values())
@@ -45,10 +42,7 @@ def waiting_calls(worker: Worker, keys: Iterable[Any]) -> list[TaskState]:
     accepts("distributed.core:clean_exception", 1),
 )
 def unreadable(event: StateMachineEvent) -> Exception | None:
-    """Return the error of a fetch whose data could not be unpickled; None for other fetches.
-
-    Relies on ``GatherDepFailureEvent``, which stands for any error but one of the network.
-    """
+    """Return a fetch's unpickling error, or None for success and for network errors."""
     if not isinstance(event, GatherDepFailureEvent):
         return None
     _, error, _ = clean_exception(event.exception.data)
@@ -57,7 +51,7 @@ def unreadable(event: StateMachineEvent) -> Exception | None:
 
 @seams.relies_on(has(f"{_MACHINE}:GatherDepSuccessEvent", "data"))
 def fetched(event: StateMachineEvent) -> dict[Any, Any] | None:
-    """Return the data of a fetch that succeeded; None for other fetches."""
+    """Return the data of a fetch that succeeded, or None for other fetches."""
     return event.data if isinstance(event, GatherDepSuccessEvent) else None
 
 
@@ -66,10 +60,7 @@ def fetched(event: StateMachineEvent) -> dict[Any, Any] | None:
     mentions(f"{_MACHINE}:WorkerState._gather_dep_done_common", "total_nbytes", "in_flight_tasks"),
 )
 def with_data(event: StateMachineEvent, data: dict[Any, Any]) -> StateMachineEvent:
-    """Return the end of a successful fetch with other data; keys that it lacks are missing.
-
-    Relies on the handler of ``GatherDepSuccessEvent``.
-    """
+    """Return a successful fetch's event with other data. Keys without data are missing."""
     assert isinstance(event, GatherDepSuccessEvent)
     return replace(event, data=data)
 
@@ -82,10 +73,8 @@ def with_data(event: StateMachineEvent, data: dict[Any, Any]) -> StateMachineEve
 def drop_idle_connections(worker: Worker, address: str) -> None:
     """Close the idle connections to another worker.
 
-    After data that could not be unpickled, a connection is given back though the other worker
-    still waits for an "OK" on it: the next request there would fail.
-
-    Relies on ``available`` and ``semaphore`` of Dask's connection pool.
+    After data that could not be unpickled, Dask reuses the connection though the other worker still
+    waits for an "OK" on it: the next request there would fail.
     """
     pool = worker.rpc
     for connection in list(pool.available.pop(address, ())):
@@ -103,10 +92,7 @@ def drop_idle_connections(worker: Worker, address: str) -> None:
     mentions("distributed.scheduler:Scheduler.stimulus_task_erred", "processing", "run_id"),
 )
 def fail_waiting_call(worker: Worker, call: TaskState, error: Exception) -> None:
-    """Tell the scheduler that a task which waits for its arguments has failed.
-
-    The scheduler then has the worker forget the task. Relies on ``TaskErredMsg``.
-    """
+    """Report a task as failed to the scheduler, which then makes the worker release it."""
     stimulus = f"unreadable-argument-{time.time()}"
     failure = GatherDepFailureEvent.from_exception(
         error, worker=worker.address, total_nbytes=0, stimulus_id=stimulus

@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of Dask's scheduler: tasks that belong to one worker."""
+"""Seams of Dask's scheduler for tasks that belong to one worker."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _TASK = "distributed.scheduler:TaskState"
     contains(f"{_STATE}._TRANSITIONS_TABLE", ("processing", "released"), ("released", "forgotten")),
 )
 def forget_when_released(task: TaskState) -> None:
-    """Make Dask forget a task that is released from its worker, instead of running it elsewhere.
+    """Make Dask cancel a task released from its worker, instead of running it elsewhere.
 
-    Relies on ``TaskState.has_lost_dependencies``: a released task with lost dependencies is
-    forgotten, and its clients are told that it is cancelled.
+    A released task with lost dependencies is forgotten, and its clients are notified of a
+    cancellation.
     """
     task.has_lost_dependencies = True
 
@@ -38,8 +38,5 @@ def is_given_back(task: TaskState) -> bool:
     mentions("distributed.scheduler:SchedulerState._client_releases_keys", "wants_what"),
 )
 def release_for(scheduler: Scheduler, task: TaskState, client: str) -> None:
-    """Release a task as its client would: nobody wants it any more, and no worker gets it.
-
-    Relies on ``Scheduler.client_releases_keys``; the client's own request has no effect then.
-    """
+    """Release a task as its client would. The client's own request has no effect then."""
     scheduler.client_releases_keys(keys=[task.key], client=client)

@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of Dask's client."""
+"""Seams of Dask's client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scalable.protocol.dask_seams.known_results import gather_known, give_to_sch
 seams = Seams("client")
 
 _CLIENT = "distributed.client:Client"
-#: Names of Dask's coroutine functions that wait until calls have ended.
+#: Names of Dask's coroutine functions that wait until tasks have finished.
 _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
 
 
@@ -32,21 +32,13 @@ _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
     mentions("distributed.client:wait", "sync", "_wait"),
 )
 def is_wait(coroutine: Callable[..., Any]) -> bool:
-    """Return whether a coroutine function that was passed to ``Client.sync`` waits for calls.
-
-    Relies on the names of the coroutine functions that ``gather``, ``wait`` and the methods of
-    futures pass to ``Client.sync``. If Dask renamed them, a call that waits for other calls would
-    not lend its slot.
-    """
+    """Return whether a coroutine function given to ``Client.sync`` waits for tasks, by its name."""
     return getattr(coroutine, "__name__", "") in _WAITS
 
 
 @seams.relies_on(*seams.facts["is_wait"])
 def waits_for_ended(coroutine: Callable[..., Any]) -> bool:
-    """Return whether a wait (see :func:`is_wait`) is for a single call that has ended.
-
-    Relies on ``Future.result`` and others to pass a method of the future.
-    """
+    """Return whether a wait (see :func:`is_wait`) is for a single finished task."""
     future = getattr(coroutine, "__self__", None)
     return isinstance(future, Future) and bool(future.done())
 
@@ -56,19 +48,13 @@ def waits_for_ended(coroutine: Callable[..., Any]) -> bool:
     mentions(f"{_CLIENT}._handle_report", "_stream_handlers", "op"),
 )
 def add_stream_handlers(client: Client, handlers: Mapping[str, Callable[..., None]]) -> None:
-    """Register handlers for operations in the scheduler's messages to the client.
-
-    Relies on ``Client._stream_handlers``: operation -> handler.
-    """
+    """Register handlers for operations in the scheduler's messages to the client."""
     client._stream_handlers |= handlers  # noqa: SLF001
 
 
 @seams.relies_on(accepts(f"{_CLIENT}._send_to_scheduler", 2))
 def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
-    """Send a message over the client's connection to the scheduler.
-
-    Relies on ``Client._send_to_scheduler``.
-    """
+    """Send a message over the client's connection to the scheduler."""
     client._send_to_scheduler(message)  # noqa: SLF001
 
 
@@ -77,35 +63,20 @@ def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
     accepts("distributed.utils:set_thread_state", 0, "key"),
 )
 def submitted_by(key: Any) -> AbstractContextManager[None]:
-    """Have the scheduler take tasks that are submitted in the block for those of another task.
-
-    Such tasks begin before tasks that no task has submitted. Relies on
-    ``distributed.utils.thread_state``, whose ``key`` is sent to the scheduler.
-
-    Parameters
-    ----------
-    key
-        Key of the other task; None for no change.
-    """
+    """Attribute tasks submitted in the block to another task, so that they start earlier."""
     block: AbstractContextManager[None] = nullcontext()
     return block if key is None else set_thread_state(key=key)
 
 
 @seams.relies_on(accepts(f"{_CLIENT}._gather", 2, "direct"))
 async def gather(client: Client, futures: list[Future[Any]], direct: bool | None) -> list[Any]:
-    """Return the results of futures; to be awaited in the client's event loop.
-
-    Relies on ``Client._gather``.
-    """
+    """Return the results of futures. Runs in the client's event loop."""
     return list(await client._gather(futures, direct=direct))  # noqa: SLF001
 
 
 @seams.relies_on(mentions("distributed.client:Future._result", "_state", "wait", "exception"))
 def state_of(future: Future[Any]) -> FutureState:
-    """Return the state of a future, which has its error once the future has failed.
-
-    Relies on ``Future._state``.
-    """
+    """Return the state of a future, which has the error of a failed one."""
     state = future._state  # noqa: SLF001
     assert state is not None
     return state
@@ -117,14 +88,10 @@ def state_of(future: Future[Any]) -> FutureState:
     mentions("distributed.client:as_completed._track_future", "_result", "raiseit"),
 )
 class KeptResult(Future[Any]):
-    """A future whose failure is a value.
-
-    Relies on ``Future._result``, behind ``result()``. ``as_completed`` calls it with
-    ``raiseit=False`` and takes Dask's description of an error.
-    """
+    """A future whose failure is a value, except with ``raiseit=False`` (``as_completed``)."""
 
     async def value_of_failure(self) -> Any:
-        """Return the value in place of the result of a failed call."""
+        """Return the value that replaces the result of a failed task."""
         raise NotImplementedError
 
     async def _result(self, raiseit: bool = True) -> Any:
@@ -135,13 +102,7 @@ class KeptResult(Future[Any]):
 
 
 class _SharedAnswer(asyncio.Future[Any]):
-    """The answer to a request that several coroutines await, none of which can cancel it.
-
-    Parameters
-    ----------
-    request
-        Task that makes the request.
-    """
+    """The answer to a request that several coroutines await, none of which can cancel it."""
 
     def __init__(self, request: asyncio.Task[Any]) -> None:
         super().__init__(loop=request.get_loop())
@@ -155,14 +116,14 @@ class _SharedAnswer(asyncio.Future[Any]):
     __iter__ = __await__
 
 
-#: Requests under way; the event loop holds no references to its tasks.
+#: Pending requests; the event loop holds no references to its tasks.
 _requests: set[asyncio.Task[Any]] = set()
 
 
 def _forget(request: asyncio.Task[Any]) -> None:
     _requests.discard(request)
     if not request.cancelled():
-        request.exception()  # perhaps nobody waits for it any more
+        request.exception()  # perhaps it is not awaited any more, and asyncio would log it
 
 
 @seams.relies_on(
@@ -196,7 +157,7 @@ def _forget(request: asyncio.Task[Any]) -> None:
     mentions(f"{_CLIENT}.close", "_close"),
 )
 class ReportingClient(Client):
-    """A client that calls a method when one of its Dask tasks ends; subclasses override methods.
+    """A client that calls a method, for subclasses, when one of its Dask tasks finishes.
 
     Relies on the message handlers that the client registers in its constructor, on the coroutines
     behind ``cancel`` and ``close``, on ``_graph_to_futures``, through which every graph is sent,
@@ -210,28 +171,28 @@ class ReportingClient(Client):
         """Handle a task that has failed."""
 
     def task_lost(self, key: Any, *, with_all: bool) -> None:
-        """Handle a task that the scheduler no longer knows; ``with_all``: nor any other task."""
+        """Handle a task that the scheduler has lost, with all other tasks if ``with_all``."""
 
     def scheduler_known(self) -> None:
-        """Take note of the scheduler's facts before this client registers with the scheduler.
+        """Process the scheduler's facts before this client registers with the scheduler.
 
         An error has the same effect as one of :meth:`connected`.
         """
 
     async def connected(self) -> None:
-        """Prepare for the first call, after the connection to the scheduler was made.
+        """Prepare for the first task, after the connection to the scheduler was made.
 
         If this raises an error, the client is closed, and its constructor raises the error.
         """
 
     async def reconnected(self) -> None:
-        """Register again with a scheduler that has forgotten this client."""
+        """Register again with a scheduler that has removed this client."""
 
-    #: Error of all calls once the cluster has ended; the client does not connect again then.
+    #: Error of all tasks once the cluster has stopped. The client does not reconnect then.
     ended: Exception | None = None
 
     def end_all(self, error: Exception) -> None:
-        """Fail all tasks with an error, now and when the connection breaks: the cluster ends."""
+        """Fail all tasks with an error, now and when the connection breaks: the cluster stops."""
         self.ended = error
         for key, state in list(self.futures.items()):
             if state.status == "pending":
@@ -245,43 +206,43 @@ class ReportingClient(Client):
         """Prepare for the cancellation of tasks, before Dask cancels them."""
 
     def before_close(self) -> None:
-        """Prepare for the closing of the client, before Dask closes it."""
+        """Prepare before Dask closes the client."""
 
     def annotations_of_graph(self) -> dict[str, Any]:
         """Return the annotations of all tasks of the graph that is about to be sent."""
         return {}
 
     def explained(self, error: Any) -> Any:
-        """Return the error to show in place of a task's error."""
+        """Return the error to show instead of a task's error."""
         return error
 
     def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
-        """Return the error to raise in place of one that fetching results raised, or None."""
+        """Return the error to raise instead of one from fetching results, or None to keep it."""
         del error, keys
         return None
 
     async def values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
-        """Return key -> value of the futures that are gathered to another value than a result."""
+        """Return the values of futures that are gathered to other values than results, by key."""
         del futures
         return {}
 
     def explains_later(self, key: Any, exception: Any) -> bool:
-        """Return whether :meth:`explained_later` has to see an error before it is shown."""
+        """Return whether :meth:`explained_later` must replace an error before it is shown."""
         del key, exception
         return False
 
     async def explained_later(self, key: Any, exception: Any) -> Any:
-        """Return the exception to show, pickled or not, in place of a task's exception."""
+        """Return the exception to show, pickled or not, instead of a task's exception."""
         del key
         return exception
 
     @property
     def scheduler_facts(self) -> Mapping[str, Any]:
-        """Facts that the scheduler has told about itself; empty before the connection."""
+        """Facts that the scheduler has reported about itself, empty before the connection."""
         return dict(self._scheduler_identity)
 
     def check_open(self) -> None:
-        """Raise the error for requests that cannot be sent, if the client is closed."""
+        """Raise an error if the client is closed and cannot send requests."""
         if self.status == "closed":
             raise self.ended or ClusterError(
                 "this client is closed and sends no calls: its session, or its connection to a "
@@ -318,7 +279,7 @@ class ReportingClient(Client):
     async def _explain_and_end(self, key: Any, exception: Any, traceback: Any) -> None:
         state = self.futures.get(key)
         exception = await self.explained_later(key, exception)
-        # The future may have been released or ended meanwhile.
+        # The future may have been released or resolved during the wait.
         is_same = self.futures.get(key) is state
         if is_same and state is not None and state.status == "pending":
             self._end_with_error(key, exception, traceback)
@@ -366,7 +327,7 @@ class ReportingClient(Client):
             await self.reconnected()
 
     async def _close_ended(self, error: Exception) -> None:
-        """Close a client whose cluster has ended; results that are not here are lost."""
+        """Close a client whose cluster has stopped. Results that are not here are lost."""
         for key, state in list(self.futures.items()):
             if state.status != "error":
                 self._end_with_error(key, error, None)
@@ -412,7 +373,7 @@ class AnnotatingClient(ReportingClient):
     """
 
     def graph_annotations(self) -> Mapping[str, Any]:
-        """Return further annotations of the graph that is about to be sent."""
+        """Return additional annotations of the graph that is about to be sent."""
         return {}
 
     def layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
@@ -420,7 +381,7 @@ class AnnotatingClient(ReportingClient):
         return annotations
 
     def before_tagged_graph(self) -> None:
-        """Prepare for a graph, other than single calls, that has resources as annotations."""
+        """Prepare for a graph, other than single tasks, that has resources as annotations."""
 
     def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
         ours = self.graph_annotations()
@@ -436,9 +397,6 @@ class AnnotatingClient(ReportingClient):
     mentions(f"{_CLIENT}.retry", "sync", "_retry"),
 )
 def retry_soon(client: Client, futures: list[Future[Any]]) -> None:
-    """Run failed calls again, without waiting for the scheduler; for asynchronous clients.
-
-    Relies on ``Client._retry``.
-    """
+    """Retry failed tasks without waiting for the scheduler. For asynchronous clients."""
     assert client.loop is not None
     client.loop.add_callback(client._retry, futures)  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of Dask's cluster objects."""
+"""Seams of Dask's cluster objects."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ _CLUSTER = "distributed.deploy.cluster:Cluster"
     declares("distributed.utils:LoopRunner.start", "self"),
 )
 def start_loop(cluster: Cluster) -> None:
-    """Start the event loop of a cluster object that is not asynchronous.
-
-    Relies on ``Cluster._loop_runner``.
-    """
+    """Start the event loop of a cluster object that is not asynchronous."""
     cluster._loop_runner.start()  # noqa: SLF001
 
 
@@ -30,10 +27,7 @@ def start_loop(cluster: Cluster) -> None:
     mentions(f"{_CLUSTER}.loop", "_loop_runner"),
 )
 def loop_runs(cluster: Cluster) -> bool:
-    """Return whether the event loop of a cluster object runs, so that coroutines can be awaited.
-
-    Relies on ``IOLoop.asyncio_loop``.
-    """
+    """Return whether a cluster object's event loop runs, so that coroutines can be awaited."""
     loop = getattr(cluster.loop, "asyncio_loop", None)
     return not sys.is_finalizing() and loop is not None and loop.is_running()
 
@@ -45,8 +39,5 @@ def loop_runs(cluster: Cluster) -> bool:
     mentions(f"{_CLUSTER}.close", "sync", "_close"),
 )
 def check_overrides() -> None:
-    """Raise ClusterError unless Dask's cluster objects have the methods that our class overrides.
-
-    Relies on ``Cluster._start``, ``Cluster._close`` and ``Cluster.close``.
-    """
+    """Raise ClusterError unless Dask's cluster objects have the methods that we override."""
     seams.check()

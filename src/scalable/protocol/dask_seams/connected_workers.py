@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of the workers that are connected to a scheduler."""
+"""Seams of the workers that are connected to a scheduler."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _WORKER = "distributed.scheduler:WorkerState"
 
 
 class _Values(SortedValuesView):
-    """Values by position in the order of their keys, which are iterated over in no order."""
+    """Values indexed in the order of their keys, and iterated in insertion order."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(dict.values(self._mapping))  # type: ignore[attr-defined]
 
 
 class _Items(SortedItemsView):
-    """Pairs by position in the order of their keys, which are iterated over in no order."""
+    """Pairs indexed in the order of their keys, and iterated in insertion order."""
 
     def __iter__(self) -> Iterator[Any]:
         return iter(dict.items(self._mapping))  # type: ignore[attr-defined]
 
 
 class _Workers(SortedDict):
-    """Address -> worker, sorted by address except for who iterates over values or items."""
+    """Mapping from address to worker, ordered by address (``values()`` and ``items()`` are not)."""
 
     def values(self) -> Any:
         return _Values(self)
@@ -48,12 +48,10 @@ class _Workers(SortedDict):
     optional=True,
 )
 def iterate_fast(scheduler: Scheduler) -> None:
-    """Let who looks at all workers of a new scheduler do so in a seventh of the time.
+    """Make iteration over a new scheduler's workers seven times as fast.
 
-    Dask does so whenever a worker connects, and several parts of ours each second.
-
-    Relies on ``Scheduler.workers``, a sorted dictionary whose order matters to who asks for one of
-    its values by their number. ``Scheduler.identity`` of some workers gives those that came first.
+    Dask iterates whenever a worker connects, and our code each second. The sorted order stays for
+    access by index. ``Scheduler.identity`` of some workers returns those that came first.
     """
     if type(scheduler.workers) is SortedDict:
         scheduler.workers = _Workers(scheduler.workers)
@@ -64,14 +62,11 @@ def iterate_fast(scheduler: Scheduler) -> None:
     mentions("distributed.worker:Worker", "startup_information"),
 )
 def told_at_start(worker: WorkerState, key: str) -> Any:
-    """Return a value that a worker sent when it connected; None if the key is missing.
-
-    Relies on ``Worker.startup_information``, whose values arrive in ``WorkerState.extra``.
-    """
+    """Return a value that a worker sent when it connected, or None if it is missing."""
     return worker.extra.get(key)
 
 
 @seams.relies_on(*seams.facts["told_at_start"])
 def workers_by_what_they_told(scheduler: Scheduler, key: str) -> list[tuple[WorkerState, Any]]:
-    """Return each connected worker with the value that :func:`told_at_start` returns."""
+    """Return each connected worker with its :func:`told_at_start` value."""
     return [(worker, worker.extra.get(key)) for worker in scheduler.workers.values()]

@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of connecting and leaving workers and clients."""
+"""Seams of connecting and leaving workers and clients."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ seams = Seams("scheduler of connections")
 
 _SCHEDULER = "distributed.scheduler:Scheduler"
 _REMOVED = "remove-worker"
-#: Seconds for which workers that left are collected before the other workers are told: at least,
-#: and for each worker to tell. A message takes the scheduler 0.1 to 0.2 ms, and nobody needs it
-#: soon: who asks a worker that left for a result gets no connection.
+#: Seconds for which workers that left are collected before the others are notified: in total at
+#: least, and for each notified worker. A message takes the scheduler 0.1 to 0.2 ms, and is not
+#: urgent: a worker that requests a result from one that left gets no connection.
 COLLECT_S, COLLECT_EACH_S = 0.1, 0.001
 
 
@@ -38,15 +38,11 @@ COLLECT_S, COLLECT_EACH_S = 0.1, 0.001
 class RegisteringScheduler(Scheduler):
     """A scheduler that removes a worker which was lost while it registered.
 
-    Dask removes a worker when the worker's stream ends. If the connection breaks before the stream
-    begins, Dask would keep the worker for ever, and assign tasks to it.
-
-    Relies on ``Scheduler.add_worker``, which registers the worker and returns, or raises, after the
-    end of the stream; its parameter must be named ``comm``.
+    Dask removes a worker when its stream ends. If the connection breaks before the stream starts,
+    Dask would keep the worker for ever, and assign tasks to it.
     """
 
     async def add_worker(self, comm: Any, *, address: str, server_id: str, **kwargs: Any) -> None:
-        """Register a worker, and serve its stream until it ends."""
         try:
             await super().add_worker(comm, address=address, server_id=server_id, **kwargs)
         finally:
@@ -64,23 +60,20 @@ class RegisteringScheduler(Scheduler):
     mentions("distributed.worker:Worker.__init__", "remove-worker"),
 )
 class TellingScheduler(Scheduler):
-    """A scheduler that tells the other workers of all workers that left in a moment together.
+    """A scheduler that notifies the workers of several lost workers in one message.
 
-    When a worker leaves, Dask makes a message to each other worker. When 1,000 of 5,000 left, these
+    For each lost worker, Dask makes a message to each other worker. When 1,000 of 5,000 left, these
     were four million messages: 0.8 GB, and garbage collections of 2 to 4 s. Our workers get the
-    addresses as one text, which is made once: to encode a list for each worker took 5 s then.
-
-    Relies on ``Scheduler.remove_worker``, which sends the operation ``remove-worker`` to one worker
-    after the other, and on ``BatchedSend.send``, which takes several messages.
+    addresses as one string that is made once: encoding a list for each worker took 5 s.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        #: Address of a worker that has left -> message to each other worker.
+        #: Message to each other worker, by address of a worker that has left.
         self._left: dict[str, dict[str, Any]] = {}
         super().__init__(*args, **kwargs)
 
     def worker_send(self, worker: str, msg: dict[str, Any]) -> None:
-        """Send a message to a worker; one about a worker that has left is sent a moment later."""
+        """Send a message to a worker. The removal of a worker is sent a moment later."""
         if msg.get("op") != _REMOVED:
             super().worker_send(worker, msg)
             return
@@ -90,7 +83,7 @@ class TellingScheduler(Scheduler):
         self._left.setdefault(msg["worker"], msg)
 
     async def add_worker(self, comm: Any, *, address: str, server_id: str, **kwargs: Any) -> None:
-        """Register a worker; tell of the one that had its address before, not later of this one."""
+        """Register a worker. Pending messages about its address are sent first."""
         if self.coerce_address(address, kwargs.get("resolve_address", True)) in self._left:
             self._tell_left()
         await super().add_worker(comm, address=address, server_id=server_id, **kwargs)
@@ -98,14 +91,14 @@ class TellingScheduler(Scheduler):
     def _tell_left(self) -> None:
         messages = list(self._left.values())
         self._left.clear()
-        if not messages:  # they were sent before their time
+        if not messages:  # they were sent early
             return
         left = "\n".join(message["worker"] for message in messages).encode()
         for worker, stream in list(self.stream_comms.items()):
-            with suppress(CommClosedError):  # its own end is noticed elsewhere
+            with suppress(CommClosedError):  # the loss of this worker is handled elsewhere
                 if worker in self.workers and told_at_start(self.workers[worker], LEFT):
                     stream.send({"op": LEFT, "left": left})
-                elif worker.startswith("inproc://"):  # it gets the same object, and takes it apart
+                elif worker.startswith("inproc://"):  # it gets the same object, and consumes it
                     stream.send(*map(dict, messages))
                 else:
                     stream.send(*messages)
@@ -117,21 +110,18 @@ class TellingScheduler(Scheduler):
     has("distributed.scheduler:WorkerState", "versions"),
 )
 def compare_distinct_versions() -> None:
-    """Let a scheduler compare a new worker's versions with each distinct set; once in a process.
+    """Compare a new worker's versions with each distinct set only. Idempotent.
 
     Dask compares them with those of every worker, which takes 8 ms of each arrival at 5,000
     workers. The answer is the same. Workers with equal versions share their set: see
     :meth:`scalable.scheduler.versions.Versions.shared`.
-
-    Relies on ``distributed.versions.error_message``, which uses the workers' sets of versions and
-    not their addresses.
     """
     if not getattr(versions.error_message, "compares_distinct", False):
         versions.error_message = comparing_distinct(versions.error_message)
 
 
 def comparing_distinct(compare: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a comparison of a new worker's versions that looks at each distinct set once."""
+    """Return a comparison of versions that examines each distinct set once."""
 
     @wraps(compare)
     def distinct(
@@ -149,11 +139,7 @@ def comparing_distinct(compare: Callable[..., Any]) -> Callable[..., Any]:
     declares("distributed.diagnostics.plugin:SchedulerPlugin.log_event", "self", "topic", "msg"),
 )
 def client_that_leaves(topic: Any, message: Any) -> str | None:
-    """Return the id of the client that an event reports as gone; None for other events.
-
-    Relies on the message that ``Scheduler.remove_client`` logs under the topic ``all`` before it
-    releases the tasks of the client.
-    """
+    """Return the client that an event reports as gone, before its tasks are released, or None."""
     if topic != "all" or not isinstance(message, dict):
         return None
     return message.get("client") if message.get("action") == "remove-client" else None
@@ -164,10 +150,7 @@ def client_that_leaves(topic: Any, message: Any) -> str | None:
     has("distributed.scheduler:TaskState", "who_wants"),
 )
 def tasks_only_for(scheduler: Scheduler, client: str) -> Iterator[tuple[Any, str]]:
-    """Yield key and worker address of the assigned tasks that no other client wants itself.
-
-    Relies on ``WorkerState.processing`` and ``TaskState.who_wants``.
-    """
+    """Yield key and worker address of assigned tasks that only this client needs."""
     for ws in scheduler.workers.values():
         for task in ws.processing:
             if all(other.client_key == client for other in task.who_wants or ()):
@@ -184,13 +167,7 @@ def tasks_only_for(scheduler: Scheduler, client: str) -> Iterator[tuple[Any, str
 def set_worker_status(
     scheduler: Scheduler, worker: WorkerState, status: Status, stimulus: str
 ) -> None:
-    """Set the status of a worker, first on the scheduler and then on the worker.
-
-    If the worker came first, the scheduler would assign tasks to it until it had answered.
-
-    Relies on ``Scheduler.handle_worker_status_change``, and on the worker's handler for the
-    operation ``worker-status-change``.
-    """
+    """Set a worker's status, on the scheduler first so that it assigns no task in between."""
     scheduler.handle_worker_status_change(status, worker, stimulus)
     message = {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus}
     scheduler.stream_comms[worker.address].send(message)
@@ -203,19 +180,7 @@ def set_worker_status(
     mentions("distributed.core:Server.handle_stream", "stream_handlers"),
 )
 def ignore_worker_status(scheduler: Scheduler, ignores: Callable[[str, Status], bool]) -> None:
-    """Ignore some of the statuses that workers report.
-
-    Relies on the scheduler's handler for the operation ``worker-status-change`` in messages from
-    workers.
-
-    Parameters
-    ----------
-    scheduler
-        The scheduler.
-    ignores
-        Function that returns, for the address of a worker and the status that the worker reports,
-        whether to ignore the report.
-    """
+    """Ignore the status reports for which ``ignores(worker address, status)`` is True."""
     handle = scheduler.stream_handlers["worker-status-change"]
 
     def filtered(status: str, worker: str, stimulus_id: str) -> None:

@@ -1,7 +1,7 @@
-"""Seams (dependences on Dask internals) of what a scheduler keeps of ended work.
+"""Seams of what a scheduler keeps of finished work.
 
-Dask's scheduler keeps something of each worker and client that it has had, and of each time that
-calls began after others had ended. A cluster that lives for weeks has had many.
+Dask keeps data on each past worker, client and burst of tasks, which accumulate in a cluster that
+runs for weeks.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SCHEDULER = "distributed.scheduler:Scheduler"
 _BROKER = "distributed.broker:Broker"
 _SPANS = "distributed.spans:SpansSchedulerExtension"
 _STEALING = "distributed.stealing:WorkStealing"
-#: Key of Dask's configuration: number of the latest computations that a scheduler keeps. Of the
-#: spans without a parent, which are like them, as many are kept.
+#: Key of Dask's configuration: number of the latest computations that a scheduler keeps. As many
+#: root spans, which correspond to them, are kept.
 KEPT = "distributed.diagnostics.computations.max-history"
 
 
@@ -38,31 +38,27 @@ KEPT = "distributed.diagnostics.computations.max-history"
     optional=True,
 )
 class ForgettingBroker(Broker):
-    """The events of a scheduler, without empty topics and without subscribers that have left.
+    """The events of a scheduler, without empty topics and subscribers that have left.
 
     Dask empties the topics of workers and clients that have left, but keeps the topics, and sends
     each event to all clients that have ever subscribed to it.
-
-    Relies on ``Scheduler._broker``, whose method ``truncate`` the scheduler calls some time after a
-    worker or client has left, and on ``Broker._topics``: name -> topic with its subscribers.
     """
 
     @classmethod
     def in_place_of(cls, broker: Broker) -> ForgettingBroker:
-        """Return a broker with the topics of another one, which is used no more."""
+        """Return a broker with the topics of another one, which is not used any more."""
         made = cls.__new__(cls)
         vars(made).update(vars(broker))
         return made
 
     def truncate(self, topic: str | None = None) -> None:
-        """Remove the events of a topic, and the topic if nobody listens; by default all events."""
+        """Remove a topic's events (by default all), and the topic without subscribers."""
         super().truncate(topic)
         known = None if topic is None else self._topics.get(topic)
         if topic is not None and known is not None and not known.subscribers:
             del self._topics[topic]
 
     def forget_subscriber(self, client: str) -> None:
-        """Send a client no more events."""
         for topic in self._topics.values():
             topic.subscribers.discard(client)
 
@@ -79,14 +75,10 @@ class ForgettingBroker(Broker):
     optional=True,
 )
 class ForgettingSpans(SpansSchedulerExtension):
-    """The spans of a scheduler, without old ones of which no task exists any more.
+    """The spans of a scheduler, without old ones whose tasks are all forgotten.
 
-    Dask begins a span whenever tasks arrive after all others have ended, and keeps all spans, with
-    their groups of tasks and with all changes of the number of threads since the first span.
-
-    Relies on the attributes of ``SpansSchedulerExtension`` and ``Span``, on
-    ``SchedulerState.task_groups``, from which groups are removed with their last task, and on
-    ``SchedulerState.total_nthreads_history``, of which each span knows the place where it begins.
+    Dask starts a span whenever tasks arrive after all others have finished. It keeps all spans with
+    their task groups, and all changes of the number of threads since the first span.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -95,14 +87,12 @@ class ForgettingSpans(SpansSchedulerExtension):
         self._look_at = 2 * self._kept
 
     def observe_tasks(self, tss: Iterable[Any], *args: Any, **kwargs: Any) -> dict[Any, Any]:
-        """Assign tasks to spans; forget old spans if there are many."""
         if len(self.root_spans) >= self._look_at:
             self._forget()
             self._look_at = len(self.root_spans) + self._kept
         return super().observe_tasks(tss, *args, **kwargs)
 
     def heartbeat(self, ws: Any, data: dict[Any, float]) -> None:
-        """Count what a worker has measured, except for spans that were forgotten."""
         super().heartbeat(ws, {key: value for key, value in data.items() if key[1] in self.spans})
 
     def _forget(self) -> None:
@@ -140,12 +130,7 @@ def _drop_empty(lists: dict[Any, list[Span]]) -> None:
     optional=True,
 )
 def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
-    """Have Dask's work stealing forget a worker that has left.
-
-    Relies on ``WorkStealing.in_flight_occupancy`` and ``in_flight_tasks``: numbers for each worker
-    that was ever compared with others. Dask drops the former when a theft ends and no other is
-    under way, and the latter never.
-    """
+    """Remove a worker that has left from the counts of work stealing, where Dask keeps it."""
     stealing = scheduler.extensions.get("stealing")
     if stealing is not None:
         stealing.in_flight_occupancy.pop(worker, None)
@@ -159,10 +144,10 @@ def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
     optional=True,
 )
 def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
-    """Have Dask's work stealing forget a task that the scheduler forgets.
+    """Remove a forgotten task from Dask's work stealing.
 
-    Relies on ``WorkStealing.unknown_durations``: name of a prefix -> assigned tasks, until a task
-    of the prefix succeeds. Dask keeps those of functions that always fail, with their arguments.
+    Dask keeps the assigned tasks of a prefix until one succeeds: for a function that always fails,
+    for ever and with their arguments.
     """
     stealing = scheduler.extensions.get("stealing")
     durations = {} if stealing is None else stealing.unknown_durations
@@ -174,10 +159,7 @@ def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
 
 
 class ForgettingScheduler(Scheduler):
-    """A scheduler that keeps nothing for ever of workers, clients and calls that have gone.
-
-    On a Dask whose parts are other ones, those parts keep what they keep.
-    """
+    """A scheduler that drops past workers, clients and tasks, as far as Dask's version allows."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -188,13 +170,11 @@ class ForgettingScheduler(Scheduler):
         self._forgets_thefts = seams.difference(forget_thefts.__name__) is None
 
     def remove_client(self, client: str, *args: Any, **kwargs: Any) -> None:
-        """Remove a client, also from the subscribers of events."""
         super().remove_client(client, *args, **kwargs)
         if isinstance(self._broker, ForgettingBroker):
             self._broker.forget_subscriber(client)
 
     async def remove_worker(self, address: str, *args: Any, **kwargs: Any) -> Any:
-        """Remove a worker, also from what work stealing has counted."""
         worker = self.workers.get(address)
         answer = await super().remove_worker(address, *args, **kwargs)
         if worker is not None and self._forgets_thefts:

@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of explanations: the facts that Dask knows about tasks."""
+"""Seams of explanations: facts that Dask has about tasks."""
 
 from __future__ import annotations
 
@@ -20,39 +20,27 @@ _TASK = "distributed.scheduler:TaskState"
 
 @seams.relies_on(mentions(_SCHEDULER, "queued"))
 def queued_tasks(scheduler: Scheduler) -> Iterable[TaskState]:
-    """Return the ready tasks that wait in the scheduler because all workers are busy.
-
-    Relies on ``SchedulerState.queued``.
-    """
+    """Return the ready tasks that wait in the scheduler because all workers are busy."""
     return scheduler.queued
 
 
 @seams.relies_on(mentions(_SCHEDULER, "unrunnable"))
 def since_no_worker(scheduler: Scheduler, task: TaskState) -> float | None:
-    """Return the monotonic time since which no worker can take a task, or None.
-
-    Relies on ``SchedulerState.unrunnable``: task -> time.
-    """
+    """Return the monotonic time since which no worker can take a task, or None."""
     since = scheduler.unrunnable.get(task)
     return None if since is None else float(since)
 
 
 @seams.relies_on(has("distributed.scheduler:TaskPrefix", "duration_average"))
 def usual_duration(task: TaskState) -> float | None:
-    """Return the mean running time of the tasks with a task's prefix in seconds, or None.
-
-    Relies on ``TaskPrefix.duration_average``, which is negative for an unknown time.
-    """
+    """Return the mean running seconds of tasks with a task's prefix, or None if unknown."""
     mean = float(task.prefix.duration_average)
     return mean if mean >= 0 else None
 
 
 @seams.relies_on(has("distributed.scheduler:TaskPrefix", "states"))
 def counts_of_waiting(scheduler: Scheduler) -> dict[str, int]:
-    """Return task prefix -> number of its tasks that wait for other tasks.
-
-    Relies on ``TaskPrefix.states``: state -> number of tasks.
-    """
+    """Map task prefixes to numbers of tasks that wait for other tasks, without zeros."""
     counts = {name: p.states.get("waiting", 0) for name, p in scheduler.task_prefixes.items()}
     return {name: count for name, count in counts.items() if count}
 
@@ -63,21 +51,9 @@ def counts_of_waiting(scheduler: Scheduler) -> dict[str, int]:
 class FailedTask:
     """The failure of a task.
 
-    Relies on the attributes of ``TaskState`` that hold the texts of exception and traceback, the
-    failed task that is to blame, the workers on which it failed, and the number of lost workers.
-
-    Attributes
-    ----------
-    error
-        Text of the exception, as ``repr`` shows it.
-    traceback
-        Text of the traceback, or "".
-    blamed
-        Key of the task that failed first, or None if it is this task.
-    workers
-        Addresses or names of the workers on which the task failed.
-    lost
-        Number of workers that were lost while they ran the task.
+    ``error`` is the exception's ``repr``. ``traceback`` may be empty. ``blamed`` is the key of the
+    task that failed first, or None if it is this one. ``workers`` are those on which it failed, and
+    ``lost`` is the number of workers that were lost while they ran it.
     """
 
     def __init__(self, task: TaskState) -> None:
@@ -98,17 +74,9 @@ class FailedTask:
 async def ask_about_tasks(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> dict[Any, tuple[str, bool]] | None:
-    """Return key -> a worker's state of the task, and whether its slot is lent to other calls.
+    """Map known keys to (a worker's task state, whether the slot is lent).
 
-    Unknown keys are left out. None if the worker answers with an error. Only workers with an
-    attribute ``slot_lender`` (:mod:`scalable.protocol.lending`) lend slots.
-
-    Relies on what :func:`~scalable.protocol.dask_seams.scheduler.ask_task_states` relies on.
-
-    Raises
-    ------
-    OSError
-        If the worker does not answer.
+    Returns None if the worker answers with an error, and raises OSError if it does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":
@@ -118,7 +86,7 @@ async def ask_about_tasks(
 
 
 def _asking() -> bytes:
-    # A nested function is pickled by value, so the worker does not need to import this package.
+    # A nested function is pickled by value, so that the worker need not import this package.
     def asked(keys: list[Any], dask_worker: Any) -> list[tuple[Any, str, bool]]:
         tasks = dask_worker.state.tasks
         lender = getattr(dask_worker, "slot_lender", None)

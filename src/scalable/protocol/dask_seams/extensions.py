@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of a scheduler's extensions."""
+"""Seams of a scheduler's extensions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _STEALING = "distributed.scheduler.work-stealing"
     contains("distributed.scheduler:DEFAULT_EXTENSIONS", "stealing", "amm"),
 )
 def extensions() -> Mapping[str, Any]:
-    """Return the extensions of a scheduler, with those of ours that the installed Dask allows.
+    """Return a scheduler's extensions by name: Dask's, or ours where they fit.
 
-    As with Dask's own, the configuration ``distributed.scheduler.work-stealing`` may leave stealing
-    out. Relies on ``DEFAULT_EXTENSIONS``, name -> class.
+    As with Dask's own, ``distributed.scheduler.work-stealing`` may disable stealing.
     """
     found = dict(DEFAULT_EXTENSIONS)
     for name, ours in (
@@ -38,5 +37,5 @@ def extensions() -> Mapping[str, Any]:
 
 
 def without_sampling() -> str | None:
-    """Return why results are not moved with a sample of workers; None if they are."""
+    """Return why results are not moved with a sample of workers, or None if they are."""
     return moved_results.seams.difference(moved_results.SamplingMemoryManager.__name__)

@@ -1,7 +1,4 @@
-"""Checkable facts about the installed Dask, and the registry of seams that rely on them.
-
-A seam is a function or class that depends on internals of Dask.
-"""
+"""Checkable facts about the installed Dask, and the registry of seams that rely on them."""
 
 from __future__ import annotations
 
@@ -21,22 +18,15 @@ _Seam = TypeVar("_Seam", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Fact:
-    """One assumption about one object of Dask.
+    """One assumption about one object of Dask."""
 
-    Attributes
-    ----------
-    path
-        The object, as ``module:qualified.name``.
-    verify
-        Function that takes the object and returns how it differs from the assumption, as text;
-        None if the assumption holds.
-    """
-
+    #: The object, as ``module:qualified.name``.
     path: str
+    #: Returns how the object differs from the assumption, or None if it does not.
     verify: Callable[[Any], str | None]
 
     def difference(self) -> str | None:
-        """Return how the installed Dask differs from the assumption; None if it does not."""
+        """Return how the installed Dask differs from the assumption, or None if it does not."""
         try:
             found = resolve(self.path)
         except (ImportError, AttributeError) as error:
@@ -50,13 +40,7 @@ class Fact:
 
 
 def resolve(path: str) -> Any:
-    """Return the object at a path ``module:qualified.name``.
-
-    Raises
-    ------
-    ImportError, AttributeError
-        If there is no such object.
-    """
+    """Return the object at ``module:qualified.name``. Raises ImportError or AttributeError."""
     module, _, name = path.partition(":")
     found: Any = importlib.import_module(module)
     for part in name.split("."):
@@ -65,7 +49,7 @@ def resolve(path: str) -> Any:
 
 
 def has(path: str, *names: str) -> Fact:
-    """Return the fact that an object has these attributes; ``__slots__`` of a class count too."""
+    """Return the fact that an object has these attributes. ``__slots__`` of a class count too."""
 
     def verify(found: Any) -> str | None:
         missing = [name for name in names if not hasattr(found, name)]
@@ -75,10 +59,10 @@ def has(path: str, *names: str) -> Fact:
 
 
 def mentions(path: str, *names: str) -> Fact:
-    """Return the fact that the code of a function, or the methods of a class, uses these names.
+    """Return the fact that a function, or the methods of a class, uses these names.
 
-    This finds attributes that a constructor sets. In a function it also finds text, such as keys of
-    messages and names of keyword arguments.
+    This finds attributes that a constructor sets. In a function it also finds strings, such as keys
+    of messages and names of keyword arguments.
     """
 
     def verify(found: Any) -> str | None:
@@ -90,17 +74,7 @@ def mentions(path: str, *names: str) -> Fact:
 
 
 def accepts(path: str, positional: int, *keywords: str) -> Fact:
-    """Return the fact that a function can be called with these arguments.
-
-    Parameters
-    ----------
-    path
-        The function.
-    positional
-        Number of positional arguments, including ``self``.
-    keywords
-        Names of the keyword arguments.
-    """
+    """Return the fact that a function accepts these arguments. ``positional`` counts ``self``."""
 
     def verify(found: Any) -> str | None:
         code = inspect.unwrap(found).__code__
@@ -122,10 +96,7 @@ def accepts(path: str, positional: int, *keywords: str) -> Fact:
 
 
 def declares(path: str, *parameters: str) -> Fact:
-    """Return the fact that a function has exactly these parameters.
-
-    Used for methods of Dask that our subclasses override.
-    """
+    """Return the fact that a method, which we override, has exactly these parameters."""
 
     def verify(found: Any) -> str | None:
         names = _parameters(inspect.unwrap(found).__code__)
@@ -137,7 +108,7 @@ def declares(path: str, *parameters: str) -> Fact:
 
 
 def _parameters(code: CodeType) -> tuple[str, ...]:
-    """Return the names of a function's parameters; ``*args`` and ``**kwargs`` come last."""
+    """Return the names of a function's parameters, with ``*args`` and ``**kwargs`` last."""
     count = code.co_argcount + code.co_kwonlyargcount
     count += bool(code.co_flags & inspect.CO_VARARGS)
     count += bool(code.co_flags & inspect.CO_VARKEYWORDS)
@@ -145,7 +116,7 @@ def _parameters(code: CodeType) -> tuple[str, ...]:
 
 
 def contains(path: str, *keys: Any) -> Fact:
-    """Return a fact that holds if a mapping or set contains these keys."""
+    """Return the fact that a mapping or set contains these keys."""
 
     def verify(found: Any) -> str | None:
         missing = [key for key in keys if key not in found]
@@ -155,7 +126,7 @@ def contains(path: str, *keys: Any) -> Fact:
 
 
 def is_a(path: str, kind: type[Any]) -> Fact:
-    """Return a fact that holds if an object is an instance of a class."""
+    """Return the fact that an object is an instance of a class."""
 
     def verify(found: Any) -> str | None:
         if isinstance(found, kind):
@@ -167,10 +138,7 @@ def is_a(path: str, kind: type[Any]) -> Fact:
 
 @cache
 def _names_in(found: Any) -> frozenset[str]:
-    """Return the names that a function, or the methods of a class, uses.
-
-    For a function the result includes the text constants in its code.
-    """
+    """Return the names used by a class's methods, or the names and strings used by a function."""
     if not inspect.isclass(found):
         code = _code_of(found)
         return frozenset() if code is None else frozenset(_names_of_code(code))
@@ -202,13 +170,7 @@ def _texts(constants: Iterable[Any]) -> Iterator[str]:
 
 
 class Seams:
-    """Registry of the seams (dependences on Dask internals) of one kind of process.
-
-    Parameters
-    ----------
-    process
-        Name of the kind of process, shown in error messages.
-    """
+    """Registry of the seams of one kind of process, whose name is shown in errors."""
 
     def __init__(self, process: str) -> None:
         self.process = process
@@ -217,16 +179,7 @@ class Seams:
         self._verified = False
 
     def relies_on(self, *facts: Fact, optional: bool = False) -> Callable[[_Seam], _Seam]:
-        """Register the decorated function or class as a seam that relies on facts.
-
-        Parameters
-        ----------
-        facts
-            The assumptions.
-        optional
-            Whether :meth:`check` ignores this seam. The caller then asks :meth:`difference`, and
-            does not use the seam if a fact does not hold.
-        """
+        """Register a seam with its facts. Callers of an optional one check :meth:`difference`."""
 
         def register(seam: _Seam) -> _Seam:
             self._facts[seam.__name__] = facts
@@ -238,25 +191,15 @@ class Seams:
 
     @property
     def facts(self) -> dict[str, tuple[Fact, ...]]:
-        """Name of each seam -> facts that the seam relies on."""
         return dict(self._facts)
 
     def difference(self, seam: str) -> str | None:
-        """Return how the installed Dask differs from a seam's facts; None if all facts hold.
-
-        Only the first difference is returned.
-        """
+        """Return the first difference of the installed Dask from a seam's facts, or None."""
         differences = (fact.difference() for fact in self._facts[seam])
         return next((text for text in differences if text is not None), None)
 
     def check(self) -> None:
-        """Verify the facts of every seam that is not optional; a success is remembered.
-
-        Raises
-        ------
-        ClusterError
-            If a fact does not hold. The message names the seam, the difference and the versions.
-        """
+        """Raise ClusterError unless the facts of every required seam hold. A success is cached."""
         if self._verified:
             return
         required = [seam for seam in self._facts if seam not in self._optional]

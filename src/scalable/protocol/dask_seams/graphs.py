@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of the graphs that a client sends."""
+"""Seams of the graphs that a client sends."""
 
 from __future__ import annotations
 
@@ -27,25 +27,11 @@ _HLG = "dask._expr:HLGExpr"
     mentions("dask.highlevelgraph:HighLevelGraph.__init__", "key_dependencies"),
 )
 def annotate_layers(expr: Any, annotate: Callable[[dict[str, Any]], dict[str, Any]]) -> set[str]:
-    """Replace the annotations of the layers in an expression that is about to be sent.
+    """Replace the annotations of an expression's layers before it is sent, and return all names.
 
-    The layers themselves, which collections share, are left as they are.
-
-    Returns
-    -------
-    set of str
-        Names of all annotations that the layers have now.
-
-    Parameters
-    ----------
-    expr
-        Expression that a client sends.
-    annotate
-        Function that takes the annotations of a layer, and returns the new ones. It is called for
-        layers with annotations only.
-
-    Relies on ``HLGExpr``, whose operand ``dsk`` is a graph of layers, and on the pickling of
-    expressions by their operands.
+    The layers themselves, which collections share, do not change. ``annotate`` is called for layers
+    with annotations only. Expressions are pickled by their operands, of which ``dsk`` is a graph of
+    layers.
     """
     names: set[str] = set()
     nodes = list(expr.find_operations(HLGExpr))
@@ -85,12 +71,9 @@ def _with(layer: Any, annotations: dict[str, Any]) -> Any:
 
 
 def _keeping_resources(optimize: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that optimizes a graph, unless layers would lose their resources.
+    """Return an optimizer that skips graphs whose layers would lose their resources."""
 
-    Dask's own optimizers of arrays and bags make one layer without annotations of several layers.
-    """
-
-    # A nested function is pickled by value, so the scheduler does not need to import this package.
+    # A nested function is pickled by value, so that the scheduler need not import this package.
     def optimized(graph: Any, keys: Any, **options: Any) -> Any:
         import dask
         from dask.core import flatten
@@ -112,8 +95,5 @@ def _keeping_resources(optimize: Callable[..., Any]) -> Callable[..., Any]:
     mentions("distributed.client:Client.map", "_MapExpr"),
 )
 def has_layers(expr: Any) -> bool:
-    """Return whether the graph of an expression may have layers with annotations.
-
-    Relies on the kinds of expressions that ``Client.submit`` and ``Client.map`` send.
-    """
+    """Return whether an expression's graph may have layers with annotations."""
     return not isinstance(expr, LLGExpr | _MapExpr)

@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of the first message of a scheduler to a client."""
+"""Seams of the first message of a scheduler to a client."""
 
 from __future__ import annotations
 
@@ -24,21 +24,18 @@ _SCHEDULER = "distributed.scheduler:Scheduler"
 class GreetingScheduler(Scheduler):
     """A scheduler whose first message to a client is sent alone.
 
-    Dask sends several messages in one batch. A client that connects takes a batch of more than
-    the greeting for an error and never works: this happens if another client cancels calls, of
-    which all clients are told, in the same two milliseconds.
-
-    Relies on ``Scheduler.add_client``, and on ``BatchedSend`` to use ``Comm.write``.
+    Dask sends several messages in one batch. A client that connects treats a batch of more than the
+    greeting as an error and never works. This happens if another client cancels tasks, which is
+    announced to all clients, in the same two milliseconds.
     """
 
     async def add_client(self, comm: Comm, client: str, versions: dict[str, Any]) -> None:
-        """Add a client, and send its messages until it disconnects."""
         send_first_message_alone(comm)
         await super().add_client(comm, client, versions)
 
 
 def send_first_message_alone(comm: Comm) -> None:
-    """Have a connection send the first message of its first batch in a batch of its own."""
+    """Make a connection send the first message of its first batch in a separate batch."""
     write = comm.write
 
     async def write_first_alone(batch: Any, **options: Any) -> Any:

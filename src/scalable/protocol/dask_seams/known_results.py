@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of futures whose results a client has without a worker."""
+"""Seams of futures whose results a client has without a worker."""
 
 from __future__ import annotations
 
@@ -22,27 +22,19 @@ from scalable.protocol.operations import KNOWN_ANNOTATION
 seams = Seams("known_results")
 
 _CLIENT = "distributed.client:Client"
-#: Client -> key -> state of the known futures that somebody still has.
+#: States of the known futures that are still referenced, by client and key.
 _known: WeakKeyDictionary[Client, WeakValueDictionary[Any, KnownState]] = WeakKeyDictionary()
 
 
 class KnownState(FutureState):
-    """State of a finished future whose result this client has.
-
-    Parameters
-    ----------
-    key
-        Key of the future.
-    value
-        The result.
-    """
+    """State of a finished future whose result this client has."""
 
     __slots__ = ("__weakref__", "_pickled", "_value", "sent")
 
     def __init__(self, key: Any, value: Any) -> None:
         super().__init__(key)
         self._value, self._pickled = value, b""
-        #: Future of the task that gives the result to other tasks, once one needs it.
+        #: Future of the task that provides the result to other tasks, once one needs it.
         self.sent: Future[Any] | None = None
         self.finish(type(value))
 
@@ -56,10 +48,7 @@ class KnownState(FutureState):
 
 
 class KnownFuture(Future[Any]):
-    """A finished future whose result this client has.
-
-    The scheduler learns of it when a task that needs the result is about to be sent.
-    """
+    """A finished future whose result the client sends only for tasks that need it."""
 
     def __reduce__(self) -> Any:
         client, state = self.client, self._state
@@ -74,10 +63,7 @@ class KnownFuture(Future[Any]):
     mentions(f"{_CLIENT}._inc_ref", "_refcount_lock"),
 )
 def known_future(client: Client, key: str, value: Any) -> KnownFuture:
-    """Return a finished future of a key that neither the client nor the scheduler knows.
-
-    Relies on ``Client.futures`` (key -> state), to which a new future binds itself.
-    """
+    """Return a finished future of a key that is new to the client and the scheduler."""
     with client._refcount_lock:  # noqa: SLF001
         state = client.futures[key] = _known_of(client)[key] = KnownState(key, value)
         future = KnownFuture(key, client)
@@ -103,11 +89,7 @@ def _known_of(client: Client) -> WeakValueDictionary[Any, KnownState]:
     mentions("dask._expr:Expr.dependencies", "operands"),
 )
 def give_to_scheduler(client: Client, expr: Any) -> None:
-    """Send the known results that an expression needs, as tasks, before the expression is sent.
-
-    Relies on the nodes of graphs to name the tasks that they depend on, and on ``Client.submit``
-    to make a new state for a key that the client does not have.
-    """
+    """Send the known results that an expression needs, as tasks, before the expression."""
     known = _known.get(client)
     if not known:
         return
@@ -137,8 +119,8 @@ def _give(client: Client, state: KnownState) -> None:
     with client._refcount_lock:  # noqa: SLF001
         if state.sent is None:
             client.futures.pop(state.key, None)
-            # In a context of its own: the annotations of the graph that is being sent, its pool
-            # above all, are not those of this task.
+            # In a separate context: this task must not get the annotations, such as the pool, of
+            # the graph that is being sent.
             state.sent = contextvars.Context().run(_send, client, state.key, state.take())
 
 
@@ -164,18 +146,10 @@ async def gather_known(
     options: dict[str, Any],
     in_place: Callable[[Iterable[Future[Any]]], Awaitable[dict[Any, Any]]],
 ) -> Any:
-    """Gather futures, some of which may be known: those without a word to the scheduler.
+    """Gather futures, the known ones of which need no request to the scheduler.
 
-    Relies on Dask's way to take the futures out of nested lists and to put results there.
-
-    Parameters
-    ----------
-    gather
-        Dask's coroutine function.
-    futures, errors, options
-        Its arguments.
-    in_place
-        Function that returns key -> value of the futures that have a value without a result.
+    ``gather`` is Dask's coroutine function, whose arguments follow. ``in_place`` returns values by
+    key for futures that have a value without a result.
     """
     unpacked, found = unpack_remotedata(futures, byte_keys=True)
     known: dict[Any, Callable[[], Any]] = {

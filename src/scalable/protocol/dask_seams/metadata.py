@@ -1,4 +1,4 @@
-"""Seam (dependence on Dask internals) of the facts that a scheduler keeps for its workers."""
+"""Seam of the facts that a scheduler keeps for its workers."""
 
 from __future__ import annotations
 
@@ -17,20 +17,10 @@ _SCHEDULER = "distributed.scheduler:Scheduler"
     accepts(f"{_SCHEDULER}.set_metadata", 1, "keys", "value"),
 )
 async def fact_of_scheduler(scheduler: Any, key: str) -> Any:
-    """Return a fact that somebody has set on a scheduler; None without one.
-
-    Relies on Dask's handler ``get_metadata``, which any scheduler has.
-
-    Parameters
-    ----------
-    scheduler
-        Dask's ``rpc`` object of the scheduler.
-    key
-        Name of the fact, as given to ``Client.set_metadata``.
-    """
+    """Return a fact of a scheduler (its ``rpc`` object), as set by ``set_fact``, or None."""
     return await scheduler.get_metadata(keys=[key], default=None)
 
 
 def set_fact(scheduler: Any, key: str, value: Any) -> None:
-    """Set a fact on a scheduler in this process; see :func:`fact_of_scheduler`."""
+    """Set a fact on a scheduler in this process. See :func:`fact_of_scheduler`."""
     scheduler.set_metadata(keys=[key], value=value)

@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of the scheduler's metrics for Prometheus."""
+"""Seams of the scheduler's metrics for Prometheus."""
 
 from __future__ import annotations
 
@@ -18,11 +18,6 @@ seams = Seams("scheduler")
     optional=True,  # without prometheus-client there is no such handler
 )
 def dask_metrics_handler() -> type[Any]:
-    """Return the class of Dask's page of metrics, for a subclass that writes more of them.
-
-    Relies on the module's list of routes, on a ``get`` that writes its text without ending the
-    answer, and on the attribute ``server`` that Dask sets. Without prometheus-client Dask's page
-    says that there are no metrics.
-    """
+    """Return the class of Dask's metrics page, whose ``get`` does not finish the response."""
     ((_, handler, _),) = prometheus.routes
     return handler  # type: ignore[no-any-return]

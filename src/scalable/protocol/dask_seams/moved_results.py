@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of moving results away from workers that leave."""
+"""Seams of moving results away from workers that leave."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scalable.protocol.dask_seams.facts import Seams, declares, mentions
 seams = Seams("scheduler that moves results")
 
 _MANAGER = "distributed.active_memory_manager:ActiveMemoryManagerExtension"
-#: Largest number of workers that are compared for one result.
+#: Maximum number of workers that are compared for one result.
 COMPARED = 20
 
 
@@ -27,15 +27,12 @@ COMPARED = 20
     optional=True,
 )
 class SamplingMemoryManager(ActiveMemoryManagerExtension):
-    """Dask's Active Memory Manager, which gives a result to the emptiest of some workers.
+    """Dask's Active Memory Manager, which moves a result to the emptiest of a sample.
 
     Dask compares all workers for each result: 2 ms with 5,000 workers, in one turn of the event
-    loop for all results of the workers that leave. Here it is the emptiest of ``COMPARED`` that are
-    drawn at random, which fills workers almost as evenly (Mitzenmacher, "The power of two choices
-    in randomized load balancing", 2001).
-
-    Relies on the method that chooses a worker, on the one that runs the policies once, and on the
-    set of results with copies, which is all that ``ReduceReplicas`` looks at.
+    loop for all results of the workers that leave. The emptiest of ``COMPARED`` random workers
+    fills workers almost as evenly (Mitzenmacher, "The power of two choices in randomized load
+    balancing", 2001).
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -44,10 +41,10 @@ class SamplingMemoryManager(ActiveMemoryManagerExtension):
         super().__init__(*args, **kwargs)
 
     def run_once(self) -> None:
-        """Run all policies once, unless the only one drops copies of results and there are none."""
+        """Run all policies, unless the only one drops copies of results and there are none."""
         copies = self.scheduler.replicated_tasks
         if not copies and all(type(policy) is ReduceReplicas for policy in self.policies):
-            return  # before the memory of each worker is read
+            return  # before Dask reads the memory of each worker
         self._running = list(self.scheduler.running)
         try:
             super().run_once()

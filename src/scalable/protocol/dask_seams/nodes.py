@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of the nodes of graphs on their way to a worker."""
+"""Seams of the nodes of graphs that are sent to a worker."""
 
 from __future__ import annotations
 
@@ -32,19 +32,11 @@ _STATE = "distributed.scheduler:SchedulerState"
     accepts("distributed.protocol.pickle:loads", 1, "buffers"),
 )
 class CarriedNode(GraphNode):
-    """A node of a graph that a worker unpickles when the call begins.
+    """A node of a graph that a worker unpickles when the task starts.
 
     Dask's own nodes are unpickled while the worker reads the message: a module that cannot be
-    imported would end the worker, and modules could not be loaded anew before.
-
-    Relies on ``GraphNode``, and on what a worker reads of a node: ``is_coro``, and its call.
-
-    Parameters
-    ----------
-    node
-        The node.
-    code
-        Code id of the client that sent the graph, or "".
+    imported would terminate the worker, and modules could not be reloaded before. ``code`` is the
+    code id of the client, or "".
     """
 
     __slots__ = (
@@ -57,11 +49,11 @@ class CarriedNode(GraphNode):
         self._node = node
         self._data = b""
         self._buffers: tuple[Any, ...] = ()
-        #: The node, and the results that it takes, while the call runs in this process.
+        #: The node, and the results that it takes, while the task runs in this process.
         self._begun: tuple[Any, Any] | None = None
         self._carries_coroutine = bool(node.is_coro)
         self.code = code
-        #: Fields of :class:`.FailureDetails`, after the call has failed in this process.
+        #: Fields of :class:`.FailureDetails`, after the task has failed in this process.
         self.failure: dict[str, Any] | None = None
         self.shown = (
             str(funcname(_called(node)[0])) if hasattr(node, "func") else key_split(node.key)
@@ -69,11 +61,10 @@ class CarriedNode(GraphNode):
 
     @property
     def is_coro(self) -> bool:
-        """Whether the call is a coroutine function, which runs in the worker's event loop."""
+        """True for a coroutine function, which runs in the worker's event loop."""
         return self._carries_coroutine
 
     def __call__(self, values: Any = ()) -> Any:
-        """Run the node."""
         node = self._loaded()
         self._begun = node, values
         try:
@@ -93,7 +84,7 @@ class CarriedNode(GraphNode):
                 self._begun = None
 
     def given(self) -> tuple[list[Any], dict[str, Any]] | None:
-        """Return positional and keyword arguments while the call runs here; None otherwise."""
+        """Return the arguments while the task runs in this process, or None otherwise."""
         begun = self._begun
         return None if begun is None else arguments_of(*begun)
 
@@ -117,7 +108,7 @@ class CarriedNode(GraphNode):
         importer = here()
         if importer is not None:
             if not importer.knows(self.code):
-                # Other versions may be loaded here: no call runs them without a word.
+                # Other versions may be loaded here: no task may run them silently.
                 raise ImportError(
                     f"Call {self.shown!r} on {importer.name}: the version of the workflow's code "
                     "that it needs did not reach the worker, whose log has the reason. Submit the "
@@ -156,7 +147,7 @@ def _arrived(state: tuple[Any, ...], data: bytes, buffers: list[Any]) -> Carried
     return node
 
 
-#: Largest number of entries of a list among the arguments for which their results are filled in.
+#: Maximum entries of a list among the arguments for which results are filled in.
 _MOST_ENTRIES = 20
 
 
@@ -169,20 +160,10 @@ _MOST_ENTRIES = 20
     accepts("dask._task_spec:_execute_subgraph", 3),
 )
 def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | None:
-    """Return the positional and keyword arguments of a node's function; None if there are none.
+    """Return the arguments of a node's function, or None if there are none. Computes nothing.
 
-    Nothing is computed. Of several calls that Dask has fused to one task, the results of other
-    tasks that they take are returned.
-
-    Relies on the classes of ``dask._task_spec``, and on the first three arguments of the function
-    of fused tasks.
-
-    Parameters
-    ----------
-    node
-        A node of a graph.
-    values
-        Key -> result of each task that the node depends on.
+    For several tasks that Dask has fused, returns the results of other tasks that they take.
+    ``values`` has the results of the node's dependencies by key.
     """
     if type(node) is not Task:
         return None
@@ -196,14 +177,14 @@ def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | N
 
 
 def _called(node: Any) -> tuple[Any, Sequence[Any]]:
-    """Return the function of the user that a node calls, and its positional arguments."""
+    """Return the user's function that a node calls, and its positional arguments."""
     if node.args and getattr(node.func, CALLS_ARGUMENT, False):
         return _filled(node.args[0], {}), node.args[1:]
     return node.func, node.args
 
 
 def _filled(argument: Any, values: Any) -> Any:
-    """Return an argument with the results of other tasks in their places."""
+    """Return an argument with the results of other tasks filled in."""
     if isinstance(argument, TaskRef | Alias):
         key = argument.key if isinstance(argument, TaskRef) else argument.target
         return values.get(key, argument)
@@ -227,26 +208,24 @@ def _filled(argument: Any, values: Any) -> Any:
     has("distributed.scheduler:TaskState", "run_spec", "annotations"),
 )
 class CarryingScheduler(Scheduler):
-    """A scheduler whose workers unpickle calls when they run them.
+    """A scheduler whose workers unpickle tasks when they run them.
 
-    Relies on ``SchedulerState._task_to_msg``, which makes the message about a task, and on
-    ``Scheduler.update_graph``, which unpickles a graph before it first awaits. Its argument
-    ``submitting_task`` is the key of the call that sends the graph, or None.
+    ``update_graph`` unpickles a graph before its first await. Its argument ``submitting_task`` is
+    the key of the task that sends the graph, or None.
     """
 
     async def before_graph(self, code: str) -> None:
-        """Prepare for unpickling a graph of a client with this code id; graphs keep their order."""
+        """Prepare for a client's graph with this code id. Graphs keep their order."""
 
     def at_graph(self, code: str) -> None:
-        """Load modules in the versions of this code id, at once before a graph is unpickled."""
+        """Load this code id's modules, immediately before a graph is unpickled."""
 
     def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
-        """Record that a running call (``parent``) has made the calls with these keys."""
+        """Record that a running task (``parent``) has made the tasks with these keys."""
 
     async def update_graph(
         self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
     ) -> None:
-        """Take a graph from a client, after its modules are at hand."""
         if (parent := kwargs.get("submitting_task")) is not None:
             self.made_in_call(parent, kwargs.get("keys") or ())
         code = str((annotations or {}).get(CODE_ANNOTATION, ""))
@@ -281,11 +260,7 @@ class CarryingScheduler(Scheduler):
     ),
 )
 def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> None:
-    """Make a task that runs, or waits only for a worker, fail with an error of the scheduler.
-
-    Relies on the transitions to ``erred``, as ``Scheduler.remove_worker`` does for
-    ``KilledWorker``. A task in another state is left alone.
-    """
+    """Fail a task that runs, or waits only for a worker. Others do not change."""
     if task.state not in ("processing", "queued", "no-worker"):
         return
     where = {"worker": task.processing_on.address} if task.processing_on is not None else {}

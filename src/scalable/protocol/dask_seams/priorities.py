@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of the priorities of tasks, on the scheduler."""
+"""Seams of the priorities of tasks, on the scheduler."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _WORKER = "distributed.scheduler:WorkerState"
     optional=True,
 )
 def ordering() -> str | None:
-    """Return why the order of calls cannot be changed on the installed Dask; None if it can.
+    """Return why the order of tasks cannot be changed on the installed Dask, or None if it can.
 
-    Relies on ``TaskState.priority``: a tuple that Dask only compares and sends with the task. It is
-    set once, as (negative priority of the user, number of the graph, place in the static order of
-    the graph), before plug-ins are told of the graph and before the tasks get workers.
+    ``TaskState.priority`` is a tuple that Dask only compares and sends with the task. It is set
+    once, as (negative priority of the user, number of the graph, position in the static order of
+    the graph), before plug-ins are notified of the graph and before the tasks get workers.
     """
     return next((text for name in seams.facts if (text := seams.difference(name))), None)
 
@@ -46,11 +46,10 @@ def ordering() -> str | None:
 def change_priorities(
     scheduler: Scheduler, priorities: Iterable[tuple[TaskState, tuple[float, ...]]]
 ) -> None:
-    """Give tasks other priorities, and sort the scheduler's queue anew.
+    """Change the priorities of tasks, and sort the scheduler's queue again.
 
-    Tasks that workers have keep their places there.
-
-    Relies on ``SchedulerState.queued``, a heap that does not notice changed priorities.
+    The queue is a heap that does not notice changed priorities. Tasks that workers have keep their
+    positions there.
     """
     queued: Any = scheduler.queued
     sort = False
@@ -66,10 +65,7 @@ def change_priorities(
 
 @seams.relies_on(has(_WORKER, "executing", "long_running", "processing"), optional=True)
 def waits_on_worker(task: TaskState) -> str | None:
-    """Return the address of the worker that has a task and, by its last report, did not begin it.
-
-    Relies on ``WorkerState.executing`` and ``WorkerState.long_running``.
-    """
+    """Return the worker address of a task that, by the last report, has not started there."""
     worker = task.processing_on
     if worker is None or task in worker.executing or task in worker.long_running:
         return None
@@ -78,9 +74,6 @@ def waits_on_worker(task: TaskState) -> str | None:
 
 @seams.relies_on(has(_WORKER, "nbytes", "memory_limit"), optional=True)
 def memory_of_workers(scheduler: Scheduler) -> Iterator[tuple[int, int]]:
-    """Yield the bytes of results that each worker keeps, and its memory limit; 0 for no limit.
-
-    Relies on ``WorkerState.nbytes`` and ``WorkerState.memory_limit``.
-    """
+    """Yield the bytes of results of each worker, and its memory limit, or 0 for no limit."""
     for worker in scheduler.workers.values():
         yield worker.nbytes, worker.memory_limit or 0

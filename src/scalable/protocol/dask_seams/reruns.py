@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of Dask's scheduler: tasks that run again."""
+"""Seams of Dask's scheduler for tasks that run again."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ _TRANSITIONS = "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE"
     mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "waiting"),
 )
 def failed_try(details: Mapping[str, Any]) -> bool:
-    """Return whether a task left its worker because it failed; for a task that has not erred.
-
-    Then it has further tries. Relies on the beginning of the stimulus that a worker sends with the
-    failure of a task.
-    """
+    """Return whether a task that has not erred left its worker because an attempt failed."""
     return str(details.get("stimulus_id", "")).startswith("task-erred-")
 
 
@@ -42,21 +38,16 @@ def failed_try(details: Mapping[str, Any]) -> bool:
     has(_TASK, "retries", "run_id"),
 )
 class RetryingScheduler(Scheduler):
-    """A scheduler that decides itself which failed tasks run again.
-
-    Relies on ``TaskState.retries``, the number of further tries, which
-    ``Scheduler.stimulus_task_erred`` reads when a worker has told of a failure.
-    """
+    """A scheduler that decides itself which failed tasks run again."""
 
     def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
-        """Return whether a task that has failed runs again; None to leave it to Dask."""
+        """Return whether a failed task runs again, or None to leave it to Dask."""
         del task, worker, details
         return None
 
     def stimulus_task_erred(
         self, worker: str, stimulus_id: str, key: Any, run_id: int, **kwargs: Any
     ) -> Any:
-        """Handle the failure of a task on a worker."""
         task = self.tasks.get(key)
         if task is not None and task.state == "processing" and task.run_id == run_id:
             again = self.tries_again(task, worker, kwargs)
@@ -72,16 +63,10 @@ class RetryingScheduler(Scheduler):
              ("no-worker", "released"), ("released", "waiting")),
 )  # fmt: skip
 def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
-    """Take a task that has a worker, or waits for one, from there, and find it a worker anew.
+    """Release a task from its worker or queue, and find a worker for it again.
 
-    Relies on the transitions of tasks to ``waiting``, as ``Scheduler.stimulus_task_erred`` does.
-
-    Parameters
-    ----------
-    scheduler, task
-        The task and its scheduler. A task in another state is left alone.
-    failed
-        Whether that is a failed try: see :func:`failed_try`.
+    ``failed`` marks a failed attempt: see :func:`failed_try`. A task in another state does not
+    change.
     """
     if task.state in ("processing", "queued", "no-worker"):
         stimulus = f"{'task-erred' if failed else 'scalable-taken-back'}-{time.time()}"
@@ -93,10 +78,7 @@ def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
     contains(_TRANSITIONS, ("no-worker", "processing")),
 )
 def run_now(scheduler: Scheduler, task: TaskState) -> None:
-    """Find a worker for a task that waits for one; other tasks are left alone.
-
-    Relies on the transition from ``no-worker`` to ``processing``.
-    """
+    """Find a worker for a task that waits for one. Other tasks do not change."""
     if task.state == "no-worker":
         scheduler.transitions({task.key: "processing"}, f"scalable-tried-again-{time.time()}")
 
@@ -107,12 +89,10 @@ def run_now(scheduler: Scheduler, task: TaskState) -> None:
     mentions(f"{_SCHEDULER}.heartbeat_worker", "executing"),
 )
 def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]:
-    """Return those of the tasks assigned to a lost worker that it had begun.
+    """Return those of the tasks assigned to a lost worker that it had started.
 
-    These are the tasks that its last heartbeat named, and for its other threads the tasks that
-    were next by priority: a task that began after the heartbeat is not known otherwise.
-
-    Relies on ``WorkerState.executing`` and ``long_running``, and on ``TaskState.priority``.
+    These are the tasks in its last heartbeat, and for its other threads the next tasks by priority:
+    a task that started after the heartbeat cannot be detected otherwise.
     """
     assigned = sorted(tasks, key=lambda task: task.priority or ())
     told = [t for t in assigned if t in worker.executing or t in worker.long_running]

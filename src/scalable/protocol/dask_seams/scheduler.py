@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of Dask's scheduler."""
+"""Seams of Dask's scheduler."""
 
 from __future__ import annotations
 
@@ -39,10 +39,7 @@ _WORKER = "distributed.scheduler:WorkerState"
     accepts("distributed.batched:BatchedSend.send", 2),
 )
 def send_to_client(scheduler: Scheduler, client: str, message: dict[str, Any]) -> None:
-    """Send a message to a client; do nothing if the client has disconnected.
-
-    Relies on ``Scheduler.client_comms``: client id -> batched stream.
-    """
+    """Send a message to a client, or do nothing if the client has disconnected."""
     comm = scheduler.client_comms.get(client)
     if comm is not None:
         _send(comm, message)
@@ -53,20 +50,17 @@ def send_to_client(scheduler: Scheduler, client: str, message: dict[str, Any]) -
     accepts("distributed.batched:BatchedSend.send", 2),
 )
 def send_to_worker(scheduler: Scheduler, address: str, message: dict[str, Any]) -> None:
-    """Send a message to a worker; do nothing if the worker has disconnected.
-
-    Relies on ``Scheduler.stream_comms``: worker address -> batched stream.
-    """
+    """Send a message to a worker, or do nothing if the worker has disconnected."""
     comm = scheduler.stream_comms.get(address)
     if comm is not None:
         _send(comm, message)
 
 
 def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
-    """Send a message, unless the connection has just ended.
+    """Send a message, unless the connection has just closed.
 
-    The error would reach the handler of messages from somebody else: the scheduler would end the
-    connection of a worker that passes a message on to a client which has ended.
+    The error would reach the handler of another sender's message: the scheduler would close the
+    connection of a worker that passes a message on to a client which has left.
     """
     try:
         comm.send(message)
@@ -79,11 +73,7 @@ def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
     mentions("distributed.core:Server.handle_stream", "stream_handlers"),
 )
 def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None:
-    """Register a handler for an operation in messages from workers and clients.
-
-    Relies on ``Server.stream_handlers``. Dask calls the handler with the message's arguments, and
-    adds ``client=`` or ``worker=`` for the sender.
-    """
+    """Register a handler for an operation, also called with ``client=`` or ``worker=``."""
     scheduler.stream_handlers[operation] = handler
 
 
@@ -95,11 +85,7 @@ def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None
     mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures", "KilledWorker"),
 )
 def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
-    """Make a task fail with ``KilledWorker`` when its worker is lost, instead of running again.
-
-    Relies on ``TaskState.suspicious``, which ``Scheduler.remove_worker`` increments and compares
-    with ``Scheduler.allowed_failures``.
-    """
+    """Make a task fail with ``KilledWorker`` when its worker is lost, instead of retrying it."""
     task.suspicious = scheduler.allowed_failures
 
 
@@ -108,10 +94,7 @@ def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
     mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures"),
 )
 def excuse_loss_of_task(task: TaskState) -> None:
-    """Subtract one from the number of lost workers that Dask counts for a task.
-
-    Relies on ``TaskState.suspicious``, as :func:`fail_at_first_loss` does.
-    """
+    """Subtract one from the number of lost workers that Dask counts for a task."""
     if task.suspicious:
         task.suspicious -= 1
 
@@ -121,10 +104,7 @@ def excuse_loss_of_task(task: TaskState) -> None:
     mentions("distributed.stealing:WorkStealing.steal_time_ratio", "fast_tasks", "prefix", "name"),
 )
 def never_steal(task: TaskState) -> None:
-    """Exempt all tasks with the same prefix as this task from Dask's work stealing.
-
-    Relies on ``distributed.stealing.fast_tasks``: the prefixes of tasks that are never stolen.
-    """
+    """Exempt all tasks with the same prefix as this task from Dask's work stealing."""
     from distributed.stealing import fast_tasks
 
     fast_tasks.add(task.prefix.name)
@@ -135,30 +115,19 @@ def never_steal(task: TaskState) -> None:
     mentions("distributed.scheduler:SchedulerState._transition_memory_released", "run_spec"),
 )
 def never_compute_again(task: TaskState) -> None:
-    """Make Dask not run a task again if the task's result is lost.
-
-    Relies on ``TaskState.run_spec``. When a task without it loses its result, Dask forgets the task
-    and tells the clients that the key is lost.
-    """
+    """Make Dask report a task's lost result to clients, instead of running the task again."""
     task.run_spec = None
 
 
 @seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable", "queued"))
 def count_tasks_without_worker(scheduler: Scheduler) -> int:
-    """Return the number of tasks that are ready to run but are assigned to no worker.
-
-    Relies on ``SchedulerState.unrunnable`` (no worker can take them) and ``.queued`` (all workers
-    are busy), both collections of ``TaskState``.
-    """
+    """Return the number of ready tasks without a worker: none fits, or all are busy."""
     return len(scheduler.unrunnable) + len(scheduler.queued)
 
 
 @seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable"))
 def tasks_no_worker_takes(scheduler: Scheduler) -> list[TaskState]:
-    """Return the ready tasks that no connected worker can take.
-
-    Relies on ``SchedulerState.unrunnable``.
-    """
+    """Return the ready tasks that no connected worker can take."""
     return list(scheduler.unrunnable)
 
 
@@ -175,10 +144,7 @@ def tasks_no_worker_takes(scheduler: Scheduler) -> list[TaskState]:
     ),
 )
 def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -> None:
-    """Make tasks that no worker can take fail with an error.
-
-    Relies on the transition from ``no-worker`` to ``erred`` and on its arguments.
-    """
+    """Make tasks that no worker can take fail with an error."""
     stimulus = "scalable-cannot-run"
     recommendations: dict[Any, Any] = {}
     for task in tasks:
@@ -205,22 +171,11 @@ def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -
     mentions("distributed.client:Client._restart", "client-restart-"),
 )  # fmt: skip
 class LostWorker:
-    """A worker that was removed from the scheduler, as Dask's event about it says.
+    """A worker that was removed from the scheduler, from Dask's event about it.
 
-    Relies on the message that ``Scheduler.remove_worker`` logs under the topic ``all``, and on the
-    beginning of the stimulus of ``Client.restart``.
-
-    Attributes
-    ----------
-    address
-        Address of the worker.
-    expected
-        Whether the worker left as planned.
-    dismissed
-        Whether the scheduler ended the worker: as planned, or because a client restarts all.
-    running, computed
-        Keys of the tasks that were assigned to the worker, and keys of the tasks whose only result
-        was on the worker.
+    ``expected`` is set if it left as planned. ``dismissed`` is set if the scheduler stopped it, as
+    planned or because a client restarts all workers. ``running`` has the keys of its assigned
+    tasks, and ``computed`` those of the tasks whose only result was on it.
     """
 
     def __init__(self, message: dict[str, Any]) -> None:
@@ -233,7 +188,7 @@ class LostWorker:
 
     @classmethod
     def of(cls, topic: Any, message: Any) -> LostWorker | None:
-        """Return the worker that an event reports as removed; None for other events."""
+        """Return the worker that an event reports as removed, or None for other events."""
         if topic != "all" or not isinstance(message, dict):
             return None
         return cls(message) if message.get("action") == "remove-worker" else None
@@ -243,10 +198,7 @@ class LostWorker:
     mentions(f"{_SCHEDULER}.restart_workers", "action", "restart-workers", "workers", "all"),
 )
 def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
-    """Return the addresses of the workers that a client has restarted, if an event says so.
-
-    Relies on the message that ``Scheduler.restart_workers`` logs under the topic ``all``.
-    """
+    """Return the addresses of workers that an event reports as restarted by a client."""
     if topic != "all" or not isinstance(message, dict):
         return []
     return list(message["workers"]) if message.get("action") == "restart-workers" else []
@@ -261,13 +213,7 @@ def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
     has(_WORKER, "processing", "long_running"),
 )
 class Stealing:
-    """Moves tasks that have not begun from one worker to another with Dask's work stealing.
-
-    Relies on the scheduler's extension ``stealing``. Its method ``move_task_request(task, victim,
-    thief)`` asks the victim to give up the task, which works only if the task has not begun; its
-    ``in_flight`` holds the tasks with an unanswered request. Without the extension no task can be
-    moved.
-    """
+    """Moves tasks that have not started to another worker. Needs Dask's extension ``stealing``."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._extension: Any = scheduler.extensions.get("stealing")
@@ -286,7 +232,7 @@ class Stealing:
         return any(task in self._extension.in_flight for task in worker.processing)
 
     def move(self, task: TaskState, victim: WorkerState, thief: WorkerState) -> None:
-        """Ask one worker (the victim) to give up a task to another worker (the thief)."""
+        """Request that one worker (the victim) gives up a task to another (the thief)."""
         self._extension.move_task_request(task, victim, thief)
 
 
@@ -299,17 +245,9 @@ class Stealing:
 async def ask_task_states(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> tuple[str, dict[Any, str]] | None:
-    """Return a worker's status, and key -> state for those of the keys that the worker knows.
+    """Return a worker's status and its task states by known key, or None after its error.
 
-    None if the worker answers with an error.
-
-    Relies on the handler ``run`` of workers, which calls a pickled function with the worker as
-    ``dask_worker``, and on ``worker.state.tasks[key].state``.
-
-    Raises
-    ------
-    OSError
-        If the worker does not answer.
+    Raises OSError if the worker does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":
@@ -328,7 +266,7 @@ def _asking() -> bytes:
 
 
 def plain_value(value: Any) -> Any:
-    """Return the deserialized object; a scheduler keeps values from workers serialized."""
+    """Return the deserialized object: a scheduler keeps values from workers serialized."""
     if isinstance(value, Serialized):
         return deserialize(value.header, value.frames)
     return value.data if isinstance(value, Serialize) else value
@@ -345,17 +283,13 @@ def plain_value(value: Any) -> Any:
     optional=True,
 )
 def tag_placement() -> str | None:
-    """Return why ``TagPlacement`` cannot choose workers on the installed Dask; None if it can.
-
-    Relies on the methods of ``SchedulerState`` that choose a worker for a ready task, and on its
-    sets of workers. Without ``TagPlacement``, the time to choose grows with the number of workers.
-    """
+    """Return why ``TagPlacement``, which speeds up placement, cannot run here, or None."""
     return seams.difference(tag_placement.__name__)
 
 
-#: Milliseconds between two looks of Dask's at the scheduler's process, whose open files it counts
-#: (one for each connection at least), and at all workers, to find out whether the scheduler is
-#: idle. Dask has 500 and 250 ms.
+#: Milliseconds between Dask's checks of the scheduler's process, whose open files it counts (at
+#: least one for each connection), and between its checks of all workers for an idle scheduler. Dask
+#: has 500 and 250 ms.
 _PAUSES_MS = {"monitor": 2000, "idle-timeout": 1000}
 
 
@@ -365,10 +299,7 @@ _PAUSES_MS = {"monitor": 2000, "idle-timeout": 1000}
     optional=True,
 )
 def look_seldom(scheduler: Scheduler) -> None:
-    """Let Dask look less often at what takes long with thousands of workers.
-
-    Relies on ``Scheduler.periodic_callbacks``.
-    """
+    """Reduce the frequency of Dask's checks that are slow with thousands of workers."""
     for name, pause_ms in _PAUSES_MS.items():
         if (callback := scheduler.periodic_callbacks.get(name)) is not None:
             callback.callback_time = max(callback.callback_time, pause_ms)
@@ -376,10 +307,7 @@ def look_seldom(scheduler: Scheduler) -> None:
 
 @seams.relies_on(declares("distributed.scheduler:heartbeat_interval", "n"))
 def heartbeat_pause_s(workers: int) -> float:
-    """Return the seconds between two heartbeats of each worker, where there are so many.
-
-    Relies on ``heartbeat_interval``: 26 s with 5,000 workers.
-    """
+    """Return the seconds between a worker's heartbeats with so many workers (5,000: 26 s)."""
     return heartbeat_interval(workers)
 
 
@@ -400,11 +328,7 @@ def heartbeat_pause_s(workers: int) -> float:
     ),
 )
 def startstops(details: Mapping[str, Any]) -> Any:
-    """Return the timings that a worker sent when a task ended; None if there are none.
-
-    Relies on the argument ``startstops`` of ``SchedulerPlugin.transition``: the entries of the
-    worker's ``TaskState.startstops``, each with ``action``, ``start`` and ``stop``.
-    """
+    """Return a finished task's timings (``action``, ``start`` and ``stop``), or None."""
     return details.get("startstops")
 
 
@@ -419,11 +343,7 @@ def startstops(details: Mapping[str, Any]) -> Any:
     ),
 )  # fmt: skip
 def http_application(scheduler: Any) -> Any:
-    """Return the Tornado application that answers the HTTP requests of a scheduler or worker.
-
-    Relies on ``ServerNode.start_http_server``, which makes the application, and on the method
-    ``find_handler`` of the application.
-    """
+    """Return the Tornado application of a scheduler's or worker's HTTP server."""
     return scheduler.http_application
 
 
@@ -432,8 +352,5 @@ def http_application(scheduler: Any) -> Any:
     mentions("distributed.node:ServerNode.get_logs", "_deque_handler"),
 )
 def keep_logs(scheduler: Any, logger: logging.Logger) -> None:
-    """Add what a logger logs to the logs of a scheduler that clients can read.
-
-    Relies on ``ServerNode._deque_handler``, from which ``ServerNode.get_logs`` reads.
-    """
+    """Add a logger's messages to the scheduler's logs that clients can read."""
     logger.addHandler(scheduler._deque_handler)  # noqa: SLF001

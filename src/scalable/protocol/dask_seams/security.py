@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of TLS credentials."""
+"""Seams of TLS credentials."""
 
 from __future__ import annotations
 
@@ -18,20 +18,15 @@ seams = Seams("security")
     mentions("distributed.security:Security._get_tls_context", "cert", "key", "load_cert_chain"),
 )
 class KeptSecurity(Security):
-    """A ``distributed.Security`` whose key never lies on a disk, though OpenSSL reads files only.
+    """A ``distributed.Security`` whose key is never on a disk, though OpenSSL reads only files.
 
-    Dask writes a key that is given as text into a temporary directory for a moment. A process that
-    is killed in this moment leaves the key there. This class writes certificate and key into an
-    anonymous file in memory (``memfd_create(2)``), which ends with the process. Systems other than
-    Linux have none, and Dask's way is taken there.
-
-    Servers issue no session tickets: Dask's connections never resume a session, and two tickets
-    are 0.4 of the 1.5 ms of CPU time that a handshake takes.
-
-    Relies on the method that makes contexts, and on the dictionary that it is given.
+    Dask writes a key into a temporary directory for a moment, where a killed process leaves it.
+    This class uses an anonymous file in memory (``memfd_create(2)``) on Linux, and Dask's method
+    elsewhere. Servers issue no session tickets: Dask's connections never resume a session, and two
+    tickets are 0.4 of the 1.5 ms of CPU time of a handshake.
     """
 
-    __slots__ = Security.__slots__  # Dask takes them for the names of its parameters
+    __slots__ = Security.__slots__  # Dask uses them as the names of its parameters
 
     def _get_tls_context(self, tls: dict[str, Any], purpose: Any) -> ssl.SSLContext:
         certificate, key = tls.get("cert"), tls.get("key")

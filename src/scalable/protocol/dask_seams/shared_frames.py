@@ -1,13 +1,7 @@
-"""Seams (dependences on Dask internals) of connections that share memory instead of sending it.
+"""Seams of connections that share memory instead of sending it.
 
-A message of Dask is a list of frames: first its text, then the large buffers of what it carries.
-Between two processes of one machine, a large frame is put into a segment (see
-:mod:`scalable.protocol.shared_memory`), and the message tells where it is. This holds for all that
-Dask sends: arguments, results and graphs, of clients, schedulers and workers. Whoever passes a
-frame on passes on its segment, without a copy.
-
-The receiver opens a segment while it reads the message, and says so in the next message that it
-writes on the connection; until then, or until the connection ends, the sender keeps the segment.
+A message's large frames are put into segments (:mod:`scalable.protocol.shared_memory`) if both
+sides are on one machine. Frames are passed on without a copy.
 """
 
 from __future__ import annotations
@@ -48,7 +42,7 @@ from scalable.protocol.shared_memory import LEAST, Part, RefusedSegmentError, Se
 logger = logging.getLogger("scalable.protocol")
 seams = Seams("shared memory")
 
-#: Key of what a process tells of itself when a connection begins.
+#: Key of a process's introduction in the handshake of a connection.
 INTRODUCTION = "scalable-shared-memory"
 #: Name in the header of a message with shared frames.
 _SHARING = "scalable-shared-frames"
@@ -76,46 +70,45 @@ _CORE = "distributed.comm.core"
     optional=True,  # without it, all data is sent
 )
 class SharingTCP(TCP):
-    """A connection that shares large frames with the other side, if that is on this machine.
+    """A connection that shares large frames with the peer if it is on this machine.
 
-    Relies on ``TCP.write`` to make frames and to queue them, and on ``TCP.read`` to return the
-    message that the frames stand for; on the handshake, in which each side tells the other a
-    dictionary; and on ``Serialized``, whose frames are sent as they are.
+    The handshake exchanges introductions. The receiver opens a segment while it reads the message,
+    and confirms it in its next message on the connection. Until then, or until the connection is
+    closed, the sender keeps the segment.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        #: Process id of the other side if memory is shared with it.
+        #: Process id of the peer if memory is shared with it.
         self._sharer: int | None = None
         self._numbers = count()
-        #: Segments that the other side has not opened yet.
+        #: Segments that the peer has not opened yet.
         self._lent: dict[int, Segment] = {}
-        #: Numbers of the segments opened here, which the next message tells.
+        #: Numbers of the segments opened here, which the next message confirms.
         self._opened: list[int] = []
 
     @property
     def shares_memory(self) -> bool:
-        """Whether large frames are shared with the other side."""
         return self._sharer is not None
 
     def handshake_info(self) -> dict[str, Any]:
-        """Return what is told to the other side: Dask's values, and ours if memory is shared."""
+        """Return Dask's values for the handshake, and our introduction if memory is shared."""
         info: dict[str, Any] = super().handshake_info()
         return info if (own := _introduction()) is None else {**info, INTRODUCTION: own}
 
     def handshake_configuration(  # type: ignore[override]
         self, local: dict[str, Any], remote: dict[str, Any]
     ) -> dict[str, Any]:
-        """Return Dask's options, and find out whether memory is shared with the other side."""
+        """Return Dask's options, and detect whether memory is shared with the peer."""
         options: dict[str, Any] = super().handshake_configuration(local, remote)
         if INTRODUCTION in local and INTRODUCTION in remote:
             self._sharer = shared_memory.process_of(remote[INTRODUCTION])
         if self._sharer is not None:
-            options["compression"] = None  # it would take longer than to share
+            options["compression"] = None  # it would take longer than sharing
         return options
 
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> Any:
-        """Send a message, share its large frames if possible, and return the bytes of both."""
+        """Send a message, and return the bytes of its sent and shared frames."""
         if self._sharer is None or self.stream is None:
             return await super().write(msg, serializers, on_error)
         frames = await to_frames(
@@ -141,7 +134,7 @@ class SharingTCP(TCP):
     def _with_segments(
         self, frames: list[Any], found: dict[int, tuple[Segment, int] | None]
     ) -> list[Any]:
-        """Return the frames of a message that tells where the shared ones of others are."""
+        """Return a message's frames, with references to segments for the shared ones."""
         parts = []
         for place, shared in found.items():
             if shared is not None:
@@ -156,7 +149,6 @@ class SharingTCP(TCP):
         return list(dumps(Serialized(header, sent)))
 
     async def read(self, deserializers: Any = None) -> Any:
-        """Return the next message, with the frames that the other side shares."""
         known = deserializers if deserializers is None else [*deserializers, _SHARING]
         msg = await super().read(known)
         if type(msg) is not Serialized or msg.header.get("serializer") != _SHARING:
@@ -170,7 +162,6 @@ class SharingTCP(TCP):
         )
 
     def _with_opened(self, msg: Serialized) -> list[Any]:
-        """Return the frames of a message, with those that are shared."""
         whole = list(msg.frames)
         try:
             if self._sharer is None:
@@ -182,7 +173,7 @@ class SharingTCP(TCP):
                 self._opened.append(number)
         except (OSError, TypeError, ValueError, KeyError) as error:
             self.abort()
-            # If the other process has ended, there is nothing to remember.
+            # If the other process has exited, later connections are not concerned.
             if not isinstance(error, FileNotFoundError | ProcessLookupError):
                 _stop(error)
             raise CommClosedError(f"in {self}: shared memory: {error}") from error
@@ -214,17 +205,16 @@ class SharingTCP(TCP):
         return int(total)
 
     async def _offloaded(self, function: Any, frames: list[Any]) -> Any:
-        """Call a function that copies frames; the event loop does not wait for large ones."""
+        """Call a function that copies frames, in a thread if they are large."""
         is_long = OFFLOAD_THRESHOLD and sum(map(nbytes, frames)) > OFFLOAD_THRESHOLD
         return await offload(function) if is_long and self.allow_offload else function()
 
     def abort(self) -> None:
-        """Close the connection at once."""
         super().abort()
         self._lent.clear()
 
     def close(self) -> Any:
-        """Close the connection once all is written; the other side may still open segments."""
+        """Close the connection once all is written. The peer may still open segments."""
         lent, self._lent = self._lent, {}
         if lent and not self.closed():
             asyncio.get_running_loop().call_later(_KEPT_AFTER_CLOSE_S, lent.clear)
@@ -232,7 +222,7 @@ class SharingTCP(TCP):
 
 
 class SharingTLS(SharingTCP, TLS):
-    """An encrypted connection that shares large frames with the other side."""
+    """An encrypted connection that shares large frames with the peer."""
 
 
 def _share(frames: list[Any]) -> list[tuple[Segment, int] | None]:
@@ -241,12 +231,11 @@ def _share(frames: list[Any]) -> list[tuple[Segment, int] | None]:
 
 # What is shared in this process -------------------------------------------------------------------
 
-#: Set when another process's segment was not there: later connections share nothing.
+#: Set when another process's segment was missing: later connections share nothing.
 _stopped = threading.Event()
 
 
 def _stop(error: BaseException) -> None:
-    """Share no memory on later connections."""
     if not _stopped.is_set():
         logger.warning("large data is sent through sockets from now on: %s", error)
     _stopped.set()
@@ -297,11 +286,7 @@ class _TLSBackend(TLSBackend):
     optional=True,
 )
 def share_memory() -> None:
-    """Let the connections of this process, from now on, share memory where that is possible.
-
-    Relies on the registry of Dask's backends for connections. A backend that somebody else has put
-    there stays.
-    """
+    """Make later connections share memory where possible. Other registered backends are kept."""
     if not shared_memory.is_possible() or not settings.shares_memory():
         return
     differences = map(seams.difference, seams.facts)

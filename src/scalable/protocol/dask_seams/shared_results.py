@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of a worker that shares the memory of its results."""
+"""Seams of a worker that shares the memory of its results."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger("scalable.worker")
 seams = Seams("worker that shares results")
 
 _WORKER = "distributed.worker:Worker"
-#: Classes whose objects stay what they are when they are pickled and loaded.
+#: Classes whose objects are unchanged by pickling and loading.
 _PLAIN = frozenset(
     {
         ("numpy", "ndarray"),
@@ -42,11 +42,7 @@ _PLAIN = frozenset(
     accepts("distributed.protocol.serialize:deserialize", 2),
 )
 class SharingWorker(Worker):
-    """A worker that moves a result into shared memory when another process first asks for it.
-
-    Otherwise each process that asks would get a copy of its own. Relies on ``Worker.get_data`` to
-    send what ``Worker.data`` has.
-    """
+    """A worker that moves a result into shared memory once, at another process's first request."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -55,14 +51,13 @@ class SharingWorker(Worker):
     async def get_data(
         self, comm: Comm, keys: Collection[str], who: str | None = None, serializers: Any = None
     ) -> Any:
-        """Send results to another process."""
         if isinstance(comm, SharingTCP) and comm.shares_memory:
             for key in keys:
                 await self._move(key)
         return await super().get_data(comm, keys, who, serializers)
 
     async def _move(self, key: Any) -> None:
-        """Move the large buffers of a result into shared memory; once for all that ask."""
+        """Move the large buffers of a result into shared memory, once for all requests."""
         if key not in self._moving:
             self._moving[key] = asyncio.ensure_future(self._moved(key))
         try:
@@ -92,17 +87,11 @@ def _is_plain(value: Any) -> bool:
 
 
 def in_shared_memory(value: Any) -> Any:
-    """Return a value whose large buffers are in shared memory.
-
-    Returns
-    -------
-    object
-        None if that would change nothing, or the buffers cannot be shared.
-    """
+    """Return a value with its large buffers in shared memory, or None if none was moved."""
     header, frames = serialize(value)
     moved = False
     for place, frame in enumerate(frames):
-        # Bytes are of the pickled text, which is gone once it is loaded.
+        # Bytes are part of the pickle, which is not kept once it is loaded.
         if nbytes(frame) <= LEAST or type(frame) is bytes:
             continue
         data = ensure_memoryview(frame)

@@ -1,6 +1,6 @@
-"""Seams (dependences on Dask internals) of Dask's shuffles between workers.
+"""Seams of Dask's shuffles between workers.
 
-In a shuffle (also a merge or a rechunk), Dask assigns each output to a worker before it runs.
+In a shuffle (including a merge or a rechunk), Dask assigns each output to a worker before it runs.
 """
 
 from __future__ import annotations
@@ -31,24 +31,18 @@ _PLUGIN = "distributed.shuffle._scheduler_plugin:ShuffleSchedulerPlugin"
     declares("distributed.scheduler:SchedulerState.valid_workers", "self", "ts"),
 )
 def keep_shuffles_in_pools(scheduler: Scheduler) -> None:
-    """Let shuffles assign their outputs to workers that can run them; repeating it is harmless.
+    """Make shuffles assign outputs to workers that can run them. Idempotent.
 
     Dask chooses among all workers, whatever resources the tasks need. An output that is assigned to
     a worker without these resources never runs.
-
-    Relies on ``ShuffleSchedulerPlugin._calculate_worker_for``, which chooses among the workers in
-    ``worker_restrictions`` of the shuffle's barrier task, and on ``SchedulerState.valid_workers``.
     """
     shuffle_mender()(dask_scheduler=scheduler)
 
 
 def shuffle_mender() -> Callable[..., None]:
-    """Return a function for ``Client.run_on_scheduler`` that does the same to another scheduler.
+    """Return a function for ``Client.run_on_scheduler`` with the same effect there."""
 
-    Relies on what :func:`keep_shuffles_in_pools` relies on.
-    """
-
-    # A nested function is pickled by value, so the scheduler does not need to import this package.
+    # A nested function is pickled by value, so that the scheduler need not import this package.
     def mend(dask_scheduler: Any) -> None:
         from distributed.shuffle._core import barrier_key
         from distributed.shuffle._exceptions import P2PIllegalStateError
@@ -97,21 +91,18 @@ def shuffle_mender() -> Callable[..., None]:
     mentions(f"{_PLUGIN}.remove_worker", "participating_workers", "_restart_shuffle"),
 )
 class ShufflesOf:
-    """The shuffles that a worker takes part in; if it left now, they would begin again.
-
-    Relies on ``ShuffleSchedulerPlugin.active_shuffles`` and on ``participating_workers`` of each.
-    """
+    """The shuffles in which a worker participates, which would restart if it left now."""
 
     def __init__(self, scheduler: Scheduler, address: str) -> None:
         self._plugin: Any = scheduler.extensions.get("shuffle")
         self._address = address
 
     def running(self) -> bool:
-        """Return whether the worker takes part in a shuffle that has not ended."""
+        """Return whether the worker participates in an unfinished shuffle."""
         active = getattr(self._plugin, "active_shuffles", {})
         return any(self._address in each.participating_workers for each in active.values())
 
     def avoid(self, avoided: bool) -> None:
-        """Give the worker no outputs of further shuffles if another worker can take them."""
+        """Give the worker no outputs of later shuffles if another worker can take them."""
         leaving: set[str] = getattr(self._plugin, "scalable_leaving", set())
         (leaving.add if avoided else leaving.discard)(self._address)

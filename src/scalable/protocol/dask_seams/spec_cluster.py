@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of Dask's ``SpecCluster``."""
+"""Seams of Dask's ``SpecCluster``."""
 
 from __future__ import annotations
 
@@ -38,16 +38,14 @@ class ManagedSpecCluster(SpecCluster):
     """A ``SpecCluster`` whose subclass, not Dask, starts and stops the workers.
 
     The subclass defines the methods that raise NotImplementedError here. A unit is one process, job
-    or object that brings one worker or a group of workers.
-
-    Relies on ``SpecCluster._start``, ``_close``, ``_correct_state``, ``_correct_state_internal``,
-    ``_correct_state_waiting`` and ``_update_worker_status``, on ``Cluster._update_worker_status``
-    on ``Cluster._supports_scaling`` and ``Cluster._adaptive``, and on ``SpecCluster._i`` and
-    ``_new_worker_name``.
+    or object that provides one worker or a group of workers. Relies on ``SpecCluster._start``,
+    ``_close``, ``_correct_state``, ``_correct_state_internal``, ``_correct_state_waiting`` and
+    ``_update_worker_status``, on ``Cluster._update_worker_status``, ``Cluster._supports_scaling``
+    and ``Cluster._adaptive``, and on ``SpecCluster._i`` and ``_new_worker_name``.
     """
 
     async def bring_in_line(self) -> None:
-        """Start and stop units so that the wanted units exist; called while the cluster runs."""
+        """Start and stop units to reach the desired units. Called while the cluster runs."""
         raise NotImplementedError
 
     def workers_changed(self) -> None:
@@ -56,15 +54,15 @@ class ManagedSpecCluster(SpecCluster):
 
     @property
     def can_grow(self) -> bool:
-        """Whether the cluster can start more workers than were described one by one."""
+        """True if the cluster can start more workers than were described one by one."""
         raise NotImplementedError
 
     def existing_units(self) -> dict[Any, Any]:
-        """Return name -> object of each existing unit; a record stands in for a missing object."""
+        """Return the object, or the record of a missing object, of each existing unit by name."""
         raise NotImplementedError
 
     async def corrected(self) -> None:
-        """Run a pass of :meth:`bring_in_line`; simultaneous callers share one pass."""
+        """Run a pass of :meth:`bring_in_line`. Simultaneous callers share one pass."""
         await self._correct_state()
 
     async def correct_now(self) -> None:
@@ -82,7 +80,7 @@ class ManagedSpecCluster(SpecCluster):
         self.workers_changed()
 
     def new_worker_spec(self) -> dict[Any, Any]:
-        """Return name and entry of a new worker; no name is returned twice."""
+        """Return name and entry of a new worker. No name is returned twice."""
         made: dict[Any, Any] = super().new_worker_spec()
         self._i += 1
         return made
@@ -107,7 +105,7 @@ class ManagedSpecCluster(SpecCluster):
 
     @property
     def workers(self) -> dict[Any, Any]:
-        """Name -> object of each existing unit; a record stands in for a missing object."""
+        """Object, or record of a missing object, of each existing unit by name."""
         return self.existing_units()
 
     @workers.setter
@@ -121,10 +119,7 @@ class ManagedSpecCluster(SpecCluster):
     mentions(f"{_SPEC}._memory_per_worker", "new_spec", "options", "memory_limit"),
 )
 def memory_per_worker(cluster: SpecCluster) -> int:
-    """Return the memory in bytes of each worker that a cluster adds.
-
-    Relies on ``SpecCluster._memory_per_worker``.
-    """
+    """Return the memory in bytes of each worker that a cluster adds."""
     return int(cluster._memory_per_worker())  # noqa: SLF001
 
 
@@ -134,8 +129,5 @@ def memory_per_worker(cluster: SpecCluster) -> int:
     mentions(f"{_SPEC}._threads_per_worker", "new_spec", "options", "nthreads"),
 )
 def threads_per_worker(cluster: SpecCluster) -> int:
-    """Return the number of threads of each worker that a cluster adds.
-
-    Relies on ``SpecCluster._threads_per_worker``.
-    """
+    """Return the number of threads of each worker that a cluster adds."""
     return int(cluster._threads_per_worker())  # noqa: SLF001

@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of work stealing between the workers of a pool."""
+"""Seams of work stealing between the workers of a pool."""
 
 from __future__ import annotations
 
@@ -17,23 +17,15 @@ from scalable.protocol.dask_seams.facts import Seams, accepts, declares, has, me
 seams = Seams("scheduler that evens out pools")
 
 _STEALING = "distributed.stealing:WorkStealing"
-#: Seconds between two looks, at most. With Dask's one second a worker without calls waits for half
-#: a second on average while others have a queue.
+#: Maximum seconds between two checks. With Dask's one second an idle worker waits for half a second
+#: on average while others have a queue.
 INTERVAL_S = 0.1
-#: Largest number of idle workers that are compared for one task.
+#: Maximum number of idle workers that are compared for one task.
 COMPARED = 20
 
 
 class _Part:
-    """A scheduler as if it had some of its workers only.
-
-    Parameters
-    ----------
-    scheduler
-        The scheduler.
-    idle, loaded
-        Workers that can take more tasks, and workers with more tasks than threads.
-    """
+    """A scheduler that appears to have only the given idle and loaded workers."""
 
     def __init__(
         self, scheduler: Scheduler, idle: Iterable[WorkerState], loaded: Iterable[WorkerState]
@@ -64,14 +56,12 @@ class _Part:
     optional=True,
 )  # fmt: skip
 class PoolStealing(WorkStealing):
-    """Dask's work stealing, applied to each pool by itself, and then to all workers.
+    """Dask's work stealing, applied to each pool separately, and then to all workers.
 
-    Dask takes tasks from workers with much work in comparison with all others, or else from the ten
-    with the most work. Where one pool has longer queues than another, none of them may be in the
-    second pool: its idle workers then wait while calls are queued beside them.
-
-    Relies on ``WorkStealing.balance``, which reads the workers from ``self.scheduler`` and asks
-    ``_get_thief`` which idle worker takes a task.
+    Dask takes tasks from workers with much work compared with all others, or else from the ten with
+    the most work. If one pool has longer queues than another, none of them may be in the second
+    pool: its idle workers then wait while tasks are queued in the same pool. ``balance`` reads the
+    workers from ``self.scheduler``.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -80,7 +70,6 @@ class PoolStealing(WorkStealing):
         self._idle_with: Mapping[str, set[WorkerState]] = {}
 
     def balance(self) -> None:
-        """Move tasks to idle workers."""
         scheduler = self.scheduler
         loaded = [ws for ws in scheduler.running if len(ws.processing) > ws.nthreads]
         if not loaded:
@@ -109,10 +98,7 @@ class PoolStealing(WorkStealing):
         *,
         occupancies: dict[WorkerState, float],
     ) -> WorkerState | None:
-        """Return an idle worker for a task; None if no idle worker can run it.
-
-        For a task with one tag, Dask would make a set of all workers with the tag.
-        """
+        """Return an idle worker or None. Avoids Dask's set of all workers with the tag."""
         tags = ts.resource_restrictions
         if not tags or len(tags) > 1 or ts.worker_restrictions or ts.host_restrictions:
             return super()._get_thief(scheduler, ts, potential_thieves, occupancies=occupancies)
@@ -127,7 +113,7 @@ class PoolStealing(WorkStealing):
 
 
 def _takes_more(scheduler: Scheduler, worker: WorkerState) -> bool:
-    """Return whether a worker has a free thread, or only little work in comparison with others."""
+    """Return whether a worker has a free thread, or little work compared with others."""
     count = len(worker.processing)
     short = count == worker.nthreads and worker.address in scheduler.idle
     return count < worker.nthreads or short
@@ -142,5 +128,5 @@ def _by_tag(workers: Iterable[WorkerState]) -> Mapping[str, set[WorkerState]]:
 
 
 def pool_stealing() -> str | None:
-    """Return why pools cannot be evened out on the installed Dask; None if they can."""
+    """Return why ``PoolStealing`` cannot run on the installed Dask, or None if it can."""
     return seams.difference(PoolStealing.__name__)

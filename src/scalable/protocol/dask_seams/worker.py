@@ -1,4 +1,4 @@
-"""Seams (dependences on Dask internals) of Dask's worker."""
+"""Seams of Dask's worker."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATE = "distributed.worker_state_machine:WorkerState"
 _WAITING = frozenset({"waiting", "ready", "constrained"})
 
 
-# The call of a thread -----------------------------------------------------------------------------
+# The task of a thread -----------------------------------------------------------------------------
 
 
 @seams.relies_on(
@@ -37,13 +37,9 @@ _WAITING = frozenset({"waiting", "ready", "constrained"})
     accepts("distributed.worker:get_worker", 0),
 )
 def current_call() -> tuple[Worker, Any] | None:
-    """Return the worker and the key of the call in this thread.
-
-    None outside a call. Relies on ``distributed.worker.thread_state``.
-    """
-    key = thread_state.__dict__.get(
-        "key"
-    )  # asked for with each call: no exception if it is missing
+    """Return the worker and the key of this thread's task, or None outside a task."""
+    # Checked for each task, so that a missing key must not cost an exception.
+    key = thread_state.__dict__.get("key")
     if key is None:
         return None
     try:
@@ -57,12 +53,10 @@ def current_call() -> tuple[Worker, Any] | None:
     mentions(f"{_WORKER}.execute", "active_threads", "active_threads_lock"),
 )
 def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> int | None:
-    """Call ``act`` with the id of the thread that runs a task; return the id of the thread.
+    """Call ``act`` with the id of the thread that runs a task, and return the id.
 
-    The thread cannot begin another task while ``act`` runs. If no thread runs the task, ``act`` is
+    The thread cannot start another task while ``act`` runs. If no thread runs the task, ``act`` is
     not called and the result is None.
-
-    Relies on ``Worker.active_threads``, thread id -> key of the task, and on its lock.
     """
     with worker.active_threads_lock:
         thread = next((t for t, active in worker.active_threads.items() if active == key), None)
@@ -73,11 +67,7 @@ def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> in
 
 @seams.relies_on(*seams.facts["act_on_thread_of"])
 def cpu_seconds(worker: Worker, key: Any) -> float | None:
-    """Return the CPU seconds of the thread that runs a task; None if they are unknown.
-
-    Relies on ``Worker.active_threads`` and its lock, see :func:`act_on_thread_of`: the clock of a
-    thread that has ended must not be read.
-    """
+    """Return the CPU seconds of the thread that runs a task, or None if they are unknown."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return None
     seconds: list[float] = []
@@ -91,10 +81,7 @@ def cpu_seconds(worker: Worker, key: Any) -> float | None:
 
 @seams.relies_on(mentions(f"{_WORKER}.__init__", "active_threads"))
 def runs_in(worker: Worker, thread: int, key: Any) -> bool:
-    """Return whether the thread with this id runs the task with this key.
-
-    Relies on ``Worker.active_threads``.
-    """
+    """Return whether the thread with this id runs the task with this key."""
     return bool(worker.active_threads.get(thread) == key)
 
 
@@ -113,19 +100,13 @@ def runs_in(worker: Worker, thread: int, key: Any) -> bool:
     ),
 )
 def task_of(worker: Worker, key: Any) -> TaskState | None:
-    """Return a worker's state of a task; None if the worker does not know the task.
-
-    Relies on ``WorkerState.tasks``.
-    """
+    """Return a worker's state of a task, or None for an unknown task."""
     return worker.state.tasks.get(key)
 
 
 @seams.relies_on(*seams.facts["task_of"])
 def is_waiting(worker: Worker, key: Any) -> bool:
-    """Return whether a worker has been given a task and has not begun to run it.
-
-    Relies on the names of task states.
-    """
+    """Return whether a worker has a task that it has not started."""
     task = task_of(worker, key)
     return task is not None and task.state in _WAITING
 
@@ -135,20 +116,13 @@ def is_waiting(worker: Worker, key: Any) -> bool:
     mentions(f"{_STATE}._execute_done_common", "executing", "long_running"),
 )
 def running_tasks(worker: Worker) -> list[TaskState]:
-    """Return the tasks that run on a worker, also those that no longer count against its threads.
-
-    Tasks that were cancelled while they ran are included until they end. Relies on
-    ``WorkerState.executing`` and ``WorkerState.long_running``.
-    """
+    """Return all running tasks: cancelled ones too, and those not counted against threads."""
     return [*worker.state.executing, *worker.state.long_running]
 
 
 @seams.relies_on(*seams.facts["running_tasks"])
 def is_running(worker: Worker, task: TaskState) -> bool:
-    """Return whether a task runs, even if it was cancelled or does not count against the threads.
-
-    Relies on ``WorkerState.executing`` and ``WorkerState.long_running``.
-    """
+    """Return whether a task runs, even if cancelled or not counted against the threads."""
     return task in worker.state.executing or task in worker.state.long_running
 
 
@@ -158,11 +132,7 @@ def is_running(worker: Worker, task: TaskState) -> bool:
     has("distributed.worker_state_machine:TaskState", "priority"),
 )
 def nested_call_is_next(worker: Worker) -> bool:
-    """Return whether a call that another call has made is the next to begin on a worker.
-
-    Relies on the heaps ``WorkerState.ready`` and ``WorkerState.constrained``, and on priorities:
-    the second number counts the graphs of clients from 1, and is negative for calls of calls.
-    """
+    """Return whether a worker's next task was made by a task: its second priority is negative."""
     heaps = (worker.state.ready, worker.state.constrained)
     tasks = [heap.peek() for heap in heaps if heap]
     return any(task.priority is not None and task.priority[1] < 0 for task in tasks)
@@ -173,10 +143,7 @@ def nested_call_is_next(worker: Worker) -> bool:
     accepts(f"{_WORKER}._handle_remove_worker", 1, "worker", "stimulus_id"),
 )
 def forget_workers(worker: Worker, left: bytes) -> None:
-    """Forget other workers, whose addresses are the lines of a text.
-
-    Relies on the handler for the operation ``remove-worker``.
-    """
+    """Remove other workers, whose addresses are the lines of ``left``."""
     stimulus = f"scalable-left-{time.time()}"
     for address in left.decode().splitlines():
         worker.stream_handlers["remove-worker"](worker=address, stimulus_id=stimulus)
@@ -190,10 +157,9 @@ def forget_workers(worker: Worker, left: bytes) -> None:
     accepts("distributed.collections:HeapSet.clear", 1),
 )
 def change_priorities(worker: Worker, priorities: Iterable[tuple[Any, Sequence[float]]]) -> None:
-    """Give other priorities to those of the tasks with these keys that have not begun.
+    """Change the priorities of those tasks that have not started.
 
-    Relies on ``TaskState.priority``, to which a worker appends its own number, and on the heaps
-    ``WorkerState.ready`` and ``WorkerState.constrained``, which do not notice changed priorities.
+    A worker appends its own number to a priority. Its heaps do not notice changed priorities.
     """
     for key, priority in priorities:
         task = task_of(worker, key)
@@ -212,11 +178,7 @@ def change_priorities(worker: Worker, priorities: Iterable[tuple[Any, Sequence[f
     mentions(f"{_STATE}._get_task_finished_msg", "startstops"),
 )
 def timings_of(worker: Worker, key: Any) -> list[Any]:
-    """Return the list of a task's timings, which Dask sends to the scheduler when the task ends.
-
-    Callers may append entries. Relies on ``TaskState.startstops``: entries with ``action``,
-    ``start`` and ``stop``.
-    """
+    """Return the task's timings that Dask will send, to which callers may append entries."""
     task = task_of(worker, key)
     return [] if task is None else task.startstops
 
@@ -226,10 +188,7 @@ def timings_of(worker: Worker, key: Any) -> list[Any]:
     accepts("distributed.batched:BatchedSend.send", 2),
 )
 def send_to_scheduler(worker: Worker, message: dict[str, Any]) -> None:
-    """Send a message to the scheduler; to be called in the worker's event loop.
-
-    Relies on ``Worker.batched_stream``.
-    """
+    """Send a message to the scheduler. Runs in the worker's event loop."""
     worker.batched_stream.send(message)
 
 
@@ -238,10 +197,7 @@ def send_to_scheduler(worker: Worker, message: dict[str, Any]) -> None:
     mentions("distributed.core:Server.handle_stream", "stream_handlers"),
 )
 def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]) -> None:
-    """Register a handler for an operation in the scheduler's messages, unless there is one.
-
-    Relies on ``Server.stream_handlers``.
-    """
+    """Register a handler for an operation in the scheduler's messages, unless it has one."""
     worker.stream_handlers.setdefault(operation, handler)
 
 
@@ -258,22 +214,13 @@ def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]
 def failure_for_clients(
     event: StateMachineEvent, explain: Callable[[BaseException], BaseException | None]
 ) -> StateMachineEvent:
-    """Return the end of a task with an error that clients can raise; other ends as they are.
+    """Return a task's failure with an error that clients can raise, and other events unchanged.
 
-    Event loops, coroutines and generators take errors that are no ``Exception`` for their own end:
-    clients would not hear of the call. Such an error becomes a RuntimeError that names it.
-    The ``repr`` of an error does not always have its message: that of an OSError leaves out the
-    file, and the message of a KeyError has quotes. The text of the failure then has the message.
-
-    Relies on ``ExecuteFailureEvent.exception``, which holds the pickled error, and on its
-    ``exception_text``, the ``repr`` of the error.
-
-    Parameters
-    ----------
-    event
-        End of the task.
-    explain
-        Function that returns the error to show in place of another, or None.
+    Event loops, coroutines and generators stop themselves at errors that are not an ``Exception``:
+    clients would not get the outcome. Such an error becomes a RuntimeError that names it. The
+    ``repr`` of an error does not always have its message: that of an OSError omits the file, and
+    the message of a KeyError has quotes. ``exception_text`` then gets the message. ``explain``
+    returns the error to show instead of another, or None.
     """
     if not isinstance(event, ExecuteFailureEvent):
         return event
@@ -282,7 +229,7 @@ def failure_for_clients(
         return event
     told = explain(error)
     if told is None and isinstance(error, Exception):
-        # In place of an error that cannot be pickled, Dask sends an Exception.
+        # Instead of an error that cannot be pickled, Dask sends an Exception.
         if type(error) is not Exception or event.exception_text.startswith("Exception("):
             event.exception_text = error_text(error)
         return event
@@ -300,10 +247,10 @@ def failure_for_clients(
 
 @seams.relies_on(mentions(f"{_WORKER}.close", "extensions", "close"))
 def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
-    """Have the coroutine ``close`` of an object run when a worker closes.
+    """Run the coroutine ``close`` of an object when a worker closes.
 
-    It runs after the worker has stopped to report the ends of tasks, and before it waits for the
-    threads of tasks. Relies on ``Worker.extensions``.
+    It runs after the worker has stopped reporting finished tasks, and before it waits for the
+    threads of tasks.
     """
     worker.extensions[name] = extension
 
@@ -317,19 +264,13 @@ def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
     has("distributed.worker_state_machine:TaskState", "resource_restrictions"),
 )
 def free_resources(worker: Worker) -> dict[str, float]:
-    """Return the free resources of a worker; changes of the dictionary take effect in Dask.
-
-    Relies on ``WorkerState.available_resources``.
-    """
+    """Return the free resources of a worker. Changes of the dictionary take effect in Dask."""
     return worker.state.available_resources
 
 
 @seams.relies_on(*seams.facts["free_resources"])
 def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
-    """Add a task's resources to the worker's free resources (sign 1) or subtract them (-1).
-
-    Relies on ``WorkerState.available_resources`` and ``TaskState.resource_restrictions``.
-    """
+    """Add (sign 1) or subtract (-1) a task's resources from the worker's free resources."""
     free = free_resources(worker)
     for name, amount in (task.resource_restrictions or {}).items():
         free[name] += sign * amount
@@ -342,15 +283,11 @@ def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
     mentions(f"{_WORKER}.__init__", "executors"),
 )
 def add_threads(worker: Worker, threads: int) -> None:
-    """Add to the number of threads that run tasks; a negative number subtracts.
-
-    Relies on ``_max_workers``, ``_work_queue`` and ``_adjust_thread_count`` of the executor
-    ``default``; Dask reads the first when a task is submitted.
-    """
+    """Add to the number of threads that run tasks. A negative number subtracts."""
     executor: Any = worker.executors["default"]
     executor._max_workers += threads  # noqa: SLF001
     if threads > 0 and not executor._work_queue.empty():  # noqa: SLF001
-        # A call that was submitted while every thread was taken would wait for the next submission.
+        # A task that was submitted while every thread was busy would wait for the next submission.
         executor._adjust_thread_count()  # noqa: SLF001
 
 
@@ -363,17 +300,13 @@ def add_threads(worker: Worker, threads: int) -> None:
     ),
 )
 def end_idle_threads(worker: Worker) -> None:
-    """End as many idle threads of a worker as it has above the number that run tasks.
-
-    Relies on ``_threads`` of the executor ``default``, and on ``secede`` of Dask's executor: the
-    thread in which it runs ends when it has nothing more to do.
-    """
+    """Stop idle threads of a worker in excess of the number that run tasks."""
     executor: Any = worker.executors["default"]
     if executor._shutdown:  # noqa: SLF001
         return
 
     def leave() -> None:
-        # Until a thread comes to this, the number of threads that are needed may have grown.
+        # Before a thread runs this, the number of threads that are needed may have grown.
         if len(executor._threads) > executor._max_workers:  # noqa: SLF001
             secede_thread()
 
@@ -399,11 +332,10 @@ def end_idle_threads(worker: Worker) -> None:
     mentions(f"{_STATE}.__init__", "running"),
 )
 def stop_counting(worker: Worker, task: TaskState) -> None:
-    """Stop counting a running task against the worker's threads, so that other tasks may begin.
+    """Stop counting a running task against the threads, so that other tasks may start.
 
-    Relies on events of the worker's state machine. ``SecedeEvent`` moves the task to
-    ``long-running``. If the task is ``long-running`` already, ``UnpauseEvent`` makes the worker
-    look for tasks to begin.
+    ``SecedeEvent`` moves the task to ``long-running``. If it is there already, ``UnpauseEvent``
+    makes the worker look for tasks to start.
     """
     now = time.time()
     stamp = f"call-waits-{now}"

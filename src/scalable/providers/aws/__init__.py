@@ -1,4 +1,4 @@
-"""AWS: tasks of Fargate and instances of EC2, their network, roles, secrets and prices."""
+"""AWS provider: Fargate tasks and EC2 instances, their network, roles, secrets and prices."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["TRAITS", "AWSBatchProvider", "AWSProvider"]
 
 
 def __getattr__(name: str) -> Any:
-    # The traits are read without the provider.
+    # The traits are available without an import of the provider.
     if name in ("PROVIDER", "AWSProvider", "AWSBatchProvider"):
         from scalable.providers.aws.provider import AWSProvider
 

@@ -1,8 +1,6 @@
-"""Requests to the services of AWS, through aiobotocore (extra ``aws``).
+"""Requests to AWS services through aiobotocore (extra ``aws``), imported with the first request.
 
-Nothing outside this module and the machine's own side of it talks to AWS. The library is imported
-with the first request. Its own repetitions are switched off: the pauses are chosen, bounded and
-shown here, in one place for all services.
+The library's own retries are off: the retries of all services are bounded and logged here.
 """
 
 from __future__ import annotations
@@ -24,10 +22,10 @@ logger = logging.getLogger("scalable.providers.aws")
 ATTEMPTS = 9
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 8.0
-#: Seconds after which a request is not repeated any more.
+#: Seconds after which a request is not retried.
 REPEATED_FOR_S = 45.0
 CONNECT_TIMEOUT_S, READ_TIMEOUT_S = 10, 20
-#: Number of simultaneous requests of one process.
+#: Maximum number of simultaneous requests of one connection.
 AT_ONCE = 10
 
 _THROTTLED = {
@@ -73,17 +71,7 @@ _LOGIN = "log in again (aws sso login, aws configure), or let AWS_PROFILE name a
 
 
 class AWSError(ProviderError):
-    """An answer of AWS that is no success.
-
-    Attributes
-    ----------
-    error_code
-        Code of the error, such as ``ClusterNotFoundException``; empty if there was no answer.
-    request
-        Service and operation, such as ``ecs:RunTask``.
-    forbidden
-        Whether the user lacks the permission.
-    """
+    """An AWS request that was refused or not answered."""
 
     def __init__(
         self,
@@ -95,48 +83,34 @@ class AWSError(ProviderError):
         transient: bool = False,
     ) -> None:
         super().__init__(message, hint=hint, transient=transient)
+        #: Such as ``ClusterNotFoundException``; empty if there was no answer.
         self.error_code = error_code
+        #: Service and operation, such as ``ecs:RunTask``.
         self.request = request
 
     @property
     def forbidden(self) -> bool:
-        """Whether the user lacks the permission."""
+        """True if the user lacks the permission."""
         return self.error_code in _FORBIDDEN
 
 
 @dataclass(frozen=True)
 class Identity:
-    """The user in whose name requests are sent.
+    """The user who sends the requests."""
 
-    Attributes
-    ----------
-    account
-        Number of the account.
-    arn
-        Name of the user, or of the role and its session.
-    partition
-        ``aws``, or the name of another group of regions.
-    """
-
+    #: Account number.
     account: str
+    #: ARN of the user, or of the role and its session.
     arn: str
 
     @property
     def partition(self) -> str:
-        """The second part of the ARN."""
+        """``aws``, or the name of another group of regions."""
         return self.arn.split(":")[1]
 
 
 class Api:
-    """The services of one region, for the user whose credentials the environment leads to.
-
-    Parameters
-    ----------
-    region
-        Region; None for that of the AWS configuration.
-    pause
-        Function: ``pause(attempt)`` returns the seconds before the next attempt.
-    """
+    """The AWS services of one region, by default that of the AWS configuration."""
 
     def __init__(
         self, region: str | None = None, *, pause: Callable[[int], float] | None = None
@@ -149,18 +123,12 @@ class Api:
         self._opening = asyncio.Lock()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._identity: Identity | None = None
-        #: Request -> number of times it was sent.
+        #: Number of times that each request was sent.
         self.sent: dict[str, int] = {}
 
     @property
     def region(self) -> str:
-        """The region.
-
-        Raises
-        ------
-        ProviderError
-            When no region is known.
-        """
+        """The region. Raises ProviderError if none is configured."""
         region = self._given_region or self._library_session().get_config_variable("region")
         if not region:
             raise ProviderError(
@@ -169,20 +137,19 @@ class Api:
         return str(region)
 
     async def identity(self) -> Identity:
-        """Return who sends the requests; asked once."""
+        """Return the user who sends the requests, which is requested once."""
         if self._identity is None:
             said = await self.call("sts", "get_caller_identity")
             self._identity = Identity(str(said["Account"]), str(said["Arn"]))
         return self._identity
 
     async def close(self) -> None:
-        """Close all connections."""
         opened, self._open = self._open, AsyncExitStack()
         self._clients.clear()
         await opened.aclose()
 
     async def pages(self, service: str, operation: str, key: str, **parameters: Any) -> list[Any]:
-        """Return the entries under a key of all pages of an answer."""
+        """Return the entries under ``key`` of all pages of an answer."""
         found: list[Any] = []
         given = dict(parameters)
         while True:
@@ -194,32 +161,18 @@ class Api:
             given[_PAGES[token]] = answer[token]
 
     async def call(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
-        """Send a request until it is answered; return the answer.
+        """Send a request such as ``ecs``, ``run_task``, with retries, and return the answer.
 
-        Answers that ask for patience, and lost connections, are tried again with growing pauses, at
-        most nine times and for 45 s. Credentials that have expired are read again once.
-
-        Parameters
-        ----------
-        service, operation
-            Such as ``ecs`` and ``run_task``.
-        parameters
-            Parameters of the operation.
-
-        Raises
-        ------
-        ProviderError
-            When AWS refuses the request, or does not answer.
+        Throttling, server errors and lost connections are retried with growing pauses: at most nine
+        attempts within 45 s. Expired credentials are read again once. Raises ProviderError if AWS
+        refuses the request or does not answer.
         """
         return await self._repeated(service, operation, parameters, even_if_lost=True)
 
     async def call_without_token(
         self, service: str, operation: str, **parameters: Any
     ) -> dict[str, Any]:
-        """Send a request as :meth:`call` does, but not again when its answer was lost.
-
-        For requests that AWS would carry out twice.
-        """
+        """Send a request that AWS would carry out twice: without a retry if the answer was lost."""
         return await self._repeated(service, operation, parameters, even_if_lost=False)
 
     async def _repeated(
@@ -290,40 +243,32 @@ class Api:
                     "aiobotocore is not installed", hint="pip install 'scalable[aws]'"
                 ) from error
             self._session = get_session()
-            # Descriptions of services are megabytes of JSON: a process reads each of them once.
+            # Service descriptions are megabytes of JSON: a process reads each of them once.
             loader = _shared.setdefault("loader", self._session.get_component("data_loader"))
             self._session.register_component("data_loader", loader)
         return self._session
 
     async def _renew(self) -> None:
-        """Forget the session, whose credentials are read anew with the next request."""
+        """Drop the session, so that the next request reads the credentials again."""
         async with self._opening:
             self._session = None
             await self.close()
 
 
-#: The loader of the descriptions of services, which all connections of this process share.
+#: Loader of the service descriptions, shared by all connections of this process.
 _shared: dict[str, Any] = {}
-#: Key of an answer that has another page -> parameter of the request for it.
+#: Keys that answers with another page have, and the request parameters for that page.
 _PAGES = {"nextToken": "nextToken", "NextToken": "NextToken", "Marker": "Marker"}
 
 
 def jittered(attempt: int) -> float:
-    """Return a random pause in seconds; its bound doubles with each attempt, up to 8 s."""
+    """Return a random pause in seconds. Its bound doubles with each attempt, up to 8 s."""
     bound = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**attempt)
     return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
 def refusal(answer: dict[str, Any], request: str) -> AWSError:
-    """Return the error for an answer of AWS that is no success.
-
-    Parameters
-    ----------
-    answer
-        Answer with ``Error`` (``Code``, ``Message``) and ``ResponseMetadata``.
-    request
-        Service and operation.
-    """
+    """Return the error for an answer with ``Error`` and ``ResponseMetadata``."""
     said = answer.get("Error") or {}
     code, message = str(said.get("Code") or ""), str(said.get("Message") or "")
     message = re.sub(r"\s*Encoded authorization failure message:.*", "", message, flags=re.DOTALL)
@@ -353,7 +298,6 @@ def refusal(answer: dict[str, Any], request: str) -> AWSError:
 
 
 def _unanswered(error: Exception, request: str) -> ProviderError:
-    """Return the error for a request that was not sent, or not answered."""
     from botocore import exceptions
 
     text = " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Comparison of a request with the live account."""
+"""Check of a request against the live account."""
 
 from __future__ import annotations
 
@@ -15,13 +15,7 @@ _NONE = "CLUSTER"
 
 
 def check(spec: DeploymentSpec) -> ValidationReport:
-    """Compare the request with the account; nothing is started or made.
-
-    Raises
-    ------
-    ProviderError
-        When AWS does not answer, or the credentials are wrong.
-    """
+    """Compare the request with the account, without creating anything."""
     clouds: list[AWSCloud] = []
 
     def connect() -> AWSCloud:

@@ -1,4 +1,4 @@
-"""AWS as the launcher of machines sees it: tasks of Fargate, and instances of EC2."""
+"""AWS as a cloud of machines: Fargate tasks and EC2 instances."""
 
 from __future__ import annotations
 
@@ -35,29 +35,20 @@ from scalable.spec import ComponentSpec
 
 logger = logging.getLogger("scalable.providers.aws")
 
-#: Seconds after which what was created for a cluster that has no files counts as left behind.
+#: Age in seconds at which the resources of a cluster without files count as left behind.
 LEFT_AFTER_S = 3600.0
 #: Number of machines that are requested at the same time.
 BATCH = 10
 
 
 class AWSCloud:
-    """One account and region of AWS, as one user sees it; see :class:`scalable.remote.cloud.Cloud`.
-
-    Parameters
-    ----------
-    settings
-        Options of a target; without one, those of a place.
-    owner
-        Text of the user, for a manager in the cloud, which has a role of its own; None to ask.
-    api
-        Connection; None for a new one.
-    """
+    """One AWS account and region, as one user can access it (a :class:`.Cloud`)."""
 
     def __init__(
         self, settings: Settings, *, owner: str | None = None, api: Api | None = None
     ) -> None:
         self._settings = settings
+        #: Given to a manager in the cloud, which has another role. None until it is requested.
         self._owner = owner
         self.api = api or Api(settings.region)
         self._secrets = Secrets(self.api)
@@ -70,30 +61,27 @@ class AWSCloud:
 
     @property
     def spot_share(self) -> float:
-        """Share of the machines with workers that are spot machines, from 0 to 1."""
         return self._settings.spot_share
 
     def units_on(self, component: ComponentSpec) -> int:
-        """Return the number of units of a component that share one machine; ask nothing."""
         its = self._settings
         if EC2 not in its.kinds:
             return 1
         return units_on(its.offers, its.instance_types, component, its.spot_share)
 
     async def owner(self) -> str:
-        """Return a text that names the user, and no other user of the account."""
         if self._owner is None:
             self._owner = owner_of((await self.api.identity()).arn)
         return self._owner
 
-    # What machines need ---------------------------------------------------------------------------
+    # Prerequisites of machines --------------------------------------------------------------------
 
     async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> None:
-        """Find, or create, the network, its rules, the roles, the log group and the ECS cluster."""
+        """Find or create the network, its rules, the roles, the log group and the ECS cluster."""
         await self._ground(cluster_id, marks)
 
     async def missing(self, cluster_id: str) -> list[str]:
-        """Return descriptions of what :meth:`prepare` would create; create nothing."""
+        """Return descriptions of what :meth:`prepare` would create."""
         created = await self._network.missing(cluster_id)
         if FARGATE in self._settings.kinds:
             if not self._settings.execution_role:
@@ -107,13 +95,13 @@ class AWSCloud:
         return created
 
     async def absent_types(self) -> dict[str, str]:
-        """Return each instance type of the target that the region does not have, with advice."""
+        """Map each instance type of the target that the region does not have to a hint."""
         wanted = self._settings.instance_types
         there = await self._instances.offered() if wanted else []
         return {name: like(name, there) for name in wanted if name not in there}
 
     async def _ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
-        """Return the network of a cluster, prepared once; callers wait for each other."""
+        """Return a cluster's network, which is prepared once even with concurrent callers."""
         task = self._grounds.get(cluster_id)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             marks = {key: marks[key] for key in (CLUSTER, OWNER) if key in marks}
@@ -127,7 +115,7 @@ class AWSCloud:
         if FARGATE in self._settings.kinds:
             beside.append(self._prepare_tasks(cluster_id, marks))
         elif not self._settings.task_role:
-            # A manager in the cloud gives these to its workers, and may not make them itself.
+            # A manager in the cloud passes these to its workers, and may not create them itself.
             beside += [self._prepare_role(cluster_id, role, marks) for role in (SCHEDULER, WORKERS)]
         ground, _ = await asyncio.gather(
             self._network.ground(cluster_id, marks), asyncio.gather(*beside)
@@ -149,11 +137,11 @@ class AWSCloud:
     # Machines -------------------------------------------------------------------------------------
 
     async def run(self, requests: Sequence[MachineRequest]) -> Mapping[str, Machine | Refusal]:
-        """Start machines, ten requests at a time; return name -> machine, or its refusal.
+        """Start machines, ten requests at a time.
 
-        ``RunTask`` can start ten tasks with one request, and they share the command, environment
-        and tags of that request: workers differ in their names, which are in both. So each worker
-        is a request of its own, with its own client token.
+        ``RunTask`` can start ten tasks with one request, but they share its command, environment
+        and tags, and workers differ in command and tags. So each worker is a request with its own
+        client token.
         """
         results: dict[str, Machine | Refusal] = {}
         for i in range(0, len(requests), BATCH):
@@ -173,7 +161,7 @@ class AWSCloud:
         except AWSError as error:
             if not cluster_is_gone(error):
                 raise
-        # Another user's last cluster has taken the ECS cluster with it.
+        # Another user's last cluster has deleted the ECS cluster.
         self._grounds.pop(request.marks[CLUSTER], None)
         return await self._start_task(request)
 
@@ -212,7 +200,6 @@ class AWSCloud:
         return await self._instances.start(request, types, frame, ground)
 
     async def _profile(self, request: MachineRequest) -> str:
-        """Return the ARN of the instance profile of a machine."""
         role = request.marks[ROLE]
         its = self._settings
         given = its.manager_role if role == MANAGING else its.task_role
@@ -222,7 +209,6 @@ class AWSCloud:
         return await self._roles.instance(request.marks[CLUSTER], role, marks)
 
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
-        """Return all machines with these marks, also those that ended lately."""
         kinds = self._settings.kinds
         if len(kinds) == 1:
             return await self._fleet(kinds[0]).machines(marks)
@@ -232,7 +218,7 @@ class AWSCloud:
         return found
 
     async def _seen(self, kind: str, marks: Mapping[str, str]) -> list[Machine]:
-        """Return the machines of a kind; none of a kind that the user has no rights for."""
+        """Return the machines of a kind, or none if the user has no rights for the kind."""
         try:
             return await self._fleet(kind).machines(marks)
         except AWSError as error:
@@ -245,19 +231,17 @@ class AWSCloud:
         return self._tasks if kind == FARGATE else self._instances
 
     async def stop(self, machines: Sequence[Machine]) -> None:
-        """Tell machines to end; return without waiting for their ends."""
         await self._tasks.stop([machine for machine in machines if _is_task(machine)])
         await self._instances.stop([machine for machine in machines if not _is_task(machine)])
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
-        """Tell a machine to end some of its units; a task has one."""
+        """Stop some units of a machine, or the whole task: a task has one unit."""
         if not _is_task(machine):
             await self._instances.stop_units(machine, units)
         elif set(units) & set(machine.units):
             await self.stop([machine])
 
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:
-        """Return the output of a machine's program after a mark, and the next mark."""
         fleet = self._fleet(FARGATE if _is_task(machine) else EC2)
         return await self._logs.read(fleet.stream(machine), since)
 
@@ -266,24 +250,18 @@ class AWSCloud:
     async def put_files(
         self, name: str, marks: Mapping[str, str], files: Mapping[str, str]
     ) -> None:
-        """Keep private files in a secret of the cluster; files of that name are replaced."""
         await self._secrets.put(name, marks, files)
 
     async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
-        """Return all files with these marks, with their texts."""
         return await self._secrets.read(marks)
 
     async def delete_files(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete all files with these marks; return a description of each."""
         return await self._secrets.delete(marks)
 
     # Removal --------------------------------------------------------------------------------------
 
     async def clean(self, marks: Mapping[str, str]) -> list[str]:
-        """Remove what was created for the cluster with these marks, and what no cluster uses.
-
-        What clusters of this user left that ended by themselves is removed too.
-        """
+        """Delete a cluster's resources, unused shared ones, and the user's leftovers."""
         removed: list[str] = []
         if CLUSTER in marks:
             removed += await self._clean_cluster(marks[CLUSTER])
@@ -310,7 +288,7 @@ class AWSCloud:
         return removed
 
     async def leftovers(self, marks: Mapping[str, str]) -> dict[str, str]:
-        """Return cluster id -> description, for roles and groups of clusters without files."""
+        """Describe roles and groups of clusters without files, by cluster id."""
         what = "roles or security groups of a cluster that has ended"
         return dict.fromkeys(await self._left_behind(marks, await self._alive()), what)
 
@@ -319,7 +297,7 @@ class AWSCloud:
         return {own[CLUSTER] for own in (await self._secrets.find({})).values()}
 
     async def _left_behind(self, owner: Mapping[str, str], alive: Collection[str]) -> set[str]:
-        """Return the other clusters of a user for which something was created an hour ago."""
+        """Return the user's other clusters whose resources are at least an hour old."""
         found: set[str] = set()
         try:
             found |= await self._network.clusters(owner, LEFT_AFTER_S)
@@ -332,7 +310,6 @@ class AWSCloud:
         return (found | own).difference(alive)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self.api.close()
 
 

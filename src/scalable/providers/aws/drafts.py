@@ -13,9 +13,9 @@ from scalable.providers.aws.shapes import chosen, offers_for
 from scalable.providers.aws.sizes import fargate_size
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic
 
-#: Option of a target that has no effect -> key of a component that has.
+#: Options of a target without effect, and the keys of a component to use instead.
 _INSTEAD = {"worker_cpu": "cpus", "worker_mem": "memory"}
-#: Options that only one kind of machine has.
+#: Options that only EC2 instances have.
 _ONLY_EC2 = ("instance_type", "instance_types", "ami", "spot_allocation")
 _ROLE = re.compile(r"arn:[a-z-]+:iam::\d{12}:role/[\w+=,.@/-]+")
 #: Days for which CloudWatch can keep logs.
@@ -24,7 +24,7 @@ _KEPT_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 109
 
 
 def findings(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Return the faults of a target, and warnings."""
+    """Return the errors and warnings about a target."""
     found = [*_options(spec), *_place(spec)]
     for component in spec.components.values():
         found += _component(spec, component)

@@ -42,43 +42,34 @@ logger = logging.getLogger("scalable.providers.aws")
 #: Seconds for which a new role may be unknown to ECS.
 ROLE_TIMEOUT_S = 30.0
 ROLE_POLL_S = 2.0
-#: Seconds for which a place without capacity is not tried again.
+#: Seconds for which a size without capacity is not requested in the same subnets.
 EXHAUSTED_S = 20.0
-#: Seconds for which ECS remembers a task that has stopped.
+#: Seconds for which ECS reports a task that has stopped.
 REMEMBERED_S = 3600.0
 _DESCRIBED_AT_ONCE = 100
 _DELETED_AT_ONCE = 10
 
 
 class Tasks:
-    """The Fargate tasks in one ECS cluster.
-
-    Parameters
-    ----------
-    api
-        Connection.
-    settings
-        Options of the target.
-    """
+    """The Fargate tasks in one ECS cluster."""
 
     def __init__(self, api: Api, settings: Settings) -> None:
         self._api = api
         self._settings = settings
         self._cluster = settings.ecs_cluster
-        #: Names of the task definitions that exist.
+        #: Registrations of task definitions, by name.
         self._defined: dict[str, asyncio.Task[None]] = {}
-        #: Task -> time of its start, for those that lists may not have yet.
+        #: Start times of tasks that lists may not contain yet.
         self._started: dict[str, float] = {}
         self._ended: dict[str, Machine] = {}
         self._listed_ended = False
         self._public: dict[str, str] = {}
-        #: Size and place -> time until which it has no capacity.
+        #: Times until which a size without capacity is not requested.
         self._exhausted: dict[tuple[str, Place], float] = {}
 
     # The ECS cluster ------------------------------------------------------------------------------
 
     async def exists(self) -> bool:
-        """Return whether the ECS cluster exists."""
         answer = await self._api.call("ecs", "describe_clusters", clusters=[self._cluster])
         return any(each.get("status") == "ACTIVE" for each in answer.get("clusters", ()))
 
@@ -99,7 +90,7 @@ class Tasks:
     async def start(
         self, request: MachineRequest, frame: TaskFrame, ground: Ground
     ) -> Machine | Refusal:
-        """Start a task; return its machine, or the refusal for want of capacity."""
+        """Start a task, and return its machine or the refusal for lack of capacity."""
         try:
             size = fargate_size(request.cpus, request.memory_bytes)
         except ValueError as error:
@@ -130,7 +121,7 @@ class Tasks:
     async def _try(
         self, request: MachineRequest, definition: str, place: Place, ground: Ground
     ) -> str:
-        """Return the ARN of a task that was started, or the reason for want of capacity."""
+        """Return the ARN of the started task, or the reason for the lack of capacity."""
         groups = ground.groups
         if request.marks[ROLE] == SCHEDULER:
             groups = ground.scheduler_groups
@@ -147,7 +138,7 @@ class Tasks:
                     return error.message
                 if "assume the role" not in error.message or time.monotonic() > until:
                     raise _explained(error, self._cluster) from error
-            await asyncio.sleep(ROLE_POLL_S)  # a new role is known everywhere after seconds
+            await asyncio.sleep(ROLE_POLL_S)  # a new role takes seconds to be known everywhere
         if answer.get("tasks"):
             return str(answer["tasks"][0]["taskArn"])
         failure: Mapping[str, Any] = next(iter(answer.get("failures") or ()), {})
@@ -160,7 +151,7 @@ class Tasks:
         return reason
 
     async def _define(self, name: str, content: Any, marks: Mapping[str, str]) -> None:
-        """Register a task definition once; requests for the same one wait for each other."""
+        """Register a task definition once, even with concurrent callers."""
         task = self._defined.get(name)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = asyncio.ensure_future(self._register(name, content, marks))
@@ -187,7 +178,6 @@ class Tasks:
     # Observing ------------------------------------------------------------------------------------
 
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
-        """Return the tasks with these marks, also those that ended lately."""
         arns = await self._listed(marks)
         if arns is None:
             return []
@@ -202,7 +192,7 @@ class Tasks:
         await self._learn_addresses(tasks)
         found = [task_machine(task, self._public) for task in tasks]
         for machine in found:
-            # A list of the running ones does not have it any more when it ends.
+            # The list of running tasks does not contain it any more when it stops.
             self._started.setdefault(machine.id, now)
             if machine.state is MachineState.ENDED:
                 self._ended[machine.id] = machine
@@ -216,10 +206,10 @@ class Tasks:
         return [machine for machine in seen.values() if has(machine.marks, marks)]
 
     async def _listed(self, marks: Mapping[str, str]) -> list[str] | None:
-        """Return the tasks that ECS lists; None without the ECS cluster.
+        """Return the tasks that ECS lists, or None without the ECS cluster.
 
-        Tasks of one cluster are listed by their starter, which ECS combines with no other filter:
-        tasks that have stopped are listed once, and known afterwards.
+        Tasks of one cluster are listed by their starter, which ECS combines with no other filter.
+        So stopped tasks are listed once, and tracked afterwards.
         """
         limited = {"startedBy": marks[CLUSTER]} if CLUSTER in marks else {}
         try:
@@ -247,7 +237,7 @@ class Tasks:
         return list(answer.get("tasks") or ())
 
     async def _learn_addresses(self, tasks: Sequence[Mapping[str, Any]]) -> None:
-        """Ask for the public addresses of schedulers that run, once for each."""
+        """Request the public address of each running scheduler, once."""
         interfaces = []
         for task in tasks:
             interface = detail(task.get("attachments") or (), "networkInterfaceId")
@@ -265,10 +255,10 @@ class Tasks:
             if public:
                 self._public[each["NetworkInterfaceId"]] = str(public)
 
-    # Ending ---------------------------------------------------------------------------------------
+    # Stopping -------------------------------------------------------------------------------------
 
     async def stop(self, machines: Sequence[Machine]) -> None:
-        """Stop tasks; those that are gone are left out."""
+        """Stop tasks. Already gone is success."""
         await asyncio.gather(*(self._stop(machine.id) for machine in machines))
 
     async def _stop(self, arn: str) -> None:
@@ -282,7 +272,7 @@ class Tasks:
                 raise
 
     async def clean(self, cluster_id: str) -> list[str]:
-        """Remove the task definitions of a cluster; return a description of each."""
+        """Delete the task definitions of a cluster, and return a description of each."""
         removed = []
         families = await self._api.pages(
             "ecs", "list_task_definition_families", "families",
@@ -304,7 +294,7 @@ class Tasks:
         return removed
 
     async def clean_shared(self) -> list[str]:
-        """Remove the ECS cluster if this package made it, and it is empty."""
+        """Delete the ECS cluster if this package created it and it is empty."""
         answer = await self._api.call(
             "ecs", "describe_clusters", clusters=[self._cluster], include=["TAGS"]
         )
@@ -322,12 +312,11 @@ class Tasks:
         return []
 
     def stream(self, machine: Machine) -> str:
-        """Return the name of a task's log stream."""
         return log_stream(machine.marks[CLUSTER], machine.id.rpartition("/")[2])
 
 
 def cluster_is_gone(error: AWSError) -> bool:
-    """Return whether an error says that the ECS cluster does not exist, or not any more."""
+    """Return whether an error means that the ECS cluster does not exist, or not any more."""
     return error.error_code == "ClusterNotFoundException" or "cluster was inactive" in error.message
 
 
@@ -345,7 +334,7 @@ def _new(request: MachineRequest, arn: str, shape: str, place: Place) -> Machine
 
 
 def _explained(error: AWSError, cluster: str) -> AWSError:
-    """Return the error with the way out for the user."""
+    """Return the error, with a hint for missing capacity providers."""
     hint = None
     if "capacity provider" in error.message.lower():
         hint = (

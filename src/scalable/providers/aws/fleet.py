@@ -1,4 +1,4 @@
-"""Requests for EC2 instances. No I/O."""
+"""Requests for EC2 instances, without I/O."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from scalable.providers.aws.userdata import FILES_AT_VARIABLE, Container, user_d
 from scalable.remote.cloud import CLUSTER, MACHINE_OF, ROLE, SCHEDULER, MachineRequest
 
 SPOT, ON_DEMAND = "spot", "on-demand"
-#: Largest number of overrides in one fleet request.
+#: Maximum number of overrides in one fleet request.
 MOST_OVERRIDES = 300
 #: Paths of public parameters that name the latest machine image with Docker.
 _IMAGES = "/aws/service/ecs/optimized-ami/amazon-linux-2023"
 
-#: Errors of a fleet request that mean that there is no machine now, and may be one later.
+#: Errors of a fleet request for a lack of machines that may pass.
 _CAPACITY = {
     "InsufficientAddressCapacity",
     "InsufficientCapacity",
@@ -37,7 +37,7 @@ _IN_WORDS = {
     "VcpuLimitExceeded": "the account's limit of vCPUs for such instances is reached",
     "InsufficientFreeAddressesInSubnet": "a subnet has no free addresses",
 }
-#: Errors that mean that a zone, or the region, does not have the type.
+#: Errors for an instance type that a zone or the region does not have.
 _UNKNOWN_TYPE = {
     "InvalidFleetConfiguration",
     "InvalidInstanceType",
@@ -47,33 +47,22 @@ _UNKNOWN_TYPE = {
 
 
 def image_parameter(*, arm: bool, gpus: bool) -> str:
-    """Return the name of the public parameter with the id of the machine image."""
+    """Return the name of the public parameter with the machine image's id."""
     kind = "/gpu" if gpus else "/arm64" if arm else ""
     return f"{_IMAGES}{kind}/recommended/image_id"
 
 
 @dataclass(frozen=True)
 class InstanceFrame:
-    """The common part of the instances of a component in one cluster.
-
-    Attributes
-    ----------
-    region
-        Region.
-    ami
-        Machine image.
-    profile
-        ARN of the instance profile.
-    secret
-        ARN of the secret with the files.
-    disk
-        Device name and GiB of the root disk; None for the image's own.
-    """
+    """The common part of the instances of a component in one cluster."""
 
     region: str
     ami: str
+    #: ARN of the instance profile.
     profile: str
+    #: ARN of the secret with the files.
     secret: str
+    #: Device name and GiB of the root disk; None for the image's own.
     disk: tuple[str, int] | None = None
 
 
@@ -99,7 +88,7 @@ def container_of(request: MachineRequest, frame: InstanceFrame) -> Container:
 def launch_template(
     request: MachineRequest, frame: InstanceFrame, ground: Ground
 ) -> dict[str, Any]:
-    """Return the data of the launch template of a machine; equal machines share it."""
+    """Return the data of a machine's launch template, which equal machines share."""
     scheduler = request.marks[ROLE] == SCHEDULER
     data: dict[str, Any] = {
         "ImageId": frame.ami,
@@ -109,7 +98,7 @@ def launch_template(
         "MetadataOptions": {
             "HttpEndpoint": "enabled",
             "HttpTokens": "required",
-            # Containers are on the network of the instance: no hop more.
+            # Containers are on the instance's network, so that one hop is enough.
             "HttpPutResponseHopLimit": 1,
             "InstanceMetadataTags": "enabled",
         },
@@ -136,21 +125,7 @@ def fleet(
     ground: Ground,
     allocation: str,
 ) -> dict[str, Any]:
-    """Return the parameters of the request that starts one instance.
-
-    Parameters
-    ----------
-    request
-        The machine.
-    template
-        Name of the launch template.
-    types
-        Instance types in the order in which they are wanted.
-    ground
-        Network; one subnet of each zone is used.
-    allocation
-        Choice among spot offers.
-    """
+    """Return the request that starts one instance, with ``types`` in order of preference."""
     zones = {zone: subnet for subnet, zone in reversed(list(ground.subnets.items()))}
     overrides = [
         {"InstanceType": name, "SubnetId": subnet, "Priority": float(rank)}
@@ -183,12 +158,12 @@ def fleet(
 
 
 def lacks_capacity(code: str) -> bool:
-    """Return whether the code of a fleet's error means that there is no machine now."""
+    """Return whether the code of a fleet's error means a lack of machines that may pass."""
     return code in _CAPACITY
 
 
 def lacks_type(errors: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether all errors of a fleet say that the type does not exist there."""
+    """Return whether all errors of a fleet are about types that do not exist there."""
     return bool(errors) and all(
         error.get("ErrorCode") in _UNKNOWN_TYPE
         and "instancetype" in str(error.get("ErrorMessage", "")).lower().replace(" ", "")

@@ -1,9 +1,8 @@
-"""AWS as a program on one of its machines sees it.
+"""AWS, as a program on one of its machines accesses it.
 
-A task of Fargate gets its files in one variable, which AWS itself reads from the secret, so that
-workers need no rights at all. Since the first environment of a process stays readable in ``/proc``,
-the program takes the variable out and starts anew in the same process. An instance of EC2 reads its
-secret by the role that the instance has.
+AWS puts the files into a variable of a Fargate task, so that workers need no rights. The variable
+stays readable in ``/proc``, so the program restarts itself without it. An EC2 instance reads its
+secret with its role.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from scalable.providers.aws.userdata import FILES_AT_VARIABLE
 
 logger = logging.getLogger("scalable.providers.aws")
 
-#: Variable with the number of the open file that holds the files, once a program started anew.
+#: Variable with the number of the open file that contains the files, after the restart.
 OPEN_FILE_VARIABLE = "SCALABLE_FILES_OPEN"
-#: Seconds that a task of Fargate has after SIGTERM, less those that its own end takes.
+#: Seconds that a Fargate task has after SIGTERM, less those that its own exit takes.
 NOTICE_S = STOP_TIMEOUT_S - 10.0
 TASK_VARIABLE = "ECS_CONTAINER_METADATA_URI_V4"
 METADATA = "http://169.254.169.254"
@@ -37,29 +36,21 @@ METADATA_VARIABLE = "AWS_EC2_METADATA_SERVICE_ENDPOINT"
 _TOKEN, _TOKEN_LIFE = "X-aws-ec2-metadata-token", "X-aws-ec2-metadata-token-ttl-seconds"
 TOKEN_LIFE_S = 21_600
 METADATA_TIMEOUT_S = 5.0
-#: Seconds for which files are asked for: a new role is known everywhere after some.
+#: Seconds for which files are requested: a new role takes a while to be known everywhere.
 FILES_WITHIN_S = 120.0
 ATTEMPTS, PAUSE_S, LONGEST_PAUSE_S = 5, 0.5, 10.0
-# The metadata service is asked directly, whatever proxy is set.
+# Requests to the metadata service bypass any proxy.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class FargateTask:
-    """A task of Fargate, from inside: it implements ``MachineSide``."""
+    """The machine side of a Fargate task (a :class:`.MachineSide`)."""
 
     def __init__(self) -> None:
         self._told_at: float | None = None
 
     def files(self) -> Mapping[str, str]:
-        """Return relative path -> text of the files that the request named.
-
-        The first call starts this program anew, without the variable that holds them.
-
-        Raises
-        ------
-        ProviderError
-            When this task got no files.
-        """
+        """Return the files, after a restart of this program without the variable that has them."""
         number = os.environ.pop(OPEN_FILE_VARIABLE, None)
         if number is None:
             text = os.environ.pop(FILES_VARIABLE, None)
@@ -71,20 +62,13 @@ class FargateTask:
             return unpacked(file.read())
 
     def address(self) -> str:
-        """Return the machine's address within the cloud's network.
-
-        Raises
-        ------
-        ProviderError
-            When the metadata service does not tell it.
-        """
         for network in self._metadata("").get("Networks") or ():
             for address in network.get("IPv4Addresses") or ():
                 return str(address)
         raise ProviderError("the metadata of this task tell no address")
 
     def machine_type(self) -> str:
-        """Return nothing: a task runs on any machine of Fargate."""
+        """Return an empty string: a task runs on any machine of Fargate."""
         return ""
 
     def stopped_units(self) -> frozenset[str]:
@@ -92,10 +76,10 @@ class FargateTask:
         return frozenset()
 
     def notice(self) -> float | None:
-        """Return the seconds until this spot task is taken back; None without a notice.
+        """Return the seconds until this spot task is preempted, or None without a notice.
 
-        The notice of a task is SIGTERM. Fargate sends it to tasks that are stopped by their user,
-        too, and does not tell the difference: a spot task then ends with its last running call.
+        The notice is SIGTERM. Fargate also sends it to tasks that their user stops, without a
+        difference: a spot task then stops with its last running task.
         """
         if SPOT_VARIABLE not in os.environ:
             return None
@@ -114,20 +98,14 @@ class FargateTask:
 
 
 class Instance:
-    """An instance of EC2, from inside: it implements ``MachineSide``."""
+    """The machine side of an EC2 instance (a :class:`.MachineSide`)."""
 
     def __init__(self) -> None:
         self._token = ""
         self._token_until = 0.0
 
     def files(self) -> Mapping[str, str]:
-        """Return relative path -> text of the files that the request named.
-
-        Raises
-        ------
-        ProviderError
-            When Secrets Manager does not give them to this instance's role.
-        """
+        """Return the files, after up to two minutes until the instance's role can read them."""
         from botocore.exceptions import BotoCoreError, ClientError
         from botocore.session import get_session
 
@@ -154,27 +132,19 @@ class Instance:
             pause = min(LONGEST_PAUSE_S, 2 * pause)
 
     def address(self) -> str:
-        """Return the machine's address within the cloud's network.
-
-        Raises
-        ------
-        ProviderError
-            When the metadata service does not tell it.
-        """
         address = self._insisted(lambda: self._metadata("local-ipv4"))
         if address is None:
             raise ProviderError("the metadata service tells no address of this instance")
         return address
 
     def machine_type(self) -> str:
-        """Return the type of the instance; empty if the metadata service does not tell it."""
         try:
             return self._metadata("instance-type") or ""
         except OSError:
             return ""
 
     def stopped_units(self) -> frozenset[str]:
-        """Return the units that were told to end while others go on, by the instance's tags."""
+        """Return the stopped units, from the instance's tags."""
         keys = (self._metadata("tags/instance/") or "").split()
         told = [key.removeprefix(STOPPED) for key in keys if key.startswith(STOPPED)]
         if not told:
@@ -188,7 +158,6 @@ class Instance:
         return frozenset(units[int(i)] for i in told if i.isdigit() and int(i) < len(units))
 
     def notice(self) -> float | None:
-        """Return the seconds until this spot instance is taken back; None without a notice."""
         said = self._metadata("spot/instance-action")
         if said is None:
             return None
@@ -199,7 +168,7 @@ class Instance:
         return max(0.0, (when - datetime.now(UTC)).total_seconds())
 
     def _metadata(self, path: str) -> str | None:
-        """Return a value of the metadata service; None if it has none."""
+        """Return a value of the metadata service, or None if it does not exist."""
         if time.monotonic() > self._token_until - 60:
             self._token = _ask("api/token", {_TOKEN_LIFE: str(TOKEN_LIFE_S)}, "PUT") or ""
             self._token_until = time.monotonic() + TOKEN_LIFE_S
@@ -223,12 +192,12 @@ class Instance:
 
 
 def machine_side() -> FargateTask | Instance:
-    """Return AWS as this process sees it."""
+    """Return AWS, as this process accesses it."""
     return FargateTask() if TASK_VARIABLE in os.environ else Instance()
 
 
 def _ask(path: str, headers: dict[str, str], method: str = "GET") -> str | None:
-    """Return an answer of the metadata service; None for what it does not have."""
+    """Return an answer of the metadata service, or None for status 404."""
     endpoint = os.environ.get(METADATA_VARIABLE) or METADATA
     request = urllib.request.Request(  # noqa: S310 - the address is that of this machine
         f"{endpoint.rstrip('/')}/latest/{path}", headers=headers, method=method
@@ -244,8 +213,8 @@ def _ask(path: str, headers: dict[str, str], method: str = "GET") -> str | None:
 
 
 def _start_anew(text: str, execute: Callable[..., Any] = os.execv) -> None:
-    """Start this program again in this process, with its files in an open file without a name."""
-    number = os.memfd_create("scalable-files", 0)  # stays open, and no directory has it
+    """Restart this program in this process, with its files in an unnamed open file."""
+    number = os.memfd_create("scalable-files", 0)  # stays open, and is in no directory
     with os.fdopen(os.dup(number), "w", encoding="utf-8") as file:
         file.write(text)
     os.set_inheritable(number, True)

@@ -37,22 +37,12 @@ logger = logging.getLogger("scalable.providers.aws")
 #: Seconds for which a new instance profile may be unknown to EC2.
 PROFILE_TIMEOUT_S = 40.0
 PROFILE_POLL_S = 3.0
-#: Times that the end of a program is looked for after its instance has ended.
+#: Number of attempts to read a program's exit code after its instance has stopped.
 END_ATTEMPTS = 3
 
 
 class Instances:
-    """The EC2 instances of one region.
-
-    Parameters
-    ----------
-    api
-        Connection.
-    settings
-        Options of the target.
-    logs
-        Output of machines.
-    """
+    """The EC2 instances of one region."""
 
     def __init__(self, api: Api, settings: Settings, logs: Logs) -> None:
         self._api = api
@@ -60,7 +50,7 @@ class Instances:
         self._logs = logs
         self._templates: dict[str, asyncio.Task[None]] = {}
         self._images: dict[str, str] = {}
-        #: Ended machines whose end is known, and the attempts for the others.
+        #: Ended machines with a known exit, and the number of attempts for the others.
         self._ended: dict[str, Machine] = {}
         self._looked: dict[str, int] = {}
 
@@ -80,7 +70,6 @@ class Instances:
         return [name for name in types if is_arm(name) == is_arm(types[0])]
 
     async def image(self, types: Sequence[str], gpus: int) -> str:
-        """Return the id of the machine image."""
         if self._settings.ami:
             return self._settings.ami
         parameter = fleet.image_parameter(arm=is_arm(types[0]), gpus=gpus > 0)
@@ -90,7 +79,7 @@ class Instances:
         return self._images[parameter]
 
     async def root_disk(self, ami: str) -> tuple[str, int] | None:
-        """Return device name and GiB of the root disk that the target asks for; None if none."""
+        """Return device name and GiB of the root disk, or None for the image's own size."""
         if self._settings.disk_gib is None:
             return None
         said = await self._api.call("ec2", "describe_images", ImageIds=[ami])
@@ -100,7 +89,7 @@ class Instances:
     async def start(
         self, request: MachineRequest, types: list[str], frame: InstanceFrame, ground: Ground
     ) -> Machine | Refusal:
-        """Start an instance; return its machine, or the refusal for want of capacity."""
+        """Start an instance, and return its machine or the refusal for lack of capacity."""
         data = fleet.launch_template(request, frame, ground)
         purpose = request.marks.get(TAG) or request.marks[ROLE]
         template = content_name(request.marks[CLUSTER], purpose, data)
@@ -113,7 +102,7 @@ class Instances:
                 answer = await self._api.call("ec2", "create_fleet", **order)
                 errors = list(answer.get("Errors") or ())
             except AWSError as error:
-                # Some refusals are an error of the whole request.
+                # Some refusals are errors of the whole request.
                 code = error.error_code
                 answer, errors = {}, [{"ErrorCode": code, "ErrorMessage": error.message}]
                 known = fleet.lacks_capacity(code) or fleet.lacks_type(errors)
@@ -124,7 +113,7 @@ class Instances:
                 return _new(request, made[0])
             if not _is_unknown_profile(errors) or time.monotonic() > until:
                 break
-            attempt += 1  # a token keeps its first answer, which is a refusal
+            attempt += 1  # a token repeats its first answer, which is a refusal
             order["ClientToken"] = token(order["ClientToken"], str(attempt))
             await asyncio.sleep(PROFILE_POLL_S)
         return await self._refused(request, errors, types, ground)
@@ -152,7 +141,6 @@ class Instances:
         )
 
     async def _types_there(self, name: str) -> str:
-        """Return which types of the same kind the region has."""
         try:
             return like(name, await self.offered())
         except ProviderError:
@@ -167,7 +155,7 @@ class Instances:
         return [str(each["InstanceType"]) for each in found]
 
     async def _define(self, name: str, data: Any, marks: Mapping[str, str]) -> None:
-        """Create a launch template once; requests for the same one wait for each other."""
+        """Create a launch template once, even with concurrent callers."""
         task = self._templates.get(name)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             task = asyncio.ensure_future(self._create(name, data, marks))
@@ -192,7 +180,6 @@ class Instances:
     # Observing ------------------------------------------------------------------------------------
 
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
-        """Return the instances with these marks, also those that ended lately."""
         filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in marks.items()]
         reservations = await self._api.pages(
             "ec2", "describe_instances", "Reservations",
@@ -206,7 +193,7 @@ class Instances:
         return list(await asyncio.gather(*map(self._with_end, found)))
 
     async def _with_end(self, machine: Machine) -> Machine:
-        """Return an ended machine with the exit code of its program, which its log tells."""
+        """Return an ended machine with its program's exit code, from its log."""
         if machine.state is not MachineState.ENDED or machine.from_outside:
             return machine
         if machine.id in self._ended:
@@ -233,10 +220,10 @@ class Instances:
             self._looked.pop(machine.id, None)
         return machine
 
-    # Ending ---------------------------------------------------------------------------------------
+    # Stopping -------------------------------------------------------------------------------------
 
     async def stop(self, machines: Sequence[Machine]) -> None:
-        """Terminate instances; those that are gone are left out."""
+        """Terminate instances. Already gone is success."""
         ids = [machine.id for machine in machines]
         if not ids:
             return
@@ -249,7 +236,7 @@ class Instances:
                 await asyncio.gather(*(self.stop([machine]) for machine in machines))
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
-        """Tell an instance to end some of its units, by tags that it reads."""
+        """Stop some units of an instance, by tags that its program reads."""
         numbers = [i for i, unit in enumerate(machine.units) if unit in units]
         if not numbers:
             return
@@ -261,7 +248,7 @@ class Instances:
                 raise
 
     async def clean(self, cluster_id: str) -> list[str]:
-        """Remove the launch templates of a cluster; return a description of each."""
+        """Delete the launch templates of a cluster, and return a description of each."""
         filters = [{"Name": f"tag:{CLUSTER}", "Values": [cluster_id]}]
         found = await self._api.pages(
             "ec2", "describe_launch_templates", "LaunchTemplates", Filters=filters
@@ -281,12 +268,11 @@ class Instances:
         return removed
 
     def stream(self, machine: Machine) -> str:
-        """Return the name of an instance's log stream."""
         return log_stream(machine.marks[CLUSTER], machine.marks[NAME])
 
 
 def like(name: str, there: Sequence[str]) -> str:
-    """Return advice that names instance types like one that does not exist."""
+    """Return a hint with instance types similar to one that does not exist."""
     family, _, size = name.partition(".")
     names = [one for one in there if one.startswith(f"{family}.")]
     names = names or [o for o in there if o[0] == name[0] and o.endswith(f".{size}")]
@@ -309,7 +295,7 @@ def _new(request: MachineRequest, made: Mapping[str, Any]) -> Machine:
 
 
 def _is_unknown_profile(errors: Sequence[Mapping[str, Any]]) -> bool:
-    """Return whether a new instance profile is not known yet."""
+    """Return whether the errors mean that a new profile is not available yet."""
     return any("instanceprofile" in _plain(error.get("ErrorMessage")) for error in errors)
 
 

@@ -1,4 +1,4 @@
-"""Output of machines, in a log group of CloudWatch that all clusters share."""
+"""Output of machines, in a CloudWatch log group that all clusters share."""
 
 from __future__ import annotations
 
@@ -8,20 +8,12 @@ from scalable.providers.aws.api import Api, AWSError
 from scalable.providers.aws.names import LOG_GROUP, SHARED
 
 _NONE, _EXISTS = "ResourceNotFoundException", "ResourceAlreadyExistsException"
-#: Longest output that one call returns, in characters.
+#: Number of characters after which one call reads no further page.
 LONGEST = 400_000
 
 
 class Logs:
-    """The log group of one region.
-
-    Parameters
-    ----------
-    api
-        Connection.
-    kept_days
-        Days for which a group that is created keeps output.
-    """
+    """The log group of one region, created with a retention of ``kept_days``."""
 
     def __init__(self, api: Api, kept_days: int) -> None:
         self._api = api
@@ -29,7 +21,6 @@ class Logs:
         self._known = False
 
     async def exists(self) -> bool:
-        """Return whether the log group exists."""
         groups = await self._api.pages(
             "logs", "describe_log_groups", "logGroups", logGroupNamePrefix=LOG_GROUP
         )
@@ -56,7 +47,7 @@ class Logs:
         self._known = True
 
     async def read(self, stream: str, since: str) -> tuple[str, str]:
-        """Return the output in a stream after a mark, and the next mark; empty without a stream."""
+        """Return the output in a stream, if it exists, after a mark, and the next mark."""
         parts: list[str] = []
         size = 0
         mark = since

@@ -1,4 +1,4 @@
-"""Names and tags of a cluster's things on AWS. No I/O."""
+"""Names and tags of a cluster's AWS resources, without I/O."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 from scalable.remote.cloud import CLUSTER, MANAGER, NAME, OWNER, ROLE, TAG, MachineRequest
 
-#: Longest value of a tag.
+#: Maximum number of characters of a tag value.
 VALUE_LENGTH = 256
-#: Tags with the names of the units of a machine.
+#: Prefix of the tags with the names of a machine's units.
 UNITS = "scalable-units"
-#: Start of the tags that tell a machine to end one of its units; its number follows.
+#: Prefix of the tags that stop one unit of a machine; the unit's number follows.
 STOPPED = "scalable-stopped-"
-#: Tag of what is shared by clusters.
+#: Tag of resources that clusters share.
 SHARED = "scalable"
-#: Time at which something was made, in Unix seconds.
+#: Creation time, in Unix seconds.
 MADE = "scalable-made"
-#: Region of the cluster that a role belongs to: roles are those of all regions.
+#: Region of the cluster that a role belongs to: roles are not regional.
 REGION = "scalable-region"
-#: Path of the roles, and start of the names of secrets.
+#: Path of the roles, and prefix of the names of secrets.
 ROLES_PATH, SECRETS_PATH = "/scalable/", "scalable/"
 LOG_GROUP = "/scalable"
 #: Name of the container in a task.
@@ -31,19 +31,12 @@ ECS_CLUSTER = "scalable"
 
 MARKS = (CLUSTER, OWNER, ROLE, MANAGER, TAG, NAME)
 
-#: Names of sessions of a role that say nothing of the user.
+#: Session names of a role that do not identify the user.
 _NOBODY = re.compile(r"(botocore-session|aws-cli-session|aws-go-sdk|aws-sdk-\w+)-\d+|i-[0-9a-f]+|[0-9a-f]{32}|\d+")  # noqa: E501  # fmt: skip
 
 
 def owner_of(arn: str) -> str:
-    """Return the text that identifies a user.
-
-    Parameters
-    ----------
-    arn
-        ARN that AWS tells the user. For the session of a role (single sign-on, for example) the
-        name of the session is the user's, unless a program or a machine has chosen it.
-    """
+    """Return a user's name from the ARN, without a session name that does not identify the user."""
     name, _, session = arn.rpartition("/")
     if ":assumed-role/" in arn and _NOBODY.fullmatch(session):
         arn = name
@@ -51,17 +44,17 @@ def owner_of(arn: str) -> str:
 
 
 def tags(pairs: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags as EC2, IAM and Secrets Manager write them."""
+    """Return tags in the form of EC2, IAM and Secrets Manager."""
     return [{"Key": key, "Value": value} for key, value in sorted(pairs.items())]
 
 
 def ecs_tags(pairs: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags as ECS writes them."""
+    """Return tags in the form of ECS."""
     return [{"key": key, "value": value} for key, value in sorted(pairs.items())]
 
 
 def pairs(found: Iterable[Mapping[str, Any]] | None) -> dict[str, str]:
-    """Return key -> value of tags, as any service writes them."""
+    """Return the keys and values of tags, in the form of any service."""
     return {
         str(tag.get("Key", tag.get("key"))): str(tag.get("Value", tag.get("value", "")))
         for tag in found or ()
@@ -74,7 +67,7 @@ def machine_tags(request: MachineRequest) -> dict[str, str]:
 
 
 def unit_tags(units: Sequence[str]) -> dict[str, str]:
-    """Return the tags that hold the names of units; a value has at most 256 characters."""
+    """Return the tags with the names of units, at most 256 characters in each value."""
     values = [""]
     for unit in units:
         longer = f"{values[-1]} {unit}".strip()
@@ -88,7 +81,7 @@ def unit_tags(units: Sequence[str]) -> dict[str, str]:
 
 
 def units_in(tagged: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the names of units that tags hold, in their order."""
+    """Return the names of units that the tags contain, in order."""
     units: list[str] = []
     for index in range(len(tagged)):
         value = tagged.get(UNITS if not index else f"{UNITS}-{index}")
@@ -99,7 +92,7 @@ def units_in(tagged: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def marks_in(tagged: Mapping[str, str]) -> dict[str, str]:
-    """Return the marks among the tags of a thing."""
+    """Return the marks among the tags of a resource."""
     own = (UNITS, STOPPED, MADE, REGION)
     return {
         key: value
@@ -109,37 +102,37 @@ def marks_in(tagged: Mapping[str, str]) -> dict[str, str]:
 
 
 def has(tagged: Mapping[str, str], marks: Mapping[str, str]) -> bool:
-    """Return whether a thing has all these marks."""
+    """Return whether a resource has all these marks."""
     return marks.items() <= tagged.items()
 
 
 def digest(*parts: Any) -> str:
-    """Return 12 characters that identify a content."""
+    """Return 12 hexadecimal characters that identify values."""
     text = json.dumps(parts, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def token(*parts: str) -> str:
-    """Return the token of a request, by which AWS carries it out once; 64 characters."""
+    """Return a request's idempotency token, of 64 characters."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 def family(cluster_id: str) -> str:
-    """Return the start of the names of a cluster's task definitions and launch templates."""
+    """Return the prefix of the names of a cluster's task definitions and launch templates."""
     return f"scalable-{cluster_id}"
 
 
 def content_name(cluster_id: str, purpose: str, content: Any) -> str:
-    """Return the name of something that is made once for each content."""
+    """Return the name of a resource that is created once for each content."""
     plain = re.sub(r"[^A-Za-z0-9_-]", "-", purpose)[:80]
     return f"{family(cluster_id)}-{plain}-{digest(content)}"
 
 
 def secret_name(cluster_id: str, name: str) -> str:
-    """Return the name of the secret that holds the files of a cluster under a name."""
+    """Return the name of the secret with a cluster's files of a name."""
     return f"{SECRETS_PATH}{cluster_id}/{name}"
 
 
 def log_stream(cluster_id: str, own: str) -> str:
-    """Return the name of the log stream of a task, by its id, or of an instance, by its name."""
+    """Return the name of a log stream, from a task's id or an instance's name."""
     return f"{cluster_id}/{CONTAINER}/{own}"

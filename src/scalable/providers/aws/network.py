@@ -1,8 +1,7 @@
-"""The network of a cluster's machines: found, or created once and marked, and removed with it.
+"""Network of a cluster's machines: found, or created once, tagged and deleted with it.
 
-Machines of a cluster share a security group, within which everything is allowed, and the scheduler
-has another one, which opens its two ports to clients. Both belong to the cluster. A VPC is created
-only in a region that has no default one; it is shared by all clusters that need it.
+Machines share a security group that allows everything within it. The scheduler's own group opens
+its two ports to clients. A VPC, shared by all clusters, is created only without a default one.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from scalable.remote.cloud import CLUSTER, ROLE
 logger = logging.getLogger("scalable.providers.aws")
 
 SCHEDULER_PORT = 8786
-#: Seconds for which the removal of a security group waits for the last interfaces in it.
+#: Seconds for which the deletion of a security group waits for the last interfaces in it.
 RELEASE_TIMEOUT_S = 40.0
 RELEASE_POLL_S = 2.0
 _GONE = {"InvalidGroup.NotFound", "InvalidGroupId.NotFound"}
@@ -33,34 +32,19 @@ _GONE = {"InvalidGroup.NotFound", "InvalidGroupId.NotFound"}
 
 @dataclass(frozen=True)
 class Ground:
-    """The network that a cluster's machines stand on.
+    """The network of a cluster's machines."""
 
-    Attributes
-    ----------
-    subnets
-        Zone of each subnet, by its id.
-    groups, scheduler_groups
-        Security groups of machines, and of the scheduler's machine.
-    public
-        Whether machines get public addresses.
-    """
-
+    #: Zone of each subnet, by its id.
     subnets: Mapping[str, str]
+    #: Security groups of machines, and below of the scheduler's machine.
     groups: tuple[str, ...]
     scheduler_groups: tuple[str, ...]
+    #: Machines get public addresses.
     public: bool
 
 
 class Network:
-    """The networks of one region.
-
-    Parameters
-    ----------
-    api
-        Connection.
-    wish
-        Options of the target.
-    """
+    """The networks of one region."""
 
     def __init__(self, api: Api, wish: Wish) -> None:
         self._api = api
@@ -68,13 +52,7 @@ class Network:
         self._vpcs = Vpcs(api)
 
     async def ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
-        """Return the network of a cluster; what is missing is created.
-
-        Raises
-        ------
-        ProviderError
-            When something that the manifest names does not exist.
-        """
+        """Return the network of a cluster, and create what is missing."""
         vpc, subnets = await self._subnets()
         if not subnets:
             vpc = await self._vpcs.make(self._wish.zones)
@@ -88,7 +66,7 @@ class Network:
         return Ground(subnets, inner, door, self._wish.public)
 
     async def missing(self, cluster_id: str) -> list[str]:
-        """Return descriptions of what would be created; create nothing."""
+        """Return descriptions of what :meth:`ground` would create."""
         _, subnets = await self._subnets()
         created = [] if subnets else [f"VPC {VPC_CIDR} with subnets in up to {ZONES} zones"]
         if not self._wish.security_groups:
@@ -101,30 +79,27 @@ class Network:
         return created
 
     async def clean(self, cluster_id: str) -> list[str]:
-        """Remove the security groups of a cluster; return a description of each.
+        """Delete the security groups of a cluster, and return a description of each.
 
-        Raises
-        ------
-        ProviderError
-            When a machine of the cluster has not left its group in time; ``transient``.
+        Raises a transient ProviderError if a machine has not left its group within 40 s.
         """
         marked = [{"Name": f"tag:{CLUSTER}", "Values": [cluster_id]}]
         groups = await self._api.pages(
             "ec2", "describe_security_groups", "SecurityGroups", Filters=marked
         )
         until = time.monotonic() + RELEASE_TIMEOUT_S
-        # The group that others refer to goes last.
+        # The group that others refer to is deleted last.
         ordered = sorted(
             groups, key=lambda group: group["GroupName"] == _name(cluster_id, "inside")
         )
         return [await self._delete_group(group, until) for group in ordered]
 
     async def clean_shared(self) -> list[str]:
-        """Remove the VPC of this package if no cluster uses it; return a description."""
+        """Delete this package's VPC if no cluster uses it, and return a description."""
         return await self._vpcs.clean()
 
     async def clusters(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
-        """Return the ids of clusters with these marks whose groups were made so long ago."""
+        """Return the ids of clusters with these marks whose groups are at least that old."""
         filters = [{"Name": f"tag:{key}", "Values": [value]} for key, value in marks.items()]
         groups = await self._api.pages(
             "ec2", "describe_security_groups", "SecurityGroups",
@@ -161,7 +136,7 @@ class Network:
     # Subnets --------------------------------------------------------------------------------------
 
     async def _subnets(self) -> tuple[str, dict[str, str]]:
-        """Return the VPC, and zone of each of its subnets that machines may be in."""
+        """Return the VPC, and the zones by id of its subnets for machines."""
         wish = self._wish
         if wish.subnets:
             found = await self._named_subnets(wish.subnets)
@@ -203,7 +178,7 @@ class Network:
                 f"region {self._api.region} has no subnets in a VPC {vpc}",
                 hint="correct the target's vpc, or leave it out for the default one",
             )
-        # In a VPC that we have chosen, only subnets with the way out that images need.
+        # In a VPC that we have chosen, use only public subnets: images have to be pulled.
         public = [each for each in found if each.get("MapPublicIpOnLaunch")]
         return public if public and self._wish.public else found
 
@@ -275,16 +250,10 @@ class Network:
 
 
 def rules(purpose: str, group: str, clients_from: Sequence[str]) -> list[dict[str, Any]]:
-    """Return what a security group lets in.
+    """Return the ingress rules of a security group.
 
-    Parameters
-    ----------
-    purpose
-        ``inside``: everything from machines of the cluster; ``clients``: the scheduler's ports.
-    group
-        Id of the group.
-    clients_from
-        CIDR blocks of clients; those of IPv6 have a colon.
+    ``inside`` allows everything from the cluster's machines, ``clients`` the scheduler's ports from
+    CIDR blocks; blocks with a colon are IPv6.
     """
     if purpose == "inside":
         return [{"IpProtocol": "-1", "UserIdGroupPairs": [{"GroupId": group}]}]

@@ -1,4 +1,4 @@
-"""The requests that a cluster on AWS consists of, as `plan --show-manifests` shows them. No I/O."""
+"""Requests that make up a cluster on AWS, for ``plan --show-manifests``, without I/O."""
 
 from __future__ import annotations
 
@@ -20,27 +20,19 @@ from scalable.remote.cloud import MANAGING, SCHEDULER, WORKERS, MachineRequest
 from scalable.remote.machines import MachineFrame
 from scalable.spec import ComponentSpec, DeploymentSpec
 
-#: Texts where only AWS knows the value.
+#: Placeholders for values that AWS chooses.
 ACCOUNT, CLUSTER_ID, OWNER, SECRET = "000000000000", "CLUSTER", "OWNER", "SECRET"
-#: Image of programs for which the manifest names none.
+#: Placeholder for an image that the manifest does not name.
 NO_IMAGE = "IMAGE"
 
 
 def objects(
     spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
 ) -> dict[str, bytes]:
-    """Return file name -> each request of a cluster, in the order in which they are sent.
+    """Return each request of a cluster by file name, in the order in which they are sent.
 
-    Values that AWS chooses are placeholders.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    counts
-        Tag -> number of workers.
-    name
-        Name of a detached cluster; None for one that ends with its session.
+    Values that AWS chooses are placeholders. ``counts`` are workers by tag. ``name`` is None for a
+    session's cluster.
     """
     its = settings_at({}, spec)
     options = {**spec.options, "image": spec.options["image"] or NO_IMAGE}
@@ -68,7 +60,7 @@ def _workers(
 
 
 def _prepared(its: Settings, *, detached: bool) -> dict[str, Any]:
-    """Return what is made beside the machines."""
+    """Return the resources that are created before the machines."""
     made: dict[str, Any] = {}
     if not its.network.security_groups:
         for purpose in ("inside", "clients"):

@@ -1,7 +1,7 @@
-"""Policies of the roles that a cluster's machines have. No I/O.
+"""Policies of the roles of a cluster's machines, without I/O.
 
-A cluster has its own roles, so that no machine reads the secrets of another cluster. The task of a
-worker has no role at all: AWS reads the secret for it.
+Each cluster has its own roles, so that no machine reads another cluster's secrets. A worker's task
+has no role: AWS reads the secret for it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scalable.providers.aws.api import Identity
 from scalable.providers.aws.names import LOG_GROUP, ROLES_PATH, SECRETS_PATH
 from scalable.remote.cloud import CLUSTER, MANAGING, ROLE
 
-#: The role by which Fargate starts tasks: images, secrets, logs.
+#: The role with which Fargate starts tasks: images, secrets, logs.
 EXECUTION = "execution"
 #: The role of a manager's task.
 TASK = "manager-task"
@@ -23,42 +23,32 @@ TASK = "manager-task"
 
 @dataclass(frozen=True)
 class Scope:
-    """The cluster, account and region that policies are limited to.
-
-    Attributes
-    ----------
-    identity, region
-        Account and region.
-    cluster_id
-        Id of the cluster.
-    """
+    """The cluster, account and region that policies are limited to."""
 
     identity: Identity
     region: str
     cluster_id: str
 
     def arn(self, service: str, rest: str, *, everywhere: bool = False) -> str:
-        """Return the ARN of something in the account."""
+        """Return the ARN of a resource in the account, without a region if ``everywhere``."""
         region = "" if everywhere else self.region
         return f"arn:{self.identity.partition}:{service}:{region}:{self.identity.account}:{rest}"
 
     @property
     def secrets(self) -> str:
-        """ARN of all secrets of the cluster."""
+        """ARN pattern of the cluster's secrets."""
         return self.arn("secretsmanager", f"secret:{SECRETS_PATH}{self.cluster_id}/*")
 
     @property
     def roles(self) -> str:
-        """ARN of all roles of the cluster."""
+        """ARN pattern of the cluster's roles."""
         return self.arn("iam", f"role{ROLES_PATH}{self.cluster_id}/*", everywhere=True)
 
     def role(self, kind: str) -> str:
-        """Return the ARN of a role of the cluster."""
         path = f"role{role_path(self.cluster_id)}{role_name(self.cluster_id, kind)}"
         return self.arn("iam", path, everywhere=True)
 
     def profile(self, kind: str) -> str:
-        """Return the ARN of the instance profile with a role of the cluster."""
         path = f"instance-profile{role_path(self.cluster_id)}{role_name(self.cluster_id, kind)}"
         return self.arn("iam", path, everywhere=True)
 
@@ -74,17 +64,17 @@ def role_name(cluster_id: str, kind: str) -> str:
 
 
 def instance_kind(role: str) -> str:
-    """Return the kind of role that an instance has for a machine's role."""
+    """Return the role kind of the instances with a machine's role."""
     return f"ec2-{role}"
 
 
 def trust(service: str) -> str:
-    """Return who may take a role: a service of AWS."""
+    """Return the trust policy that allows an AWS service to assume a role."""
     return _document([_allow("sts:AssumeRole", Principal={"Service": service})])
 
 
 def execution_policy(scope: Scope) -> str:
-    """Return the policy of the role by which Fargate starts the tasks of a cluster."""
+    """Return the policy of the role with which Fargate starts a cluster's tasks."""
     return _document(
         [
             _allow("secretsmanager:GetSecretValue", Resource=scope.secrets),
@@ -94,10 +84,7 @@ def execution_policy(scope: Scope) -> str:
 
 
 def instance_policy(scope: Scope, role: str, passed: Sequence[str] = ()) -> str:
-    """Return the policy of the role of instances.
-
-    An instance with workers or a scheduler reads the secrets of its own role in the cluster only.
-    """
+    """Return the policy of instances. Except for managers, it allows only the role's secrets."""
     if role == MANAGING:
         return _document([*_managing(scope, passed), *_running(scope)])
     condition = {"StringEquals": {f"secretsmanager:ResourceTag/{ROLE}": role}}
@@ -110,20 +97,12 @@ def instance_policy(scope: Scope, role: str, passed: Sequence[str] = ()) -> str:
 
 
 def manager_policy(scope: Scope, passed: Sequence[str] = ()) -> str:
-    """Return the policy of the role of a manager's task.
-
-    Parameters
-    ----------
-    scope
-        Cluster, account and region.
-    passed
-        ARNs of the manifest's roles that it gives to the machines it starts.
-    """
+    """Return the policy of a manager's task, which may pass its machines the roles ``passed``."""
     return _document(_managing(scope, passed))
 
 
 def _running(scope: Scope) -> list[dict[str, Any]]:
-    """Return what starting a container needs: its image, and a stream for its output."""
+    """Return the statements for starting a container: its image and its log stream."""
     streams = scope.arn("logs", f"log-group:{LOG_GROUP}:*")
     images = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
     return [
@@ -153,7 +132,7 @@ def _managing(scope: Scope, passed: Sequence[str]) -> list[dict[str, Any]]:
         ),
         _allow("ecs:RunTask", "ecs:TagResource", Resource="*", Condition=asked),
         _allow("ecs:StopTask", Resource="*", Condition=own),
-        # A fleet request starts instances from a launch template, in subnets of the account.
+        # A fleet request starts instances from a launch template, in the account's subnets.
         _allow("ec2:CreateFleet", "ec2:RunInstances", Resource="*"),
         _allow("ec2:CreateTags", "ec2:CreateLaunchTemplate", Resource="*", Condition=asked),
         _allow(

@@ -1,4 +1,4 @@
-"""The table of AWS prices in this package, by region."""
+"""Table of AWS prices in this package, by region."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from scalable.providers.tables import offers, prices_of, shapes_of
 from scalable.spec.prices import Offer, Price
 
 _PACKAGE = "scalable.providers.aws"
-#: Names of the two resources that Fargate bills, in the table.
+#: Names in the table of the two resources that Fargate bills.
 FARGATE_CPU, FARGATE_MEMORY = "fargate-vcpu", "fargate-gb"
 
 
@@ -17,7 +17,7 @@ def regions() -> list[str]:
 
 
 def prices(region: str) -> list[Price]:
-    """Return the prices of a region; empty where the table does not have it."""
+    """Return the prices of a region, or an empty list if the table does not have it."""
     return [price for price in prices_of(_PACKAGE) if price.region == region]
 
 
@@ -27,15 +27,7 @@ def instances(region: str) -> list[Offer]:
 
 
 def fargate_price(size: FargateSize, given: list[Price]) -> Price | None:
-    """Return the price of a Fargate task; None where one of its resources has no price.
-
-    Parameters
-    ----------
-    size
-        Size of the task.
-    given
-        Prices of one region.
-    """
+    """Return a Fargate task's price, or None if one of its resources has no price in ``given``."""
     by_name = {price.shape: price for price in given}
     cpu, memory = by_name.get(FARGATE_CPU), by_name.get(FARGATE_MEMORY)
     if cpu is None or memory is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class AWSProvider(CloudProvider):
-    """Provider whose scheduler and workers are tasks of Fargate, or instances of EC2."""
+    """Provider whose scheduler and workers are Fargate tasks or EC2 instances."""
 
     name = "aws"
     options_model = OptionsModel("scalable.providers.aws.options", "AWSOptions")
@@ -34,13 +34,7 @@ class AWSProvider(CloudProvider):
         return report
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
-        """Compare the request with the live account; tell what would be made, and make nothing.
-
-        Raises
-        ------
-        ProviderError
-            When AWS does not answer, or the credentials are wrong.
-        """
+        """Compare the request with the live account, without creating anything."""
         from scalable.providers.aws.check import check
 
         return check(spec)
@@ -48,56 +42,42 @@ class AWSProvider(CloudProvider):
     def render_objects(
         self, spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
     ) -> dict[str, bytes]:
-        """Return file name -> each request that a cluster consists of, without asking anything.
-
-        Parameters
-        ----------
-        spec
-            The request.
-        counts
-            Tag -> number of workers.
-        name
-            Name of a detached cluster; None for one that ends with its session.
-        """
+        """Return each request of a cluster by file name, without sending any."""
         from scalable.providers.aws.objects import objects
 
         return objects(spec, counts, name)
 
     def estimate_cost(self, spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
-        """Return the cost of an hour with the workers of a plan; None where no price is known."""
         from scalable.providers.aws.quote import estimate_cost
 
         return estimate_cost(spec, plan)
 
     def refresh_prices(self, spec: DeploymentSpec) -> Refreshed:
-        """Ask the provider for the present prices of the target's region, and keep them."""
         from scalable.providers.aws.refresh import refresh_prices
 
         return refresh_prices(spec)
 
-    # Places ---------------------------------------------------------------------------------------
+    # Sites ----------------------------------------------------------------------------------------
 
     def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> AWSCloud:
-        """Return a connection to a place; ask nothing yet."""
         from scalable.providers.aws.cloud import AWSCloud
         from scalable.providers.aws.settings import settings_at
 
         return AWSCloud(settings_at(place, spec), owner=place.get("owner"))
 
     def machine_side(self) -> FargateTask | Instance:
-        """Return AWS as this process sees it, which runs in a task or on an instance."""
         from scalable.providers.aws.inside import machine_side
 
         return machine_side()
 
     def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Return the place that a target names: ``region`` and ``ecs_cluster``."""
+        """Return the site that a target names: ``region`` and ``ecs_cluster``."""
         from scalable.providers.aws.settings import place_of
 
         return place_of(spec.options)
 
     def places(self) -> list[dict[str, str]]:
-        """Return the places of the environment, and of earlier clusters from here."""
+        """Return the sites of the environment, and of earlier clusters from here."""
         from scalable.providers.aws.settings import has_credentials, known_places
         from scalable.records.places import all_places
 

@@ -1,4 +1,4 @@
-"""Prices of the machines of a target on AWS: which machine a worker gets, and what it costs."""
+"""Machine of each worker of a target on AWS, and its price."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
 from scalable.spec.prices import Offer, Price, Rate
 
 PACKAGE = "scalable.providers.aws"
-#: Memory that the operating system and the agent of an instance keep, in bytes.
+#: Memory that an instance's operating system and agent use, in bytes.
 RESERVED_BYTES = 400 * 2**20
-#: Families whose cores cannot all be used for long without extra cost; taken only if named.
+#: Families whose cores cannot all be used for long without extra cost; used only if named.
 _BURSTABLE = ("t2.", "t3.", "t3a.", "t4g.")
-#: Environment variables that name a region where the target does not, the first one first.
+#: Environment variables with a region for targets without one, in order of precedence.
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 
 def region_of(options: Mapping[str, Any]) -> str | None:
-    """Return the region of a target: its own, else that of the environment, else of the profile."""
+    """Return the region of a target, else of the environment, else of the AWS profile."""
     named = options.get("region")
     if named:
         return str(named)
@@ -56,17 +56,17 @@ def _region_of_profile() -> str | None:
 
 
 def estimate_cost(spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
-    """Return the cost of an hour with the workers of a plan; None where no price is known."""
+    """Return the cost of an hour with a plan's workers, or None without known prices."""
     return estimated(quote(spec), plan)
 
 
 def price_warnings(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Return warnings about names in ``prices`` that nothing has, and about missing prices."""
+    """Return warnings for unknown names in ``prices`` and for missing prices."""
     return warnings_about(PACKAGE, region_of(spec.options), spec, quote(spec))
 
 
 def quote(spec: DeploymentSpec) -> Quote:
-    """Return the prices of a target; empty where its region has none."""
+    """Return the prices of a target, which are empty if its region has none."""
     region = region_of(spec.options)
     if region is None:
         return Quote()
@@ -85,7 +85,7 @@ def _on_fargate(spec: DeploymentSpec, given: Sequence[Price]) -> Quote:
         except ValueError:
             continue
         if component.gpus:
-            continue  # there are none on Fargate
+            continue  # Fargate has none
         price = fargate_price(size, list(given))
         if price is not None:
             rates[tag] = Rate(price, 1, spot)
@@ -104,24 +104,13 @@ def _on_instances(spec: DeploymentSpec, given: Sequence[Price]) -> Quote:
 
 
 def machines(known: Sequence[Offer], types: Sequence[str], spot: float) -> Machines:
-    """Return the instance types that a target may use.
-
-    Parameters
-    ----------
-    known
-        Instance types of the region with their prices.
-    types
-        Instance types that the target names; of others, those are left out whose cores cannot all
-        be used for any time.
-    spot
-        Fraction of the instances at spot prices.
-    """
+    """Return the instance types for a target: those in ``types``, or all but burstable ones."""
     usable = known if types else [offer for offer in known if is_steady(offer)]
     return Machines(usable, tuple(types), spot, RESERVED_BYTES)
 
 
 def is_steady(offer: Offer) -> bool:
-    """Return whether all cores of a type can be used for any time."""
+    """Return whether all cores of a type can be used without a time limit."""
     return not offer.shape.name.startswith(_BURSTABLE)
 
 

@@ -1,4 +1,4 @@
-"""Requests for Fargate tasks. No I/O."""
+"""Requests for Fargate tasks, without I/O."""
 
 from __future__ import annotations
 
@@ -9,40 +9,31 @@ from typing import Any
 from scalable.providers.aws.names import CONTAINER, LOG_GROUP, ecs_tags, machine_tags, token
 from scalable.remote.cloud import CLUSTER, MACHINE_OF, MachineRequest
 
-#: Variable of a task that holds the files of its program, until the program has read them.
+#: Variable of a task with its program's files, until the program has read them.
 FILES_VARIABLE = "SCALABLE_FILES"
-#: Variable that is set in tasks of spot capacity.
+#: Variable that is set in spot tasks.
 SPOT_VARIABLE = "SCALABLE_SPOT"
-#: Seconds between SIGTERM and SIGKILL: a spot task is told so long ahead.
+#: Seconds between SIGTERM and SIGKILL, which are the notice of a spot task.
 STOP_TIMEOUT_S = 120
-#: Disk space in GiB that each task has.
+#: Disk space in GiB that each task has by default.
 DISK_GIB = 20
 SPOT, ON_DEMAND = "FARGATE_SPOT", "FARGATE"
 
 
 @dataclass(frozen=True)
 class TaskFrame:
-    """The common part of the tasks of a cluster.
+    """The common part of a cluster's tasks."""
 
-    Attributes
-    ----------
-    region
-        Region of the logs.
-    execution_role, task_role
-        ARNs; the programs have no role if ``task_role`` is None.
-    secret
-        ARN of the secret with the files.
-    disk_gib
-        Disk space of a task; None for the usual 20 GiB.
-    architecture
-        ``X86_64`` or ``ARM64``.
-    """
-
+    #: Region of the logs.
     region: str
     execution_role: str
+    #: ARN of the programs' role; None for no role.
     task_role: str | None
+    #: ARN of the secret with the files.
     secret: str
+    #: Disk space of a task; None for the usual 20 GiB.
     disk_gib: int | None = None
+    #: ``X86_64`` or ``ARM64``.
     architecture: str = "X86_64"
 
 
@@ -53,15 +44,7 @@ def program(request: MachineRequest) -> list[str]:
 
 
 def task_definition(request: MachineRequest, frame: TaskFrame, size: tuple[int, int]) -> Any:
-    """Return the task definition of a machine without its name; equal machines share it.
-
-    Parameters
-    ----------
-    request, frame
-        The machine, and what it has in common with others.
-    size
-        Fargate's CPU units (1024 to a vCPU) and MiB.
-    """
+    """Return a task definition without its name, for a size in CPU units (1/1024 vCPU) and MiB."""
     environment = {**request.environment, MACHINE_OF: "aws"}
     container = {
         "name": CONTAINER,
@@ -101,22 +84,16 @@ def task_definition(request: MachineRequest, frame: TaskFrame, size: tuple[int, 
 
 @dataclass(frozen=True)
 class Place:
-    """An attempt at a place for a task.
+    """Capacity provider and subnets of one attempt to start a task."""
 
-    Attributes
-    ----------
-    provider
-        ``FARGATE`` or ``FARGATE_SPOT``.
-    subnets
-        Subnets, of which AWS chooses one.
-    """
-
+    #: ``FARGATE`` or ``FARGATE_SPOT``.
     provider: str
+    #: Subnets of which AWS chooses one.
     subnets: tuple[str, ...]
 
 
 def places(subnets: Sequence[str], *, spot: bool) -> list[Place]:
-    """Return the attempts at a place: anywhere, then each zone."""
+    """Return the attempts to place a task: in any subnet, then in each one."""
     zones = [tuple(subnets)]
     if len(subnets) > 1:
         zones += [(subnet,) for subnet in subnets]
@@ -134,9 +111,9 @@ def run_task(
 ) -> dict[str, Any]:
     """Return the parameters of the request that starts one task.
 
-    Its token is that of the machine's name at this place, so that repeating it starts no second
-    task. One request starts one task: a task learns the names of its units from its command, which
-    all tasks of a request share.
+    Its token depends on the machine's name and the place, so that a repeated request does not start
+    a second task. A request starts one task, because all its tasks would share the command with the
+    names of units.
     """
     override: dict[str, Any] = {"name": CONTAINER, "command": program(request)}
     if place.provider == SPOT:
@@ -162,7 +139,7 @@ def run_task(
 
 
 def detail(attachments: Sequence[Mapping[str, Any]], name: str) -> str | None:
-    """Return a detail of a task's network interface."""
+    """Return a detail of a task's attachments, such as its address, or None."""
     for attachment in attachments:
         for each in attachment.get("details", ()):
             if each.get("name") == name:

@@ -1,4 +1,4 @@
-"""Roles of a cluster's machines: found, or created once and marked, and removed with it."""
+"""Roles of a cluster's machines: found, or created once, tagged and deleted with it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,7 @@ _EXISTS = "EntityAlreadyExists"
 
 
 class Roles:
-    """The roles of one account.
-
-    Parameters
-    ----------
-    api
-        Connection.
-    passed
-        ARNs of the manifest's roles, which managers give to the machines they start.
-    """
+    """The roles of one account, where managers pass the roles ``passed`` to their machines."""
 
     def __init__(self, api: Api, passed: tuple[str, ...] = ()) -> None:
         self._api = api
@@ -37,23 +29,22 @@ class Roles:
         self._known: set[str] = set()
 
     async def scope(self, cluster_id: str) -> Scope:
-        """Return what the policies of a cluster are limited to."""
         return Scope(await self._api.identity(), self._api.region, cluster_id)
 
     async def execution(self, cluster_id: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the role by which Fargate starts tasks."""
+        """Return the ARN of the role with which Fargate starts tasks, and create it if missing."""
         scope = await self.scope(cluster_id)
         policy = policies.execution_policy(scope)
         return await self._role(scope, EXECUTION, _ECS, policy, marks)
 
     async def manager_task(self, cluster_id: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the role of a manager's task."""
+        """Return the ARN of the role of a manager's task, and create it if missing."""
         scope = await self.scope(cluster_id)
         policy = policies.manager_policy(scope, self._passed)
         return await self._role(scope, TASK, _ECS, policy, marks)
 
     async def instance(self, cluster_id: str, role: str, marks: Mapping[str, str]) -> str:
-        """Return the ARN of the instance profile for machines of a role."""
+        """Return the ARN of the instance profile of a role's machines, created if missing."""
         scope = await self.scope(cluster_id)
         kind = policies.instance_kind(role)
         policy = policies.instance_policy(scope, role, self._passed)
@@ -76,7 +67,7 @@ class Roles:
         return arn
 
     async def clean(self, cluster_id: str) -> list[str]:
-        """Remove the roles of a cluster; return a description of each."""
+        """Delete the roles of a cluster, and return a description of each."""
         return [
             await self._remove(role["RoleName"])
             for role in await self._api.pages(
@@ -87,17 +78,7 @@ class Roles:
     async def clusters(
         self, older_than_s: float, without: Collection[str] = ()
     ) -> dict[str, dict[str, str]]:
-        """Return cluster id -> marks, for the roles that were created so many seconds ago.
-
-        Roles of clusters in other regions are left out.
-
-        Parameters
-        ----------
-        older_than_s
-            Lowest age in seconds.
-        without
-            Ids of clusters whose roles are not asked for.
-        """
+        """Return the marks of this region's roles of that age by cluster id, except ``without``."""
         found: dict[str, dict[str, str]] = {}
         for role in await self._api.pages("iam", "list_roles", "Roles", PathPrefix=ROLES_PATH):
             if time.time() - role["CreateDate"].timestamp() < older_than_s:
@@ -127,7 +108,7 @@ class Roles:
                 Description="machines of a scalable cluster",
                 Tags=self._tags(marks),
             )
-            # A creator that dies before this leaves a role without rights.
+            # A creator that dies before this leaves a role without a policy.
             await self._make(
                 "put_role_policy", RoleName=name, PolicyName=_POLICY, PolicyDocument=policy
             )
@@ -144,7 +125,7 @@ class Roles:
         except AWSError as error:
             if error.error_code == _NONE:
                 return True
-            # A manager in the cloud may not look at everything; its creator has made the roles.
+            # A manager in the cloud may not read all policies. Its creator has created the roles.
             if question == "get_role_policy" and error.forbidden:
                 return False
             raise

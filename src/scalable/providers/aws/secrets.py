@@ -1,7 +1,7 @@
-"""Files of a cluster in AWS Secrets Manager: encrypted at rest, readable by name.
+"""Files of a cluster in AWS Secrets Manager, encrypted at rest.
 
-A secret holds the files of one name, compressed. Its name begins with the cluster's, which is what
-the roles of the cluster's machines are limited to.
+A secret contains the files of one name, compressed. The cluster's id is a prefix of its name, to
+which the roles of the cluster's machines are limited.
 """
 
 from __future__ import annotations
@@ -20,21 +20,15 @@ from scalable.remote.cloud import CLUSTER, StoredFiles
 
 logger = logging.getLogger("scalable.providers.aws")
 
-#: Number of bytes that a secret can hold.
+#: Maximum number of bytes of a secret.
 LIMIT = 65_536
-#: Number of secrets that one request reads.
+#: Maximum number of secrets that one request reads.
 _READ_AT_ONCE = 20
 _NONE = "ResourceNotFoundException"
 
 
 def packed(files: Mapping[str, str], name: str) -> str:
-    """Return files as the text of a secret.
-
-    Raises
-    ------
-    ProviderError
-        When they do not fit into one.
-    """
+    """Return files as a secret's string. Raises ProviderError if they exceed its size limit."""
     data = zlib.compress(json.dumps(dict(files)).encode(), 9)
     text = base64.b64encode(data).decode()
     if len(text) > LIMIT:
@@ -48,13 +42,7 @@ def packed(files: Mapping[str, str], name: str) -> str:
 
 
 def unpacked(text: str) -> dict[str, str]:
-    """Return the files that the text of a secret holds.
-
-    Raises
-    ------
-    ProviderError
-        When the text is no such secret.
-    """
+    """Return the files in a secret's string. Raises ProviderError if it has another form."""
     try:
         files = json.loads(zlib.decompress(base64.b64decode(text, validate=True)))
         return {str(path): str(content) for path, content in files.items()}
@@ -63,22 +51,16 @@ def unpacked(text: str) -> dict[str, str]:
 
 
 class Secrets:
-    """The secrets of one region.
-
-    Parameters
-    ----------
-    api
-        Connection.
-    """
+    """The secrets of one region."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        #: Name -> ARN of secrets that this process has written. Lists may lack the latest.
+        #: ARNs by name of secrets that this object has used. Lists may lack the latest.
         self._arns: dict[str, str] = {}
         self._marks: dict[str, dict[str, str]] = {}
 
     async def put(self, name: str, marks: Mapping[str, str], files: Mapping[str, str]) -> None:
-        """Keep files under a name; files of that name are replaced."""
+        """Store files under a name, and replace files of that name."""
         secret = secret_name(marks[CLUSTER], name)
         text = packed(files, name)
         try:
@@ -103,7 +85,6 @@ class Secrets:
         self._marks[secret] = dict(marks)
 
     async def arn(self, cluster_id: str, name: str) -> str:
-        """Return the ARN of the secret with the files of a name."""
         secret = secret_name(cluster_id, name)
         if secret not in self._arns:
             said = await self._api.call("secretsmanager", "describe_secret", SecretId=secret)
@@ -111,7 +92,7 @@ class Secrets:
         return self._arns[secret]
 
     async def find(self, marks: Mapping[str, str]) -> dict[str, dict[str, str]]:
-        """Return name of the secret -> marks, for all secrets with these marks."""
+        """Return the marks of all secrets that have ``marks``, by name."""
         start = SECRETS_PATH + (f"{marks[CLUSTER]}/" if CLUSTER in marks else "")
         filters = [{"Key": "name", "Values": [start]}]
         if marks and CLUSTER not in marks:
@@ -132,7 +113,7 @@ class Secrets:
         }
 
     async def read(self, marks: Mapping[str, str]) -> list[StoredFiles]:
-        """Return all files with these marks."""
+        """Return all files with these marks, except unreadable ones."""
         found = await self.find(marks)
         texts: dict[str, str] = {}
         for names in _batches(sorted(found), _READ_AT_ONCE):
@@ -155,7 +136,7 @@ class Secrets:
         return stored
 
     async def delete(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete all secrets with these marks at once; return a description of each."""
+        """Delete all secrets with these marks immediately, and return a description of each."""
         deleted = []
         for secret in sorted(await self.find(marks)):
             self._arns.pop(secret, None)

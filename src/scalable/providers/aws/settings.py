@@ -1,4 +1,4 @@
-"""The options of a target, as the parts of the provider read them, and the places they name."""
+"""Parsed options of a target, and the sites that they name."""
 
 from __future__ import annotations
 
@@ -25,60 +25,38 @@ KINDS = (FARGATE, EC2)
 
 @dataclass(frozen=True)
 class Settings:
-    """Options of a target.
+    """Options of a target."""
 
-    Attributes
-    ----------
-    region
-        Region; None for that of the AWS configuration.
-    kinds
-        Kinds of machines: the target's, or all for whoever looks at a place without a target.
-    network
-        Options of the network.
-    ecs_cluster
-        ECS cluster of the tasks.
-    execution_role, task_role, manager_role
-        ARNs of the manifest's roles, or None.
-    instance_types
-        Types of machines, in the order in which they are tried; empty for the cheapest.
-    ami
-        Machine image, or None.
-    disk_gib
-        Disk space of a machine, or None.
-    spot_allocation
-        Choice among spot offers.
-    logs_kept_days
-        Days for which output is kept.
-    spot_share
-        Share of the machines with workers that are spot machines.
-    offers
-        Instance types of the region with their prices.
-    """
-
+    #: None for the region of the AWS configuration.
     region: str | None = None
+    #: Kinds of machines: the target's, or all for a site without a target.
     kinds: tuple[str, ...] = KINDS
     network: Wish = field(default_factory=Wish)
     ecs_cluster: str = ECS_CLUSTER
+    #: ARNs of the manifest's roles.
     execution_role: str | None = None
     task_role: str | None = None
     manager_role: str | None = None
+    #: In the order in which they are tried; empty for the cheapest.
     instance_types: tuple[str, ...] = ()
     ami: str | None = None
     disk_gib: int | None = None
     spot_allocation: str = "price-capacity-optimized"
     logs_kept_days: int = 14
+    #: Share of spot machines among the machines with workers, from 0 to 1.
     spot_share: float = 0.0
+    #: Instance types of the region with their prices.
     offers: tuple[Offer, ...] = ()
 
     @property
     def passed_roles(self) -> tuple[str, ...]:
-        """Roles of the manifest that a manager gives to the machines that it starts."""
+        """Roles of the manifest that a manager passes to its machines."""
         roles = (self.execution_role, self.task_role, self.manager_role)
         return tuple(dict.fromkeys(role for role in roles if role))
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
-    """Return the settings that the options of a target name."""
+    """Return the settings in the options of a target."""
     disk = options["disk"]
     return Settings(
         region=options["region"],
@@ -105,7 +83,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 
 
 def settings_at(place: Mapping[str, str], spec: DeploymentSpec | None) -> Settings:
-    """Return the settings of a target, or without one those of a place."""
+    """Return the settings of a target in a site, or of the site without a target."""
     own = Settings() if spec is None else settings_of(spec.options)
     if place:
         own = dataclasses.replace(
@@ -117,9 +95,9 @@ def settings_at(place: Mapping[str, str], spec: DeploymentSpec | None) -> Settin
     return own
 
 
-# Places -------------------------------------------------------------------------------------------
+# Sites --------------------------------------------------------------------------------------------
 
-#: Variables that only a user with credentials has.
+#: Environment variables that only users with credentials have.
 _CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_PROFILE",
@@ -131,13 +109,7 @@ _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "credentials", "AWS_CONFIG_FILE": "conf
 
 
 def place_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the place that the options of a target name.
-
-    Raises
-    ------
-    ProviderError
-        When no region is known.
-    """
+    """Return the site that a target's options name. Raises ProviderError without a region."""
     region = region_of(options)
     if region is None:
         raise ProviderError(
@@ -147,13 +119,13 @@ def place_of(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def known_places() -> list[dict[str, str]]:
-    """Return the place of the environment; empty without a region or credentials."""
+    """Return the site of the environment, or an empty list without a region or credentials."""
     region = region_of({})
     return [{"region": region, "ecs_cluster": ECS_CLUSTER}] if region and has_credentials() else []
 
 
 def has_credentials() -> bool:
-    """Return whether this user has credentials, as far as files and variables tell."""
+    """Return whether the environment or files contain credentials, without validating them."""
     if any(os.environ.get(name) for name in _CREDENTIALS):
         return True
     for variable, name in _FILES.items():

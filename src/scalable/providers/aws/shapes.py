@@ -1,4 +1,4 @@
-"""The choice of instance types. No I/O."""
+"""Choice of instance types, without I/O."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from scalable.providers.tables import offers, shapes_of
 from scalable.spec import ComponentSpec, DeploymentSpec
 from scalable.spec.prices import Offer, Shape
 
-#: Number of instance types that are tried where the target names none.
+#: Number of instance types that are tried if the target names none.
 TRIED = 6
-#: Architecture of processors by the family of the instance type, where it is not x86.
+#: Instance families with ARM processors that :func:`is_arm` cannot derive from the name.
 _ARM = ("a1.", "t4g.", "im4gn.", "is4gen.", "g5g.")
 
 
 def is_arm(instance_type: str) -> bool:
-    """Return whether an instance type has processors by ARM: ``g`` after the generation."""
+    """Return whether an instance type has ARM processors: ``g`` after the generation."""
     family = instance_type.partition(".")[0]
     letters = family.lstrip("abcdefghijklmnopqrstuvwxyz").lstrip("0123456789")
     return instance_type.startswith(_ARM) or letters.startswith("g")
 
 
 def shape_named(name: str) -> Shape | None:
-    """Return the shape of an instance type; None if the table does not have it."""
+    """Return the shape of an instance type, or None if the table does not have it."""
     return shapes_of(PACKAGE).get(name)
 
 
@@ -40,23 +40,9 @@ def chosen(
 ) -> list[str]:
     """Return the instance types for a machine, in the order in which they are tried.
 
-    Parameters
-    ----------
-    known
-        Instance types of the region with their prices.
-    types
-        Types that the target names, which are taken as they are; empty for the cheapest.
-    cpus, memory_bytes, gpus
-        Size of one unit.
-    units
-        Number of units on the machine.
-    spot
-        Fraction of spot prices by which types are compared.
-
-    Raises
-    ------
-    ProviderError
-        When a named type is too small for one unit, or no known type is large enough.
+    Named ``types`` are returned unchanged, others by price with the fraction ``spot`` at spot
+    prices. ``cpus``, ``memory_bytes`` and ``gpus`` are the size of one unit. Raises ProviderError
+    if a named type is too small for one unit, or no known type is large enough.
     """
     wanted = f"{cpus:g} cpus, {memory_bytes / 2**30:.4g} GiB, {gpus} gpus"
     if types:
@@ -82,7 +68,7 @@ def chosen(
 
 
 def offers_for(region: str | None, spec: DeploymentSpec) -> list[Offer]:
-    """Return the instance types of a region with the prices that count for a target."""
+    """Return the instance types of a region with the prices that apply to a target."""
     if region is None:
         return []
     return offers(list(prices_in_force(PACKAGE, region, spec)), shapes_of(PACKAGE))
@@ -91,7 +77,7 @@ def offers_for(region: str | None, spec: DeploymentSpec) -> list[Offer]:
 def units_on(
     known: Sequence[Offer], types: Sequence[str], component: ComponentSpec, spot_share: float
 ) -> int:
-    """Return the number of units of a component that share one instance, as its plan has it."""
+    """Return the number of a component's units that share one instance, as in its plan."""
     size = (component.cpus, component.memory_bytes or 0, component.gpus)
     choice = machines(known, types, spot_share)
     packing = choice.packing(*size, most_units=most_units(component.workers))

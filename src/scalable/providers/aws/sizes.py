@@ -1,4 +1,4 @@
-"""The fixed sizes of Fargate tasks, and the rounding of a worker's size to one of them."""
+"""Fixed sizes of Fargate tasks, and the rounding of a worker's size to one of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 MIB = 2**20
-#: CPU units -> memory in MiB: the first, the last and the step (AWS's developer guide for ECS).
+#: Memory sizes in MiB by CPU units (AWS's developer guide for ECS).
 _MEMORY: dict[int, tuple[int, ...]] = {
     256: (512, 1024, 2048),
     512: tuple(range(1024, 4096 + 1, 1024)),
@@ -20,27 +20,18 @@ _MEMORY: dict[int, tuple[int, ...]] = {
 
 @dataclass(frozen=True)
 class FargateSize:
-    """A size that Fargate accepts.
+    """A size that Fargate accepts, in the units of a task definition."""
 
-    Attributes
-    ----------
-    cpu_units
-        1024 for each vCPU, as a task definition writes it.
-    memory_mib
-        Memory in MiB, as a task definition writes it.
-    """
-
+    #: 1024 for each vCPU.
     cpu_units: int
     memory_mib: int
 
     @property
     def vcpus(self) -> float:
-        """Number of vCPUs."""
         return self.cpu_units / 1024
 
     @property
     def memory_bytes(self) -> int:
-        """Memory in bytes."""
         return self.memory_mib * MIB
 
     def __str__(self) -> str:
@@ -52,22 +43,9 @@ SIZES = tuple(FargateSize(cpu, memory) for cpu, steps in _MEMORY.items() for mem
 
 
 def fargate_size(cpus: float, memory_bytes: int | None = None) -> FargateSize:
-    """Return the smallest size of Fargate that holds a worker.
+    """Return the smallest Fargate size for a worker: the fewest vCPUs, then the least memory.
 
-    The size with the fewest vCPUs is taken, then the one with the least memory: a vCPU costs as
-    much as nine GB.
-
-    Parameters
-    ----------
-    cpus
-        Number of cores of the worker.
-    memory_bytes
-        Memory of the worker; None for no particular amount.
-
-    Raises
-    ------
-    ValueError
-        If no size holds the worker; the message says the limit.
+    A vCPU costs as much as nine GB. Raises ValueError with the limit if no size is large enough.
     """
     least = math.ceil((memory_bytes or 0) / MIB)
     for size in SIZES:
@@ -81,15 +59,7 @@ def fargate_size(cpus: float, memory_bytes: int | None = None) -> FargateSize:
 
 
 def rounding(tag: str, cpus: float, memory_bytes: int | None = None) -> str | None:
-    """Return a sentence that says to which size a worker is rounded up; None if it fits exactly.
-
-    Parameters
-    ----------
-    tag
-        Name of the component.
-    cpus, memory_bytes
-        As in :func:`fargate_size`.
-    """
+    """Return a sentence about the size that a worker is rounded up to, or None if it fits."""
     size = fargate_size(cpus, memory_bytes)
     if size.vcpus == cpus and (memory_bytes is None or size.memory_bytes == memory_bytes):
         return None

@@ -1,4 +1,4 @@
-"""The states of machines, and reasons in plain words. No I/O."""
+"""States of machines, and reasons in plain words, without I/O."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WAITING = {
     "PENDING": "its image is being pulled",
     "ACTIVATING": "it is about to run",
 }
-#: Codes of ends that the program did not cause.
+#: Stop codes that the program did not cause.
 _FROM_OUTSIDE = {
     "SpotInterruption": "AWS took its spot capacity back",
     "TerminationNotice": "AWS ended its machine",
@@ -66,14 +66,9 @@ def in_words(reason: str) -> str:
 
 
 def task_machine(task: Mapping[str, Any], public: Mapping[str, str]) -> Machine:
-    """Return the machine that a Fargate task is.
+    """Return the machine of a task from ``DescribeTasks``, with its tags.
 
-    Parameters
-    ----------
-    task
-        Task as ``DescribeTasks`` answers, with its tags.
-    public
-        Network interface -> public address.
+    ``public`` contains the public addresses of network interfaces.
     """
     tagged = pairs(task.get("tags"))
     status = str(task.get("lastStatus", "PENDING"))
@@ -107,7 +102,7 @@ def task_machine(task: Mapping[str, Any], public: Mapping[str, str]) -> Machine:
 
 
 def _end(task: Mapping[str, Any], container: Mapping[str, Any]) -> tuple[str | None, bool, bool]:
-    """Return how a task ended: the reason, whether from outside, and whether by lack of memory."""
+    """Return how a task ended: reason, from outside or not, out of memory or not."""
     code, said = str(task.get("stopCode") or ""), str(task.get("stoppedReason") or "")
     inner = str(container.get("reason") or "")
     if "OutOfMemory" in inner:
@@ -133,7 +128,7 @@ _INSTANCE_STATES = {
     "terminated": MachineState.ENDED,
     "stopped": MachineState.ENDED,
 }
-#: Code of the end of an instance that its own program asked for.
+#: Code for an instance that its own program has shut down.
 _BY_ITSELF = "Client.InstanceInitiatedShutdown"
 _INSTANCE_ENDS = {
     "Server.SpotInstanceTermination": "AWS took its spot capacity back",
@@ -145,15 +140,7 @@ _INSTANCE_ENDS = {
 
 
 def instance_machine(instance: Mapping[str, Any], tagged: Mapping[str, str]) -> Machine:
-    """Return the machine that an EC2 instance is.
-
-    Parameters
-    ----------
-    instance
-        Instance as ``DescribeInstances`` answers.
-    tagged
-        Its tags.
-    """
+    """Return the machine of an instance from ``DescribeInstances``, with its tags."""
     name = str(instance["State"]["Name"])
     state = _INSTANCE_STATES.get(name, MachineState.PENDING)
     reason, from_outside = None, False
@@ -182,5 +169,5 @@ def instance_machine(instance: Mapping[str, Any], tagged: Mapping[str, str]) -> 
 
 
 def _is_passing(said: str) -> bool:
-    """Return whether a start failed for a reason that the next start may not have."""
+    """Return whether a start failed for a reason that may pass."""
     return any(word in said for word in ("Timeout waiting for network", "ResourceInitialization"))

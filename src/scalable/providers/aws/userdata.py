@@ -1,7 +1,7 @@
-"""The script by which an instance starts its container, as cloud-init runs it. No I/O.
+"""Script with which cloud-init starts an instance's container, without I/O.
 
-It is the same for all instances of a component, and has no secret in it: the names of the units are
-tags of the instance, and the program reads its files by the instance's role.
+All instances of a component share it, and it contains no secret: the names of the units are tags of
+the instance, and the program reads its files with the instance's role.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from scalable.errors import ProviderError
 from scalable.providers.aws.names import CONTAINER, LOG_GROUP, UNITS
 from scalable.remote.cloud import NAME
 
-#: Variable with the ARN of the secret that holds the files, which says nothing of them.
+#: Variable with the ARN of the secret with the files, which does not reveal them.
 FILES_AT_VARIABLE = "SCALABLE_FILES_AT"
-#: Bytes that user data may have.
+#: Maximum number of bytes of user data.
 LIMIT = 16_384
 #: Seconds that a program has after SIGTERM.
 GRACE_S = 30
-#: End of the name of the log stream that tells how the program ended.
+#: Suffix of the name of the log stream with the program's exit code.
 END_STREAM = "-end"
-#: Begin of the script's own lines on the console of the instance.
+#: Prefix of the script's own lines on the instance's console.
 NOTE = "scalable: "
 
 _SCRIPT = """\
@@ -77,32 +77,21 @@ aws ecr get-login-password --region {region} |
 
 @dataclass(frozen=True)
 class Container:
-    """The container of an instance.
+    """The container of an instance."""
 
-    Attributes
-    ----------
-    cluster_id, region
-        Cluster and region, for its output.
-    image
-        Image.
-    command
-        Command, to which the names of the units are added.
-    environment
-        Variable -> value, none of them secret.
-    gpus
-        Whether it uses GPUs.
-    """
-
+    #: Cluster and region, for its output.
     cluster_id: str
     region: str
     image: str
+    #: Command, to which the names of the units are appended.
     command: Sequence[str]
+    #: Environment variables, none of them secret.
     environment: Mapping[str, str]
     gpus: bool = False
 
 
 def script(container: Container) -> str:
-    """Return the script."""
+    """Return the script for a container, before its encoding as user data."""
     registry = container.image.partition("/")[0]
     private = ".dkr.ecr." in registry
     login = _LOGIN.format(region=_registry_region(registry), registry=registry) if private else ""
@@ -128,13 +117,7 @@ def script(container: Container) -> str:
 
 
 def user_data(container: Container) -> str:
-    """Return the script as a launch template has it.
-
-    Raises
-    ------
-    ProviderError
-        When it is longer than EC2 accepts.
-    """
+    """Return the script, encoded for a launch template. Raises ProviderError if it is too long."""
     text = script(container).encode()
     if len(text) > LIMIT:
         raise ProviderError(
@@ -146,7 +129,7 @@ def user_data(container: Container) -> str:
 
 
 def end_in(output: str) -> tuple[int | None, bool]:
-    """Return the exit code and whether the memory was used up, from what the script told."""
+    """Return a program's exit code, and whether it ran out of memory, from the script's output."""
     words = output.split()
     if not words or not words[0].isdigit():
         return None, False

@@ -1,4 +1,4 @@
-"""A VPC for regions that have no default one: found, made once for all clusters, and removed."""
+"""VPC for regions without a default one: found, created once for all clusters, and deleted."""
 
 from __future__ import annotations
 
@@ -11,42 +11,31 @@ from scalable.providers.aws.names import SHARED, tags
 
 logger = logging.getLogger("scalable.providers.aws")
 
-#: Largest number of zones that get a subnet.
+#: Number of zones that get a subnet, unless the target names zones.
 ZONES = 3
 #: Addresses of the VPC, and of its subnets.
 VPC_CIDR, SUBNET_CIDR = "10.86.0.0/16", "10.86.{}.0/20"
 _STEP = 16
-#: Values of the tag of what is made.
+#: Tag values of the created resources.
 VPC, SUBNET, GATEWAY = "vpc", "subnet", "gateway"
 
 
 class Vpcs:
     """The VPC of this package in one region.
 
-    It is made step by step, and each step looks first whether it was made already: a creator that
-    dies leaves a part, which the next one completes.
-
-    Parameters
-    ----------
-    api
-        Connection.
+    Each step of its creation first checks for an existing result: if a creator dies, the next one
+    completes the VPC.
     """
 
     def __init__(self, api: Api) -> None:
         self._api = api
 
     async def find(self) -> str | None:
-        """Return the id of the VPC; None without one."""
+        """Return the id of the VPC, or None without one."""
         return await self._marked("describe_vpcs", "Vpcs", "VpcId", VPC)
 
     async def make(self, zones: tuple[str, ...]) -> str:
-        """Make the VPC with a public subnet in some zones; return its id.
-
-        Parameters
-        ----------
-        zones
-            Zones that the target names; empty for the first three of the region.
-        """
+        """Create the VPC with a public subnet per zone, by default in three, and return its id."""
         vpc = await self.find() or await self._create_vpc()
         gateway = await self._marked(
             "describe_internet_gateways", "InternetGateways", "InternetGatewayId", GATEWAY
@@ -119,7 +108,7 @@ class Vpcs:
         return await self._api.pages("ec2", "describe_subnets", "Subnets", Filters=filters)
 
     async def clean(self) -> list[str]:
-        """Remove the VPC if no cluster has a security group in it; return descriptions."""
+        """Delete the VPC if no cluster has a security group in it, and return descriptions."""
         vpc = await self.find()
         if vpc is None:
             return []
@@ -158,7 +147,7 @@ class Vpcs:
     async def _tolerating(
         self, codes: tuple[str, ...], operation: str, **parameters: Any
     ) -> Mapping[str, Any]:
-        """Send a request whose result may be there already."""
+        """Send a request whose result may exist already."""
         try:
             return await self._api.call("ec2", operation, **parameters)
         except AWSError as error:

@@ -1,4 +1,4 @@
-"""The network that the options of a target ask for."""
+"""Network options of a target."""
 
 from __future__ import annotations
 
@@ -7,23 +7,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Wish:
-    """The part of a target's options that concerns the network.
+    """Network options of a target."""
 
-    Attributes
-    ----------
-    vpc, subnets, security_groups
-        Ids; None or empty for those that are found or created.
-    zones
-        Zones of the machines; empty for all.
-    public
-        Whether machines have public addresses.
-    clients_from
-        Addresses, as CIDR blocks, from which clients reach the scheduler.
-    """
-
+    #: Ids; None or empty for resources that are found or created.
     vpc: str | None = None
     subnets: tuple[str, ...] = ()
     security_groups: tuple[str, ...] = ()
+    #: Zones of the machines; empty for all.
     zones: tuple[str, ...] = ()
     public: bool = True
+    #: CIDR blocks from which clients reach the scheduler.
     clients_from: tuple[str, ...] = ("0.0.0.0/0",)

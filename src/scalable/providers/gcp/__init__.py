@@ -1,4 +1,4 @@
-"""Google Cloud: options and offline validation."""
+"""Google Cloud provider: Compute Engine instances, their network, secrets and prices."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ __all__ = ["TRAITS", "GCPProvider"]
 
 
 def __getattr__(name: str) -> Any:
-    # The traits are read without the provider.
+    # The traits are available without an import of the provider.
     if name in ("PROVIDER", "GCPProvider"):
         from scalable.providers.gcp.provider import GCPProvider
 

@@ -1,4 +1,4 @@
-"""Requests to Google's services: repetition, pages, a bounded pool of threads."""
+"""Requests to Google's services: retries, pages, and a bounded pool of threads."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ logger = logging.getLogger("scalable.providers.gcp")
 ENDPOINT = "SCALABLE_GCP_ENDPOINT"
 ATTEMPTS = 8
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.25, 8.0
-#: Seconds after which a request is not repeated any more.
+#: Seconds after which a request is not retried.
 REPEATED_FOR_S = 40.0
-#: Number of simultaneous requests of one process.
+#: Maximum number of simultaneous requests of one connection.
 AT_ONCE = 16
 
 
@@ -35,21 +35,13 @@ def service_url(service: str, path: str) -> str:
 
 
 def jittered(attempt: int) -> float:
-    """Return a random pause in seconds; its bound doubles with each attempt, up to 8 s."""
+    """Return a random pause in seconds. Its bound doubles with each attempt, up to 8 s."""
     bound = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**attempt)
     return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
 class Api:
-    """Google's services, as the user's credentials reach them.
-
-    Parameters
-    ----------
-    project
-        Project; None for that of the credentials.
-    pause
-        Function: ``pause(attempt)`` returns the seconds before the next attempt.
-    """
+    """Google's services, with the user's credentials, and by default in their project."""
 
     def __init__(
         self, project: str | None = None, *, pause: Callable[[int], float] = jittered
@@ -65,13 +57,7 @@ class Api:
     # Connection -----------------------------------------------------------------------------------
 
     async def channel(self) -> Channel:
-        """Return the connection; it is made at the first call.
-
-        Raises
-        ------
-        ProviderError
-            When the library is not installed, or there are no credentials.
-        """
+        """Return the connection, which is made by the first call."""
         if self._opening is None:
             self._opening = asyncio.Lock()
         async with self._opening:
@@ -82,13 +68,7 @@ class Api:
         return self._channel
 
     async def project(self) -> str:
-        """Return the project.
-
-        Raises
-        ------
-        ProviderError
-            When neither the target nor the credentials name one.
-        """
+        """Return the project of the target or the credentials. Raises ProviderError without one."""
         await self.channel()
         if not self._project:
             raise ProviderError(
@@ -104,7 +84,6 @@ class Api:
         return channel.credentials
 
     async def close(self) -> None:
-        """Close all connections."""
         channel, self._channel = self._channel, None
         threads, self._threads = self._threads, None
         if channel is not None:
@@ -140,22 +119,11 @@ class Api:
         query: Mapping[str, str] | None = None,
         body: Any = None,
     ) -> dict[str, Any]:
-        """Send a request until it is answered; return the decoded answer.
+        """Send a request, with retries, and return the decoded answer.
 
-        Throttled requests, answers 5xx and lost connections are repeated with growing pauses, at
-        most eight times and for at most 40 s.
-
-        Parameters
-        ----------
-        method, url, query
-            The request.
-        body
-            Values that are sent as JSON, or the bytes of a form.
-
-        Raises
-        ------
-        GoogleError
-            When the service refuses the request, or does not answer.
+        Throttling, status 5xx and lost connections are retried with growing pauses: at most eight
+        attempts within 40 s. A body is sent as JSON, or as a form if it is bytes. Raises
+        GoogleError if the service refuses the request or does not answer.
         """
         started = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
@@ -188,7 +156,6 @@ class Api:
     async def pages(
         self, url: str, query: Mapping[str, str] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Yield the pages of a list."""
         asked = dict(query or {})
         while True:
             page = await self.request("GET", url, query=asked)
@@ -199,6 +166,5 @@ class Api:
             asked["pageToken"] = token
 
     async def compute_url(self, path: str, project: str | None = None) -> str:
-        """Return the URL of a path within the project."""
         project = project or await self.project()
         return service_url("compute", f"compute/v1/projects/{project}/{path}")

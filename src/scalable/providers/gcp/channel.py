@@ -1,8 +1,7 @@
-"""A connection to Google's services, with the user's credentials. Its methods block.
+"""Blocking connection to Google's services, with the user's credentials.
 
-Requests are plain REST over ``google-auth`` and ``requests``, which ``google-cloud-compute`` (extra
-``gcp``) brings. Its own classes for Compute Engine take longer than a second to import, and
-would not speak to Secret Manager.
+Requests are REST over ``google-auth`` and ``requests`` (extra ``gcp``): the classes of
+``google-cloud-compute`` take over a second to import, and do not support Secret Manager.
 """
 
 from __future__ import annotations
@@ -24,25 +23,7 @@ REQUEST_TIMEOUT_S = 30.0
 
 
 class Channel:
-    """Sends requests, from any number of threads.
-
-    Parameters
-    ----------
-    at_once
-        Number of connections that are kept.
-
-    Attributes
-    ----------
-    credentials
-        Credentials of the user.
-    project
-        Project that the credentials name, or None.
-
-    Raises
-    ------
-    ProviderError
-        When the library is not installed, or there are no credentials.
-    """
+    """Sends requests, from any number of threads."""
 
     def __init__(self, at_once: int) -> None:
         try:
@@ -67,22 +48,10 @@ class Channel:
         self._lock = threading.Lock()
 
     def close(self) -> None:
-        """Close all connections."""
         self._http.close()
 
     def token(self, refused: str | None = None) -> str:
-        """Return an access token that is valid now.
-
-        Parameters
-        ----------
-        refused
-            Token that a service has refused although it seemed to be valid.
-
-        Raises
-        ------
-        ProviderError
-            When the credentials are not accepted.
-        """
+        """Return an access token that is valid now, other than one that a service has refused."""
         from google.auth.exceptions import GoogleAuthError, TransportError
 
         with self._lock:
@@ -101,15 +70,7 @@ class Channel:
     def send(
         self, method: str, url: str, query: Mapping[str, str] | None, body: Any
     ) -> tuple[int, str, str]:
-        """Send a request; return status, body and the header ``Retry-After``.
-
-        A body of bytes is a form; any other is sent as JSON. A token that is refused is renewed.
-
-        Raises
-        ------
-        ProviderError
-            When there is no answer, or the credentials are not accepted.
-        """
+        """Send a request, and return status, body and ``Retry-After``. Renews a refused token."""
         token = self.token()
         answer = self._send(method, url, query, body, token)
         if answer[0] == UNAUTHORIZED:

@@ -1,4 +1,4 @@
-"""Comparison of a request with a live project. Nothing is started."""
+"""Check of a request against a live project, without starting anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scalable.providers.gcp.quotas import left_of, metrics_of
 from scalable.providers.gcp.shapes import candidates, offers_in, shape_named, units_on
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 
-#: Permissions that starting and ending clusters takes.
+#: Permissions for starting and stopping clusters.
 PERMISSIONS = (
     "compute.instances.create",
     "compute.instances.delete",
@@ -27,25 +27,12 @@ PERMISSIONS = (
     "secretmanager.versions.access",
     "secretmanager.versions.add",
 )
-#: Id of a cluster whose rules are looked at although it does not exist.
+#: Id of a cluster that does not exist, for checks of its rules.
 SHOWN_ID = "the cluster"
 
 
 def check(spec: DeploymentSpec, cloud: GoogleCloud) -> ValidationReport:
-    """Return what a project lacks for a request, and what would be made beside machines.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    cloud
-        Connection, which is closed at the end.
-
-    Raises
-    ------
-    ProviderError
-        When Google Cloud does not answer, or accepts no credentials.
-    """
+    """Report what a project lacks for a request, and what would be created. Closes ``cloud``."""
     report = ValidationReport()
     report.extend(asyncio.run(_check(spec, cloud)))
     return report
@@ -66,7 +53,7 @@ async def _check(spec: DeploymentSpec, cloud: GoogleCloud) -> list[Diagnostic]:
 
 
 class _Look:
-    """The questions to one project about one request."""
+    """Checks of one request against one project."""
 
     def __init__(self, spec: DeploymentSpec, cloud: GoogleCloud) -> None:
         self._spec, self._cloud = spec, cloud
@@ -79,7 +66,7 @@ class _Look:
         self.found.append(Diagnostic("E_BAD_OPTION", path, message, hint, severity))
 
     async def region(self) -> Mapping[str, Any] | None:
-        """Return the region; None, and a fault, if there is none of that name."""
+        """Return the region, or report an error and return None if it does not exist."""
         config = self._cloud.config
         try:
             region = await self._cloud.api.compute("GET", f"regions/{config.region}")
@@ -94,7 +81,6 @@ class _Look:
         return region
 
     async def types(self) -> None:
-        """Look in which zones of the region the machine types of the components are offered."""
         wanted: dict[str, str] = {}
         for component in self._spec.components.values():
             for shape in self._shapes(component)[:1]:
@@ -127,7 +113,6 @@ class _Look:
         return [zone for zone in zones if config.zone in ("", zone)]
 
     async def permissions(self) -> None:
-        """Ask whether the user may do what starting and ending a cluster takes."""
         api = self._cloud.api
         path = f"v1/projects/{await api.project()}:testIamPermissions"
         url = service_url("cloudresourcemanager", path)
@@ -146,7 +131,7 @@ class _Look:
             )
 
     async def network(self) -> None:
-        """Show the firewall rules that a cluster would make."""
+        """Report the firewall rules that a cluster would create."""
         name = self._cloud.config.network
         for need in await self._cloud.network.missing(SHOWN_ID):
             rule = need.described(name).replace(need.name, "for the cluster")
@@ -158,7 +143,7 @@ class _Look:
             )
 
     def quotas(self, region: Mapping[str, Any]) -> None:
-        """Compare one machine of each component with what the quotas of the region leave."""
+        """Compare one machine of each component with what the region's quotas leave."""
         config = self._cloud.config
         quotas: Sequence[Mapping[str, Any]] = region.get("quotas") or ()
         for component in self._spec.components.values():

@@ -1,4 +1,4 @@
-"""Google Cloud as a cloud of machines: instances of Compute Engine, secrets, firewall rules."""
+"""Google Cloud as a cloud of machines: Compute Engine instances, secrets, firewall rules."""
 
 from __future__ import annotations
 
@@ -29,27 +29,16 @@ from scalable.spec import ComponentSpec
 
 logger = logging.getLogger("scalable.providers.gcp")
 
-#: Seconds after which what was created for a cluster that has no files counts as left behind.
+#: Age in seconds at which the resources of a cluster without files count as left behind.
 LEFT_AFTER_S = 3600.0
 
 
 class GoogleCloud:
-    """One project and region of Google Cloud, as one user sees it.
-
-    It implements :class:`scalable.remote.cloud.Cloud`, and belongs to one event loop.
-
-    Parameters
-    ----------
-    config
-        Place and options.
-    owner
-        E-mail of the user, where the credentials are those of a machine; empty to ask for it.
-    api
-        Connection; None for one with the user's credentials.
-    """
+    """One Google Cloud project and region for one user (a :class:`.Cloud`), in one event loop."""
 
     def __init__(self, config: Config, *, owner: str = "", api: Api | None = None) -> None:
         self.config = config
+        #: E-mail of the user, given to a machine. Empty until it is requested.
         self._owner = owner
         self.api = api or Api(config.project or None)
         self._operations = Operations(self.api)
@@ -60,25 +49,22 @@ class GoogleCloud:
 
     @property
     def spot_share(self) -> float:
-        """Share of the machines with workers that are spot machines, from 0 to 1."""
         return self.config.spot_share
 
     def units_on(self, component: ComponentSpec) -> int:
-        """Return the number of units of a component that share one machine; ask nothing."""
         return units_on(self.config, component)
 
     async def owner(self) -> str:
-        """Return the e-mail of the account whose credentials these are."""
+        """Return the e-mail of the account with these credentials."""
         if not self._owner:
             self._owner = await email_of(self.api)
         return self._owner
 
     async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> None:
-        """Make the firewall rules that the network lacks."""
+        """Create the firewall rules that the network lacks."""
         await self.network.prepare(cluster_id, {**marks, CLUSTER: cluster_id})
 
     async def run(self, requests: Sequence[MachineRequest]) -> dict[str, Machine | Refusal]:
-        """Start machines; return name -> machine, or the refusal for want of capacity."""
         if not requests:
             return {}
         clusters = {request.marks.get(CLUSTER, "") for request in requests}
@@ -89,7 +75,7 @@ class GoogleCloud:
         return await self._launching.run(requests, known)
 
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
-        """Return all machines with these marks, also those that ended in the last ten minutes."""
+        """Return all machines with these marks, even if they ended in the last ten minutes."""
         found, missing = await self._fleet.survey(marks)
         await self._explain(missing)
         for machine in await self._launching.failures(m.marks.get(NAME, "") for m in found):
@@ -101,38 +87,32 @@ class GoogleCloud:
             self._fleet.remember(await self._fleet.explain(machine))
 
     async def stop(self, machines: Sequence[Machine]) -> None:
-        """Delete machines; return without waiting for their ends."""
+        """Delete machines, without waiting until they are gone."""
         await self._fleet.stop(machines)
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
-        """Tell a machine to end some of its units while others go on."""
         await self._fleet.stop_units(machine, units)
 
     async def put_files(
         self, name: str, marks: Mapping[str, str], files: Mapping[str, str]
     ) -> None:
-        """Keep private files as secrets, which the machines' account may read."""
+        """Store private files as secrets, which the machines' account can read."""
         await self._secrets.put(name, marks, files)
 
     async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
-        """Return all files with these marks, with their texts."""
         return await self._secrets.files(marks)
 
     async def delete_files(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete all files with these marks, at once and for good; return a description of each."""
         return await self._secrets.delete(marks)
 
     async def clean(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete the firewall rules of the cluster with these marks, and what is powered off."""
+        """Delete a cluster's firewall rules, and its machines that are powered off."""
         ended = [m for m in await self.machines(marks) if m.state is MachineState.ENDED]
         await self._fleet.stop(ended)
         return await self.network.clean(marks)
 
     async def leftovers(self, marks: Mapping[str, str]) -> dict[str, str]:
-        """Return cluster id -> description, for rules and empty secrets of clusters without files.
-
-        Rules are those of all regions.
-        """
+        """Describe incomplete secrets, and rules in all regions, of clusters without files."""
         begun = await self._secrets.without_version(marks, LEFT_AFTER_S)
         found = dict.fromkeys(begun, "the secret of a cluster whose creator was killed")
         try:
@@ -145,10 +125,8 @@ class GoogleCloud:
         return found | dict.fromkeys(ended, "firewall rules of a cluster that has ended")
 
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:
-        """Return the output of a machine's program after a mark, and the next mark."""
         return await self._fleet.output(machine, since)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._operations.close()
         await self.api.close()

@@ -1,4 +1,4 @@
-"""The part of a target's options that machines are made from."""
+"""Options of a target from which machines are created."""
 
 from __future__ import annotations
 
@@ -15,82 +15,50 @@ from scalable.units import parse_bytes
 
 @dataclass(frozen=True)
 class Config:
-    """The place of machines, and what they are made of.
-
-    Attributes
-    ----------
-    region
-        Region.
-    zone
-        Zone; empty for any of the region.
-    project
-        Project; empty for that of the credentials.
-    instance_types
-        Machine types in the order in which they are tried; empty for the cheapest that fit.
-    network, subnetwork
-        Names, or paths that begin with ``projects/``; an empty subnetwork is the network's own.
-    network_tags
-        Network tags that all machines have, beside those of their cluster.
-    external_ip
-        Whether machines have an address outside the network.
-    clients_from
-        Address ranges of clients, in CIDR notation.
-    service_account, manager_service_account
-        E-mails of the accounts of machines; empty for the project's default account.
-    machine_image
-        Image of the boot disk, as a path that begins with ``projects/``.
-    disk_gb, disk_type
-        Size of the boot disk in GB, and its type.
-    longest_s
-        Seconds after which the cloud deletes a machine, whoever has died; None for never.
-    spot_share
-        Share of the machines with workers that are spot machines.
-    offers
-        Machine types with the prices that count; empty for those of this package.
-    """
+    """Site and properties of machines."""
 
     region: str
+    #: Empty for any zone of the region.
     zone: str = ""
+    #: Empty for the project of the credentials.
     project: str = ""
+    #: In the order in which they are tried; empty for the cheapest that fit.
     instance_types: tuple[str, ...] = ()
+    #: Name, or path that starts with ``projects/``.
     network: str = "default"
+    #: The same; empty for the network's own.
     subnetwork: str = ""
+    #: Tags that all machines have in addition to those of their cluster.
     network_tags: tuple[str, ...] = ()
+    #: Machines have a public address.
     external_ip: bool = True
+    #: Address ranges of clients, in CIDR notation.
     clients_from: tuple[str, ...] = ("0.0.0.0/0",)
+    #: E-mails of the machines' accounts; empty for the project's default account.
     service_account: str = ""
     manager_service_account: str = ""
+    #: Image of the boot disk, as a path that starts with ``projects/``.
     machine_image: str = "projects/cos-cloud/global/images/family/cos-stable"
     disk_gb: int = 30
     disk_type: str = "pd-balanced"
+    #: Seconds after which the cloud deletes a machine in any case; None for never.
     longest_s: float | None = None
+    #: Share of spot machines among the machines with workers, from 0 to 1.
     spot_share: float = 0.0
+    #: Machine types with the prices that apply; empty for this package's table.
     offers: tuple[Offer, ...] = ()
 
     def account(self, manages: bool) -> str:
-        """Return the e-mail of the account of a manager's machine, or of another one."""
+        """Return the e-mail of the account of a manager's or another machine."""
         return (self.manager_service_account if manages else "") or self.service_account
 
     def place(self) -> dict[str, str]:
-        """Return the place of clusters, as a record keeps it."""
+        """Return the site of clusters, in the form of a record."""
         return {"project": self.project, "region": self.region}
 
 
 def config_of(options: Mapping[str, Any], lifetime_s: float | None = None) -> Config:
-    """Return the configuration that the options of a target describe.
-
-    Parameters
-    ----------
-    options
-        Options; those that are left out have their defaults.
-    lifetime_s
-        Seconds after which machines are deleted by the cloud; None for never.
-
-    Raises
-    ------
-    ProviderError
-        When no region is named.
-    """
+    """Return the configuration in a target's options. Raises ProviderError without a region."""
     options = GCPOptions().model_dump() | dict(options)
     region = region_of(options)
     if region is None:

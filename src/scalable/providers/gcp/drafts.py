@@ -11,7 +11,7 @@ from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic
 
 
 def findings(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Return the faults of a target, and warnings."""
+    """Return the errors and warnings about a target."""
     found = list(_place(spec))
     if region_of(spec.options) is None:
         return found
@@ -60,7 +60,7 @@ def _component(
             if shape is None or shape.holds(component.cpus, memory, component.gpus):
                 continue
             if shape.gpus and not component.gpus:
-                continue  # dearer than needed, and wanted
+                continue  # more expensive than needed, but requested
             yield Diagnostic(
                 "E_BAD_OPTION",
                 ("targets", spec.target_name, "instance_type"),

@@ -1,4 +1,4 @@
-"""Answers of Google's services that are no success, in plain words. No I/O."""
+"""Failed answers of Google's services, in plain words, without I/O."""
 
 from __future__ import annotations
 
@@ -18,17 +18,7 @@ _LOGIN = (
 
 
 class GoogleError(ProviderError):
-    """An answer of a Google service that is no success.
-
-    Attributes
-    ----------
-    status
-        HTTP status; 0 if there was no answer.
-    reason
-        Reason or code that the service gives, such as ``alreadyExists``.
-    after_s
-        Seconds after which the service wants the request again; 0 if it does not say.
-    """
+    """A Google request that was refused or not answered."""
 
     def __init__(
         self,
@@ -40,23 +30,16 @@ class GoogleError(ProviderError):
         transient: bool = False,
     ) -> None:
         super().__init__(message, hint=hint, transient=transient)
+        #: HTTP status; 0 if there was no answer.
         self.status = status
+        #: Reason or code of the service, such as ``alreadyExists``.
         self.reason = reason
+        #: Seconds after which the service requests a retry; 0 if it does not specify any.
         self.after_s = 0.0
 
 
 def refusal(status: int, text: str, retry_after: str = "") -> GoogleError:
-    """Return the error for an answer.
-
-    Parameters
-    ----------
-    status
-        HTTP status.
-    text
-        Body: the JSON of an error, or text of a proxy.
-    retry_after
-        Header ``Retry-After``.
-    """
+    """Return the error for an answer, whose body is an error in JSON or a proxy's message."""
     said = _error_in(text)
     entries = said.get("errors") or [{}]
     reason = str(entries[0].get("reason") or said.get("status") or "")
@@ -87,13 +70,13 @@ def _hint(status: int, reason: str) -> str | None:
 
 
 def no_credentials(error: Exception) -> ProviderError:
-    """Return the error of one line for credentials that are missing or not accepted."""
+    """Return the one-line error for credentials that are missing or not accepted."""
     said = error.args[0] if error.args else type(error).__name__
     first = one_line(str(said)).partition(". ")[0]
     return ProviderError(f"Google Cloud accepts no credentials of this user: {first}", hint=_LOGIN)
 
 
 def one_line(text: str, longest: int = 300) -> str:
-    """Return a text on one line, cut to a length."""
+    """Return a string on one line, cut to ``longest`` characters."""
     words = " ".join(text.split())
     return words if len(words) <= longest else f"{words[: longest - 3]}..."

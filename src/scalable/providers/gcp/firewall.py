@@ -1,4 +1,4 @@
-"""Firewall rules that a cluster needs, and those that are there. Pure."""
+"""Firewall rules that a cluster needs, and those that exist, without I/O."""
 
 from __future__ import annotations
 
@@ -13,40 +13,30 @@ from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.names import checksum, network_tag, resource_name
 from scalable.remote.cloud import SCHEDULER
 
-#: Key of the marks in the description of a rule, which has no labels.
+#: Key of the marks in a rule's description: rules have no labels.
 MARKS = "scalable-marks"
 ALL_PORTS = (0, 65535)
 
 
 @dataclass(frozen=True)
 class Need:
-    """Traffic that a cluster needs.
+    """Traffic that a cluster needs."""
 
-    Attributes
-    ----------
-    name
-        Name of the rule that is made for it.
-    purpose
-        Purpose, for the user.
-    target
-        Network tag of the machines that it goes to.
-    ports
-        First and last port.
-    ranges
-        Address ranges that it comes from.
-    source
-        Network tag of the machines that it comes from; empty if it comes from ``ranges``.
-    """
-
+    #: Name of the rule that is created for it.
     name: str
+    #: Purpose, for the user.
     purpose: str
+    #: Network tag of the machines that receive it.
     target: str
+    #: First and last port.
     ports: tuple[int, int]
+    #: Address ranges that it comes from.
     ranges: tuple[str, ...] = ()
+    #: Network tag of the machines that send it; empty if it comes from ``ranges``.
     source: str = ""
 
     def described(self, network: str) -> str:
-        """Return a description of the rule, for the user."""
+        """Return a description of the rule for the user."""
         where = "from the cluster's machines" if self.source else f"from {', '.join(self.ranges)}"
         first, last = self.ports
         ports = f"port {first}" if first == last else "all ports"
@@ -54,17 +44,7 @@ class Need:
 
 
 def needs(cluster_id: str, config: Config, inside: str = "") -> list[Need]:
-    """Return the traffic that a cluster needs.
-
-    Parameters
-    ----------
-    cluster_id
-        Id of the cluster.
-    config
-        Place and options.
-    inside
-        Address range of the subnetwork, if it is known.
-    """
+    """Return the traffic that a cluster needs, with the subnetwork's address range ``inside``."""
     tag = network_tag(cluster_id)
     found = [
         Need(
@@ -112,7 +92,7 @@ def rule_body(need: Need, network: str, marks: Mapping[str, str]) -> dict[str, A
 
 
 def marks_of(rule: Mapping[str, Any]) -> dict[str, str]:
-    """Return the marks of a rule that was made here; empty for others."""
+    """Return the marks of a rule, which are empty for rules of others."""
     try:
         found = json.loads(rule.get("description") or "{}")
         marks = found.get(MARKS) or {}
@@ -122,17 +102,7 @@ def marks_of(rule: Mapping[str, Any]) -> dict[str, str]:
 
 
 def is_met(need: Need, rules: Iterable[Mapping[str, Any]], tags: Iterable[str]) -> bool:
-    """Return whether a rule allows the traffic already.
-
-    Parameters
-    ----------
-    need
-        The traffic.
-    rules
-        Rules of the network.
-    tags
-        Network tags that machines have beside those of their cluster.
-    """
+    """Return whether a rule allows the traffic to machines with the cluster's tags or ``tags``."""
     targets = {need.target, *tags}
     return any(_allows(need, rule, targets) for rule in rules)
 
@@ -157,7 +127,7 @@ def _has_ports(ports: tuple[int, int], rule: Mapping[str, Any]) -> bool:
             return True
         for text in written:
             first, _, last = str(text).partition("-")
-            # Port 0 is no port: a rule for 1-65535 allows all.
+            # Port 0 is not a port: a rule for 1-65535 allows all.
             if int(first) <= max(1, ports[0]) and ports[1] <= int(last or first):
                 return True
     return False

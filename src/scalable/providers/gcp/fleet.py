@@ -1,4 +1,4 @@
-"""The instances that exist: listed, told to end, and what they print."""
+"""Existing instances: their list, deletion and output."""
 
 from __future__ import annotations
 
@@ -37,38 +37,30 @@ logger = logging.getLogger("scalable.providers.gcp")
 
 #: Seconds for which a machine that is gone is still reported.
 REMEMBERED_S = 600.0
-#: Attempts to change metadata that somebody else changes at the same time.
+#: Number of attempts to change metadata, in case of concurrent changes.
 CHANGES = 5
 
 
 class Fleet:
-    """All instances with our marks in one region.
-
-    Parameters
-    ----------
-    api
-        Connection.
-    config
-        Place and options.
-    """
+    """All instances with our marks in one region."""
 
     def __init__(self, api: Api, config: Config) -> None:
         self._api = api
         self._config = config
-        # Name -> machine as it was last seen, for those that are there and were not stopped here.
+        # Existing machines that were not stopped here, by name, as last reported.
         self._alive: dict[str, Machine] = {}
-        # Name -> machine and time, for those that have gone by themselves.
+        # Times and machines by name, for those that are gone without being stopped here.
         self._gone: dict[str, tuple[float, Machine]] = {}
-        # Name -> how the program of a machine that is powered off ended.
+        # Exit codes, and out of memory or not, of machines that are powered off, by name.
         self._ends: dict[str, tuple[int | None, bool]] = {}
         self._stopped: set[str] = set()
-        # Name -> e-mail of the account of a machine.
+        # E-mails of the machines' accounts, by name.
         self._accounts: dict[str, str] = {}
-        # Name -> time at which a machine was powered off, in Unix seconds.
+        # Times at which machines were powered off, in Unix seconds, by name.
         self._stopped_at: dict[str, float] = {}
 
     async def survey(self, marks: Mapping[str, str]) -> tuple[list[Machine], list[Machine]]:
-        """Return the machines with these marks, and those that have gone since the last call."""
+        """Return the machines with these marks, and those that are gone since the last call."""
         found, unseen = await self._listed(marks)
         known = {_name(machine) for machine in found}
         missing = [
@@ -119,10 +111,10 @@ class Fleet:
         except ProviderError as error:
             logger.debug("machines that are powered off are not deleted: %s", error)
 
-    # Ends -----------------------------------------------------------------------------------------
+    # Exits ----------------------------------------------------------------------------------------
 
     async def _ask_end(self, machine: Machine) -> None:
-        """Ask once how the program of a machine that is powered off ended."""
+        """Request, once, the exit code of a machine that is powered off."""
         name = _name(machine)
         if name in self._ends or name in self._stopped:
             return
@@ -153,17 +145,17 @@ class Fleet:
         )
 
     def remember(self, machine: Machine) -> None:
-        """Report a machine that has gone by itself for a while."""
+        """Report a machine that is gone without being stopped here, for a while."""
         self._gone[_name(machine)] = (time.monotonic(), machine)
 
     def remembered(self, marks: Mapping[str, str]) -> list[Machine]:
-        """Return the machines with these marks that have gone by themselves lately."""
+        """Return the machines passed to :meth:`remember` in the last ten minutes."""
         now = time.monotonic()
         self._gone = {k: v for k, v in self._gone.items() if now - v[0] < REMEMBERED_S}
         return [m for _, m in self._gone.values() if marks.items() <= m.marks.items()]
 
     async def explain(self, machine: Machine) -> Machine:
-        """Return a machine that has gone as it ended, by the operations of its zone."""
+        """Return a machine that is gone, with the reason from its zone's operations."""
         ended = dataclasses.replace(
             machine, state=MachineState.ENDED, from_outside=True, reason="it is gone"
         )
@@ -187,7 +179,7 @@ class Fleet:
     # Stop -----------------------------------------------------------------------------------------
 
     async def stop(self, machines: Sequence[Machine]) -> None:
-        """Delete instances; their programs get SIGTERM first."""
+        """Delete instances, whose programs get SIGTERM first. Already gone is success."""
         await asyncio.gather(*(self._delete(machine) for machine in machines))
 
     async def _delete(self, machine: Machine) -> None:
@@ -204,7 +196,7 @@ class Fleet:
                 raise
 
     async def stop_units(self, machine: Machine, units: Sequence[str]) -> None:
-        """Name the units that are to end in the metadata of their machine."""
+        """Add units that have to stop to the metadata of their machine."""
         for attempt in range(1, CHANGES + 1):
             instance = await self._api.compute("GET", _path(machine))
             metadata = metadata_of(instance)
@@ -227,7 +219,6 @@ class Fleet:
     # Output ---------------------------------------------------------------------------------------
 
     async def output(self, machine: Machine, since: str) -> tuple[str, str]:
-        """Return the output of a machine's program after a mark, and the next mark."""
         if since == TAIL:
             return "", since
         query = {"start": since} if since else {}
@@ -242,12 +233,12 @@ class Fleet:
         if not text and not since and machine.state is MachineState.ENDED:
             return await self._last_output(machine, since)
         whole, end, rest = text.rpartition("\n")
-        # The last line may not be whole yet; it is asked for again.
+        # The last line may be incomplete, and is requested again.
         following = int(found.get("next") or 0) - len(rest.encode())
         return program_output(whole + end), str(following)
 
     async def _last_output(self, machine: Machine, since: str) -> tuple[str, str]:
-        """Return what a machine that is powered off has left of its output."""
+        """Return the last output of a machine that is powered off."""
         if machine.state is not MachineState.ENDED or since:
             return "", since
         return await self._attribute(machine, TAIL) or "", TAIL

@@ -1,4 +1,4 @@
-"""The user: the account whose credentials are used."""
+"""The user: the account of the credentials."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ TOKEN_INFO = "https://oauth2.googleapis.com/tokeninfo"  # noqa: S105 - an addres
 
 
 async def email_of(api: Api) -> str:
-    """Return the e-mail of the account.
-
-    Raises
-    ------
-    ProviderError
-        When the credentials are not accepted, or tell no account.
-    """
+    """Return the e-mail of the account."""
     credentials = await api.credentials()
     email = str(getattr(credentials, "service_account_email", "") or "")
     if "@" in email:
@@ -27,7 +21,7 @@ async def email_of(api: Api) -> str:
     root = os.environ.get(ENDPOINT)
     url = f"{root.rstrip('/')}/tokeninfo" if root else TOKEN_INFO
     try:
-        # In the body: addresses are written to the logs of proxies.
+        # The token is in the body, because proxies log addresses.
         found = await api.request("POST", url, body=_form(access_token=credentials.token))
     except GoogleError as error:
         raise ProviderError(f"Google does not tell whose credentials these are: {error}") from error

@@ -1,6 +1,6 @@
-"""Google Cloud as a program on one of its machines sees it.
+"""Google Cloud, as a program on one of its machines accesses it.
 
-Only the standard library is used: images of workers need no library of Google's.
+Uses only the standard library, so that workers' images do not need Google's libraries.
 """
 
 from __future__ import annotations
@@ -20,31 +20,25 @@ from scalable.providers.gcp.payloads import from_text, number_of_parts, unpack
 
 logger = logging.getLogger("scalable.providers.gcp")
 
-#: Seconds between the notice and the end of a spot machine.
+#: Seconds between the notice and the preemption of a spot machine.
 NOTICE_S = 30.0
 METADATA_TIMEOUT_S, SECRET_TIMEOUT_S = 5.0, 20.0
-#: Seconds for which files are asked for: a new policy takes up to minutes to be known everywhere.
+#: Seconds for which files are requested: a new policy takes up to minutes to be known everywhere.
 FILES_WITHIN_S = 180.0
 PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 _DEFAULT_HOST = "metadata.google.internal"
-# The metadata server is asked directly, whatever proxy is set.
+# Requests to the metadata server bypass any proxy.
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class GoogleMachine:
-    """A machine of Compute Engine, from inside: it implements ``MachineSide``."""
+    """The machine side of a Compute Engine instance (a :class:`.MachineSide`)."""
 
     def __init__(self) -> None:
         self._noticed_at: float | None = None
 
     def files(self) -> Mapping[str, str]:
-        """Return relative path -> text of the files that the request named.
-
-        Raises
-        ------
-        ProviderError
-            When Secret Manager does not give them to this machine's account.
-        """
+        """Return the files, after up to three minutes until the machine's account can read them."""
         secret = metadata(f"instance/attributes/{FILES}")
         project = metadata("project/project-id")
         if not secret or not project:
@@ -70,27 +64,18 @@ class GoogleMachine:
             pause = min(LONGEST_PAUSE_S, 2 * pause)
 
     def address(self) -> str:
-        """Return the machine's address within the network.
-
-        Raises
-        ------
-        ProviderError
-            When the metadata server does not answer.
-        """
         address = metadata("instance/network-interfaces/0/ip")
         if address is None:
             raise ProviderError("the metadata server does not tell this machine's address")
         return address
 
     def machine_type(self) -> str:
-        """Return the type of the machine; empty if the metadata server does not tell it."""
         try:
             return (metadata("instance/machine-type") or "").rpartition("/")[-1]
         except OSError:
             return ""
 
     def stopped_units(self) -> frozenset[str]:
-        """Return the units that were told to end while others go on."""
         written = metadata(f"instance/attributes/{STOPPED}", once=True)
         try:
             found = json.loads(written or "[]")
@@ -99,7 +84,6 @@ class GoogleMachine:
         return frozenset(str(unit) for unit in found)
 
     def notice(self) -> float | None:
-        """Return the seconds until this spot machine is taken back; None without a notice."""
         if self._noticed_at is None:
             if (metadata("instance/preempted", once=True) or "").strip().upper() != "TRUE":
                 return None
@@ -108,15 +92,7 @@ class GoogleMachine:
 
 
 def metadata(path: str, *, once: bool = False) -> str | None:
-    """Return a value of the metadata server; None if it has none, or does not answer.
-
-    Parameters
-    ----------
-    path
-        Path below ``computeMetadata/v1``.
-    once
-        Whether one attempt is enough; otherwise there are five.
-    """
+    """Return a value below ``computeMetadata/v1``, or None if it is missing or not answered."""
     host = os.environ.get("GCE_METADATA_HOST") or _DEFAULT_HOST
     request = urllib.request.Request(
         f"http://{host}/computeMetadata/v1/{path}", headers={"Metadata-Flavor": "Google"}
@@ -138,7 +114,7 @@ def metadata(path: str, *, once: bool = False) -> str | None:
 
 
 def _payload(project: str, secret: str) -> bytes:
-    """Return the payload of a secret, read with the token of the machine's account."""
+    """Return the payload of a secret, requested with the token of the machine's account."""
     written = metadata("instance/service-accounts/default/token") or "{}"
     token = json.loads(written)["access_token"]
     path = f"v1/projects/{project}/secrets/{secret}/versions/latest:access"

@@ -1,4 +1,4 @@
-"""Instances: the body of a request for one, and the machine that an answer describes. Pure."""
+"""Request bodies for instances, and the machines in answers, without I/O."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from scalable.remote.cloud import (
     MachineState,
 )
 
-#: Keys of the metadata of a machine.
+#: Keys of a machine's metadata.
 MARKS, UNITS, FILES, STOPPED = (
     "scalable-marks",
     "scalable-units",
@@ -40,10 +40,10 @@ MARKS, UNITS, FILES, STOPPED = (
 #: Name of this provider, in the command of a machine's container.
 PROVIDER = "gcp"
 CLOUD_PLATFORM = "https://www.googleapis.com/auth/cloud-platform"
-#: Numbers and types of GPUs that are attached to a machine type: ``n1-standard-4+t4x1``.
+#: Machine type with attached GPUs, their type and number: ``n1-standard-4+t4x1``.
 _ATTACHED = re.compile(r"(?P<type>[^+]+)\+(?P<gpu>[a-z0-9]+)x(?P<count>\d+)")
 _ACCELERATORS = {"t4": "nvidia-tesla-t4", "v100": "nvidia-tesla-v100", "p4": "nvidia-tesla-p4"}
-#: Machine types whose GPUs are part of them.
+#: Machine types with built-in GPUs.
 _WITH_GPUS = re.compile(r"(a2|a3|a4|g2|g4)-")
 
 _STATES = {
@@ -64,17 +64,10 @@ _STATES = {
 
 @dataclass(frozen=True)
 class Attempt:
-    """A zone and a machine type in which a machine is tried.
-
-    Attributes
-    ----------
-    zone, shape
-        Zone; machine type, with the GPUs attached to it.
-    spot
-        Whether it is a spot machine.
-    """
+    """Zone and machine type of one attempt to start a machine."""
 
     zone: str
+    #: Machine type, with the GPUs attached to it.
     shape: str
     spot: bool = False
 
@@ -104,7 +97,7 @@ def instance_body(request: MachineRequest, config: Config, attempt: Attempt) -> 
         "serviceAccounts": [
             {
                 "email": config.account(role == MANAGING) or "default",
-                # What the account may do is decided by its roles; Secret Manager has no scope.
+                # The account's roles limit its rights: Secret Manager has no scope of its own.
                 "scopes": [CLOUD_PLATFORM],
             }
         ],
@@ -117,7 +110,7 @@ def instance_body(request: MachineRequest, config: Config, attempt: Attempt) -> 
 
 
 def split_shape(shape: str) -> tuple[str, str, int]:
-    """Return machine type, type of the GPUs that are attached to it, and their number."""
+    """Return machine type, type of the GPUs attached to it, and their number."""
     found = _ATTACHED.fullmatch(shape)
     if found is None:
         return shape, "", 0
@@ -135,7 +128,7 @@ def _items(request: MachineRequest, marks: Mapping[str, str]) -> list[dict[str, 
         ),
         "shutdown-script": shutdown_script(),
         "enable-guest-attributes": "TRUE",
-        # Keys of the project are for machines that people log in to.
+        # The project's keys are for machines that people log in to.
         "block-project-ssh-keys": "TRUE",
         MARKS: json.dumps(marks),
         UNITS: json.dumps(request.units),
@@ -163,7 +156,7 @@ def _interface(config: Config) -> dict[str, Any]:
     if config.subnetwork:
         interface["subnetwork"] = subnetwork_path(config.subnetwork, config.region)
         if config.subnetwork.startswith("projects/"):
-            # The network of another project's subnetwork is that subnetwork's.
+            # For another project's subnetwork, the network is that of the subnetwork.
             del interface["network"]
     if config.external_ip:
         interface["accessConfigs"] = [{"type": "ONE_TO_ONE_NAT", "name": "External NAT"}]
@@ -181,7 +174,7 @@ def subnetwork_path(subnetwork: str, region: str) -> str:
 
 
 def _scheduling(config: Config, attempt: Attempt) -> dict[str, Any]:
-    # A machine that started again would run units that their manager has given up.
+    # A restarted machine would run units that their manager has given up.
     scheduling: dict[str, Any] = {"automaticRestart": False}
     if attempt.spot:
         scheduling["provisioningModel"] = "SPOT"
@@ -198,18 +191,18 @@ def _scheduling(config: Config, attempt: Attempt) -> dict[str, Any]:
 
 
 def metadata_of(instance: Mapping[str, Any]) -> dict[str, str]:
-    """Return key -> text of an instance's metadata."""
+    """Return an instance's metadata."""
     items = (instance.get("metadata") or {}).get("items") or ()
     return {item["key"]: item.get("value", "") for item in items}
 
 
 def marks_of(instance: Mapping[str, Any]) -> dict[str, str]:
-    """Return the exact marks of an instance; empty if it is none of ours."""
+    """Return the exact marks of an instance, which are empty for instances of others."""
     return _texts(metadata_of(instance).get(MARKS, ""))
 
 
 def account_of(instance: Mapping[str, Any]) -> str:
-    """Return the e-mail of the account of an instance; empty without one."""
+    """Return the e-mail of an instance's account, or an empty string without one."""
     accounts = instance.get("serviceAccounts") or [{}]
     return str(accounts[0].get("email") or "")
 
@@ -223,7 +216,7 @@ def _texts(written: str) -> dict[str, str]:
 
 
 def machine_of(instance: Mapping[str, Any]) -> Machine:
-    """Return the machine that an instance is."""
+    """Return the machine of an instance."""
     metadata = metadata_of(instance)
     interface: Mapping[str, Any] = (instance.get("networkInterfaces") or [{}])[0]
     outside: Mapping[str, Any] = (interface.get("accessConfigs") or [{}])[0]
@@ -261,7 +254,7 @@ def _waits(status: str) -> str | None:
 
 
 def unix_time(text: str) -> float:
-    """Return the Unix time of a timestamp; 0.0 if it is none."""
+    """Return the Unix time of an ISO 8601 timestamp, or 0.0 if it is invalid."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:

@@ -1,4 +1,4 @@
-"""The start of instances: requests, their outcomes, and the next zone where there is no room."""
+"""Start of instances: requests, their results, and the next zone without capacity."""
 
 from __future__ import annotations
 
@@ -37,26 +37,18 @@ from scalable.remote.cloud import NAME, Machine, MachineRequest, MachineState, R
 
 logger = logging.getLogger("scalable.providers.gcp")
 
-#: Seconds for which an instance's operation is watched; most failures show within a few.
+#: Seconds for which an instance's operation is watched: most failures appear within a few.
 TAKEN_AFTER_S = 20.0
-#: Seconds in which all attempts for one machine have to end.
+#: Seconds within which all attempts for one machine have to finish.
 ATTEMPTS_S = 45.0
-#: Seconds for which a zone without room is not asked again.
+#: Seconds for which an attempt without capacity is not repeated.
 EXHAUSTED_S = 60.0
 #: Number of machines that are requested at the same time.
 AT_ONCE = 12
 
 
 class Launching:
-    """Starts instances.
-
-    Parameters
-    ----------
-    api, operations
-        Connection, and what waits for operations.
-    config
-        Place and options.
-    """
+    """Starts instances."""
 
     def __init__(self, api: Api, operations: Operations, config: Config) -> None:
         self._api = api
@@ -64,23 +56,15 @@ class Launching:
         self._config = config
         self._zones: list[str] = []
         self._slots = asyncio.Semaphore(AT_ONCE)
-        # Attempt -> its failure and the time of it, for those of the last minute.
+        # Times and failures of the last minute's attempts.
         self._full: dict[Attempt, tuple[float, Failure]] = {}
-        # Name -> machine and its operation, for those whose operation lasts.
+        # Machines and their unfinished operations, by name.
         self._unsure: dict[str, tuple[Machine, str]] = {}
 
     async def run(
         self, requests: Sequence[MachineRequest], known: Iterable[Machine]
     ) -> dict[str, Machine | Refusal]:
-        """Start machines; see :meth:`scalable.remote.cloud.Cloud.run`.
-
-        Parameters
-        ----------
-        requests
-            The machines.
-        known
-            Machines that exist: one of the same name is an earlier answer that was lost.
-        """
+        """Start machines. One in ``known`` belongs to an earlier request whose answer was lost."""
         there = {machine.marks.get(NAME, ""): machine for machine in known}
         found: dict[str, Machine | Refusal] = {
             each.name: there[each.name] for each in requests if each.name in there
@@ -91,7 +75,7 @@ class Launching:
         answers = await asyncio.gather(*(self._start(each) for each in new), return_exceptions=True)
         for request, answer in zip(new, answers, strict=True):
             if isinstance(answer, BaseException):
-                # The others have been requested, and are found by their marks.
+                # The others have been requested, and can be listed by their marks.
                 raise answer
             found[request.name] = answer
         return found
@@ -152,7 +136,7 @@ class Launching:
         return Refusal(tried.told())
 
     def _known_failure(self, attempt: Attempt) -> Failure | None:
-        """Return the failure that another machine had here a moment ago."""
+        """Return the failure of the same attempt for another machine in the last minute."""
         since, failure = self._full.get(attempt, (0.0, None))
         if failure is not None and time.monotonic() - since > EXHAUSTED_S:
             del self._full[attempt]
@@ -162,7 +146,7 @@ class Launching:
     async def _insert(self, request: MachineRequest, attempt: Attempt) -> Machine | Failure:
         body = instance_body(request, self._config, attempt)
         scope = f"zones/{attempt.zone}"
-        # Repetitions of this request have its id: a lost answer makes no second instance.
+        # Retries of this request have its id, so that a lost answer creates no second instance.
         query = {"requestId": str(uuid.uuid4())}
         try:
             operation = await self._api.compute(
@@ -196,13 +180,7 @@ class Launching:
         return machine_of(instance)
 
     async def failures(self, seen: Iterable[str]) -> list[Machine]:
-        """Return the machines that were taken and then not made, each once.
-
-        Parameters
-        ----------
-        seen
-            Names of the machines that are listed.
-        """
+        """Return machines that were accepted but not created, once, except those in ``seen``."""
         for name in set(seen) & self._unsure.keys():
             del self._unsure[name]
         found = []
@@ -221,7 +199,7 @@ class Launching:
 
 
 def _requested(request: MachineRequest, attempt: Attempt, operation: Mapping[str, Any]) -> Machine:
-    """Return the machine that an operation makes, as far as it is known before it is listed."""
+    """Return the machine of an operation, as far as it is known before it is listed."""
     return Machine(
         id=str(operation.get("targetId") or instance_name(request.name)),
         marks={**request.marks, NAME: request.name},
@@ -236,7 +214,7 @@ def _requested(request: MachineRequest, attempt: Attempt, operation: Mapping[str
 
 
 def _explained(error: GoogleError, config: Config) -> ProviderError:
-    """Return the error with the way out for the user."""
+    """Return the error, with a hint for a missing network or permission."""
     if error.status == NOT_FOUND and "network" in error.message:
         return ProviderError(
             f"Google Cloud refuses machines in network {config.network!r}: {error.message}",

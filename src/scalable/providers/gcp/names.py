@@ -1,4 +1,4 @@
-"""Names, labels and filters of Google Cloud. No I/O."""
+"""Names, labels and filters of Google Cloud, without I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 LONGEST = 63
-#: First word of the names of everything that is made here, by which a policy can limit rights.
+#: Prefix of all names that this package creates, so that a policy can limit rights to it.
 PREFIX = "scalable"
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?")
@@ -15,10 +15,7 @@ _KEY = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
 def resource_name(*parts: str) -> str:
-    """Return a valid name of a resource, made of texts; different texts give different names.
-
-    A name that had to be changed or cut ends with a checksum of the texts.
-    """
+    """Return a valid, unique resource name, with a checksum if it had to be changed or cut."""
     written = "-".join((PREFIX, *parts))
     if _NAME.fullmatch(written):
         return written
@@ -28,7 +25,7 @@ def resource_name(*parts: str) -> str:
 
 
 def label_value(text: str) -> str:
-    """Return a valid value of a label for a text; different texts give different values."""
+    """Return a valid and unique label value for a string."""
     if _LABEL.fullmatch(text):
         return text
     digest = checksum(text)
@@ -37,26 +34,18 @@ def label_value(text: str) -> str:
 
 
 def labels(marks: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels by which marks are searched; the exact texts are stored elsewhere."""
+    """Return the labels for searching by marks. The exact marks are stored elsewhere."""
     return {key: label_value(text) for key, text in marks.items() if _KEY.fullmatch(key)}
 
 
 def label_filter(marks: Mapping[str, str], *, joined: str = " ") -> str:
-    """Return the filter expression for resources with the labels of marks.
-
-    Parameters
-    ----------
-    marks
-        Mark -> text.
-    joined
-        Text between the terms; all of them have to hold.
-    """
+    """Return the filter for resources with the labels of all marks, joined by ``joined``."""
     found = labels(marks).items()
     return joined.join(f'(labels.{key}="{value}")' for key, value in sorted(found))
 
 
 def secret_id(name: str, part: int = 0) -> str:
-    """Return the id of the secret that keeps a part of files, counted from 0."""
+    """Return the id of the secret with a part of files, counted from 0."""
     written = re.sub(r"[^A-Za-z0-9_-]+", "-", name)[:200]
     suffix = f"-{part + 1}" if part else ""
     return f"{PREFIX}-{written}-{checksum(name)}{suffix}"
@@ -68,10 +57,10 @@ def network_tag(cluster_id: str, role: str = "") -> str:
 
 
 def last(url: str) -> str:
-    """Return the last part of a resource's URL: its name."""
+    """Return the last part of a resource's URL, which is its name."""
     return url.rpartition("/")[2]
 
 
 def checksum(text: str, length: int = 8) -> str:
-    """Return the first hexadecimal digits of the SHA-256 of a text."""
+    """Return the first hexadecimal digits of a string's SHA-256."""
     return hashlib.sha256(text.encode()).hexdigest()[:length]

@@ -1,4 +1,4 @@
-"""The network of a cluster: its firewall rules are found, or made and removed."""
+"""Network of a cluster: its firewall rules are found, or created and deleted."""
 
 from __future__ import annotations
 
@@ -23,21 +23,13 @@ from scalable.remote.cloud import CLUSTER
 
 logger = logging.getLogger("scalable.providers.gcp")
 
-#: Seconds in which a rule is made.
+#: Seconds within which a rule has to be created.
 RULE_TIMEOUT_S = 40.0
 _PATH = re.compile(r"(?:.*/)?projects/(?P<project>[^/]+)/(?P<rest>.+)")
 
 
 class Network:
-    """Firewall rules of clusters in one network.
-
-    Parameters
-    ----------
-    api, operations
-        Connection, and what waits for operations.
-    config
-        Place and options.
-    """
+    """Firewall rules of clusters in one network."""
 
     def __init__(self, api: Api, operations: Operations, config: Config) -> None:
         self._api = api
@@ -45,13 +37,7 @@ class Network:
         self._config = config
 
     async def missing(self, cluster_id: str) -> list[Need]:
-        """Return the traffic of a cluster that no rule allows yet.
-
-        Raises
-        ------
-        ProviderError
-            When the network does not exist.
-        """
+        """Return the traffic of a cluster that no rule allows yet."""
         subnetwork, network = await asyncio.gather(self._subnetwork(), self._find())
         if subnetwork.get("network"):
             network = subnetwork["network"]
@@ -61,13 +47,13 @@ class Network:
         return [n for n in wanted if not is_met(n, rules, self._config.network_tags)]
 
     async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> list[str]:
-        """Make the rules that are missing; return a description of each."""
+        """Create the missing rules, and return a description of each."""
         try:
             missing = await self.missing(cluster_id)
         except GoogleError as error:
             if error.status != FORBIDDEN:
                 raise
-            # As for the account of a manager, whose cluster has been prepared by its creator.
+            # For example the account of a manager, whose cluster its creator has prepared.
             logger.warning("the rules of the network are not looked at: %s", error.message)
             return []
         await asyncio.gather(*(self._make(need, marks) for need in missing))
@@ -95,7 +81,7 @@ class Network:
             )
 
     async def clean(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete the rules that were made with these marks; return a description of each."""
+        """Delete the rules with these marks, and return a description of each."""
         network = self._config.network
         project, _ = _split(network)
         rules = [r for r in await self._rules(project) if _carries(r, marks)]
@@ -103,7 +89,7 @@ class Network:
         return [f"firewall rule {rule['name']}" for rule in rules]
 
     async def clusters(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
-        """Return the ids of clusters with these marks whose rules were made so long ago."""
+        """Return the ids of clusters with these marks whose rules are older than that."""
         project, _ = _split(self._config.network)
         return {
             marks_of(rule).get(CLUSTER, "")
@@ -119,10 +105,9 @@ class Network:
             if error.status != NOT_FOUND:
                 raise
 
-    # Questions ------------------------------------------------------------------------------------
+    # Queries --------------------------------------------------------------------------------------
 
     async def _find(self) -> str:
-        """Return the URL of the network that the target names."""
         project, path = _split(network_path(self._config.network))
         try:
             found = await self._api.compute("GET", path, project=project)
@@ -136,7 +121,7 @@ class Network:
         return str(found["selfLink"])
 
     async def _subnetwork(self) -> dict[str, Any]:
-        """Return the subnetwork of the machines; empty if it is not known."""
+        """Return the subnetwork of the machines, or an empty dict if it is unknown."""
         named = self._config.subnetwork
         written = named or last(self._config.network)
         project, path = _split(subnetwork_path(written, self._config.region))
@@ -163,7 +148,7 @@ class Network:
 
 
 def _split(path: str) -> tuple[str | None, str]:
-    """Return the project of a path, None without one, and the path within it."""
+    """Return the project of a path, or None without one, and the path within it."""
     found = _PATH.fullmatch(path)
     return (found["project"], found["rest"]) if found else (None, path)
 
@@ -178,7 +163,7 @@ def _carries(rule: Mapping[str, Any], marks: Mapping[str, str]) -> bool:
 
 
 def _explained(error: GoogleError, need: Need, network: str) -> ProviderError:
-    """Return the error with the way out for the user."""
+    """Return the error, with a hint for a user without the permission."""
     if error.status != FORBIDDEN:
         return error
     first, final = need.ports

@@ -1,4 +1,4 @@
-"""The outcomes of operations: one list for all of a zone that are awaited."""
+"""Results of operations, with one list for all pending operations of a zone."""
 
 from __future__ import annotations
 
@@ -15,35 +15,21 @@ FIRST_POLL_S, LONGEST_POLL_S = 0.5, 3.0
 
 
 class Operations:
-    """Waits for operations, however many, with one list of each zone at a time.
-
-    Parameters
-    ----------
-    api
-        Connection.
-    """
+    """Waits for any number of operations, with one list per zone at a time."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
-        # Scope (`zones/Z` or `global`) -> name of an operation -> what awaits it.
+        # Pending futures by scope (`zones/Z` or `global`, after the project) and operation name.
         self._awaited: dict[str, dict[str, asyncio.Future[dict[str, Any]]]] = {}
         self._polls: dict[str, asyncio.Task[None]] = {}
 
     async def outcome(
         self, scope: str, operation: dict[str, Any], within_s: float, project: str | None = None
     ) -> dict[str, Any]:
-        """Return an operation once it is done, or as it was after some time.
+        """Return an operation when it is done, or unchanged after ``within_s`` seconds.
 
-        Parameters
-        ----------
-        scope
-            ``zones/ZONE`` or ``global``.
-        operation
-            Operation, as the request that began it was answered.
-        within_s
-            Longest time to wait, in seconds.
-        project
-            Project, if it is not that of the connection.
+        ``scope`` is ``zones/ZONE`` or ``global``. ``project`` is only given if it is not that of
+        the connection.
         """
         if operation.get("status") == "DONE":
             return operation
@@ -94,7 +80,6 @@ class Operations:
                 return
 
     async def close(self) -> None:
-        """Stop waiting."""
         for task in self._polls.values():
             task.cancel()
         await asyncio.gather(*self._polls.values(), return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Files as the payloads of secrets: packed into parts that Secret Manager takes. Pure."""
+"""Files as payloads of secrets, packed into parts of a valid size, without I/O."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import json
 import zlib
 from collections.abc import Mapping, Sequence
 
-#: Largest part in bytes; a version of a secret holds 64 KiB.
+#: Maximum number of bytes of a part; the limit of a secret's version is 64 KiB.
 LARGEST = 60_000
 FORM = b"scalable-files-1"
 
 
 def pack(files: Mapping[str, str]) -> list[bytes]:
-    """Return the payloads that hold files; each begins with a line about the whole."""
+    """Return the payloads with the files. Each starts with a line about the whole."""
     whole = zlib.compress(json.dumps(dict(files)).encode(), 9)
     digest = hashlib.sha256(whole).hexdigest().encode()
     parts = [whole[start : start + LARGEST] for start in range(0, len(whole), LARGEST)]
@@ -24,24 +24,12 @@ def pack(files: Mapping[str, str]) -> list[bytes]:
 
 
 def number_of_parts(payload: bytes) -> int:
-    """Return the number of parts that a first part belongs to.
-
-    Raises
-    ------
-    ValueError
-        When the payload is none of ours.
-    """
+    """Return the number of parts, from the first one. Raises ValueError for other payloads."""
     return int(_head(payload)[1])
 
 
 def unpack(payloads: Sequence[bytes]) -> dict[str, str]:
-    """Return relative path -> text of files.
-
-    Raises
-    ------
-    ValueError
-        When parts are missing, or belong to different files.
-    """
+    """Return the files by relative path. Raises ValueError if parts are missing or do not match."""
     heads = {_head(payload) for payload in payloads}
     if len(heads) != 1:
         raise ValueError("the parts of the files belong to different versions")
@@ -61,18 +49,12 @@ def _head(payload: bytes) -> tuple[bytes, bytes]:
 
 
 def to_text(payload: bytes) -> str:
-    """Return a payload as requests carry it."""
+    """Return a payload in the encoding of requests."""
     return base64.b64encode(payload).decode()
 
 
 def from_text(text: str) -> bytes:
-    """Return the payload that an answer carries.
-
-    Raises
-    ------
-    ValueError
-        When the text is no base64.
-    """
+    """Return the payload in an answer. Raises ValueError if it is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:

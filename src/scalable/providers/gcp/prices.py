@@ -1,4 +1,4 @@
-"""The table of Google Cloud's prices in this package, by region."""
+"""Table of Google Cloud prices in this package, by region."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ def regions() -> list[str]:
 
 
 def prices(region: str) -> list[Price]:
-    """Return the prices of a region; empty where the table does not have it."""
+    """Return the prices of a region, or an empty list if the table does not have it."""
     return [price for price in prices_of(_PACKAGE) if price.region == region]
 
 
 def instances(region: str) -> list[Offer]:
-    """Return the machine types of a region with their prices.
-
-    ``n1-standard-4+t4x1`` is the type ``n1-standard-4`` with one T4 attached.
-    """
+    """Return a region's machine types, such as ``n1-standard-4+t4x1`` with a T4, and prices."""
     return offers(prices(region), shapes_of(_PACKAGE))

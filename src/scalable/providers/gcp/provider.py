@@ -22,14 +22,14 @@ MARGIN_S = 3600.0
 
 
 class GCPProvider(CloudProvider):
-    """Provider whose scheduler and workers are instances of Compute Engine."""
+    """Provider whose scheduler and workers are Compute Engine instances."""
 
     name = "gcp"
     options_model = OptionsModel("scalable.providers.gcp.options", "GCPOptions")
     traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check what needs no request: the region, zones, types of machines, mounts."""
+        """Check what needs no request: the region, zones, machine types, mounts."""
         from scalable.providers.gcp.drafts import findings
         from scalable.providers.gcp.quote import price_warnings
 
@@ -39,36 +39,24 @@ class GCPProvider(CloudProvider):
         return report
 
     def estimate_cost(self, spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
-        """Return the cost of an hour with the workers of a plan; None where no price is known."""
         from scalable.providers.gcp.quote import estimate_cost
 
         return estimate_cost(spec, plan)
 
     def refresh_prices(self, spec: DeploymentSpec) -> Refreshed:
-        """Ask the provider for the present prices of the target's region, and keep them."""
         from scalable.providers.gcp.refresh import refresh_prices
 
         return refresh_prices(spec)
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
-        """Compare the request with the live project; nothing is started.
-
-        Asked are the region and its quotas, the zones with the machine types, the network, and the
-        user's permissions. The firewall rules that would be made are shown.
-
-        Raises
-        ------
-        ProviderError
-            When Google Cloud does not answer, or accepts no credentials.
-        """
+        """Compare region, quotas, machine types, network and permissions with the live project."""
         from scalable.providers.gcp.check import check
 
         return check(spec, self.cloud({}, spec))
 
-    # Places ---------------------------------------------------------------------------------------
+    # Sites ----------------------------------------------------------------------------------------
 
     def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> GoogleCloud:
-        """Return a connection to a place; ask nothing yet."""
         import dataclasses
 
         from scalable.providers.gcp.cloud import GoogleCloud
@@ -88,20 +76,19 @@ class GCPProvider(CloudProvider):
         return GoogleCloud(config, owner=place.get("owner", ""))
 
     def machine_side(self) -> GoogleMachine:
-        """Return Google Cloud as this process sees it, which runs on an instance."""
         from scalable.providers.gcp.inside import GoogleMachine
 
         return GoogleMachine()
 
     def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Return the place that a target names: ``project`` and ``region``."""
+        """Return the site that a target names: ``project`` and ``region``."""
         from scalable.providers.gcp.config import config_of
 
         config = config_of(spec.options)
         return {"project": config.project or default_project(), "region": config.region}
 
     def places(self) -> list[dict[str, str]]:
-        """Return the places of the environment, and of earlier clusters from here."""
+        """Return the sites of the environment, and of earlier clusters from here."""
         from scalable.providers.gcp.quote import region_of
         from scalable.records.places import all_places
 
@@ -113,13 +100,13 @@ class GCPProvider(CloudProvider):
 
 
 def default_project() -> str:
-    """Return the project that environment variables name; empty without one."""
+    """Return the project in the environment variables, or an empty string without one."""
     names = ("GOOGLE_CLOUD_PROJECT", "CLOUDSDK_CORE_PROJECT")
     return next((os.environ[name] for name in names if os.environ.get(name)), "")
 
 
 def has_credentials() -> bool:
-    """Return whether this user has credentials, as far as files and variables tell."""
+    """Return whether the environment or files contain credentials, without validating them."""
     if os.environ.get("GOOGLE_APPLICATION_CREDENTIALS") or os.environ.get("GCE_METADATA_HOST"):
         return True
     folder = os.environ.get("CLOUDSDK_CONFIG")

@@ -1,4 +1,4 @@
-"""Quotas of a region, and what a machine takes of them. Pure."""
+"""Quotas of a region, and a machine's share of them, without I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from scalable.spec.prices import Shape
 
-#: Series whose cores count for a quota of their own; others count for ``CPUS``.
+#: Series with a quota of their own for cores; cores of others count for ``CPUS``.
 _OWN = ("n2", "n2d", "c2", "c2d", "c3", "t2d", "a2", "m1", "m2")
 _GPUS = {
     "t4": "NVIDIA_T4_GPUS",
@@ -18,15 +18,7 @@ _GPUS = {
 
 
 def metrics_of(shape: Shape, *, public: bool) -> dict[str, float]:
-    """Return the quotas that a machine takes from, and the amounts.
-
-    Parameters
-    ----------
-    shape
-        Machine type.
-    public
-        Whether the machine has an address outside the network.
-    """
+    """Return the quotas and amounts for a machine, which has a public address if ``public``."""
     series = shape.name.partition("-")[0]
     found = {f"{series.upper()}_CPUS" if series in _OWN else "CPUS": shape.cpus, "INSTANCES": 1.0}
     if shape.gpus and shape.gpu_type in _GPUS:
@@ -37,7 +29,7 @@ def metrics_of(shape: Shape, *, public: bool) -> dict[str, float]:
 
 
 def left_of(quotas: Iterable[Mapping[str, Any]], metric: str) -> float | None:
-    """Return the amount that a quota leaves; None if the region does not have the quota."""
+    """Return the amount that a quota leaves, or None if the region does not have the quota."""
     for quota in quotas:
         if quota.get("metric") == metric:
             return float(quota.get("limit", 0)) - float(quota.get("usage", 0))

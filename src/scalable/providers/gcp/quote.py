@@ -1,4 +1,4 @@
-"""Prices of the machines of a target on Google Cloud: which machine a worker gets, and its cost."""
+"""Machine of each worker of a target on Google Cloud, and its price."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
 from scalable.spec.prices import Offer
 
 PACKAGE = "scalable.providers.gcp"
-#: Memory that the operating system of a machine keeps, in bytes.
+#: Memory that a machine's operating system uses, in bytes.
 RESERVED_BYTES = 400 * 2**20
-#: Environment variables that name a region where the target does not, the first one first.
+#: Environment variables with a region for targets without one, in order of precedence.
 _REGION_VARIABLES = ("GOOGLE_CLOUD_REGION", "CLOUDSDK_COMPUTE_REGION")
 
 
 def region_of(options: Mapping[str, Any]) -> str | None:
-    """Return the region of a target: its own, else that of its zone, else of the environment."""
+    """Return the region of a target, else of its zone, else of the environment."""
     if options.get("region"):
         return str(options["region"])
     if options.get("zone"):
@@ -35,22 +35,22 @@ def region_of(options: Mapping[str, Any]) -> str | None:
 
 
 def estimate_cost(spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
-    """Return the cost of an hour with the workers of a plan; None where no price is known."""
+    """Return the cost of an hour with a plan's workers, or None without known prices."""
     return estimated(quote(spec), plan)
 
 
 def price_warnings(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Return warnings about names in ``prices`` that nothing has, and about missing prices."""
+    """Return warnings for unknown names in ``prices`` and for missing prices."""
     return warnings_about(PACKAGE, region_of(spec.options), spec, quote(spec))
 
 
 def offers_for(region: str, spec: DeploymentSpec) -> list[Offer]:
-    """Return the machine types of a region with the prices that count for a target."""
+    """Return the machine types of a region with the prices that apply to a target."""
     return offers(prices_in_force(PACKAGE, region, spec), shapes_of(PACKAGE))
 
 
 def quote(spec: DeploymentSpec) -> Quote:
-    """Return the prices of a target; empty where its region has none."""
+    """Return the prices of a target, which are empty if its region has none."""
     region = region_of(spec.options)
     if region is None:
         return Quote()
@@ -61,15 +61,5 @@ def quote(spec: DeploymentSpec) -> Quote:
 
 
 def machines(offers: Sequence[Offer], types: Sequence[str] = (), spot: float = 0.0) -> Machines:
-    """Return the machine types that a target may use.
-
-    Parameters
-    ----------
-    offers
-        Machine types of the region with their prices.
-    types
-        Machine types that the target names.
-    spot
-        Fraction of the machines at spot prices.
-    """
+    """Return the machine types that a target may use, with the fraction ``spot`` at spot prices."""
     return Machines(offers, tuple(types), spot, RESERVED_BYTES, tight=True)

@@ -1,4 +1,4 @@
-"""The reasons for which Compute Engine starts no instance, told apart. Pure."""
+"""Classification of failures to start a Compute Engine instance, without I/O."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from scalable.providers.gcp.instances import Attempt
 
 
 class Kind(Enum):
-    """The kind of a failure, which decides where a machine is tried next."""
+    """The kind of a failure, on which the next attempt depends."""
 
-    #: The zone has no such machine now: another zone may.
+    #: The zone has no such machine now, but another zone may.
     EXHAUSTED = "exhausted"
     #: The zone never has such a machine.
     NOT_OFFERED = "not offered"
-    #: A limit of the project in this zone: another zone may have room.
+    #: A limit of the project in this zone is reached: another zone may work.
     QUOTA = "quota"
-    #: A limit of the project in the whole region: another type of machine may have room.
+    #: A limit of the project in the whole region is reached: another machine type may work.
     QUOTA_OF_REGION = "quota of the region"
-    #: The subnetwork has no free address: nothing else helps.
+    #: The subnetwork has no free address: no other attempt can succeed.
     ADDRESSES = "addresses"
     #: The request can never succeed.
     FATAL = "fatal"
@@ -31,20 +31,12 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Failure:
-    """A failure to start an instance.
-
-    Attributes
-    ----------
-    kind
-        Its kind.
-    message
-        Text of Compute Engine.
-    quota
-        Name of the quota and its limit, if it was one.
-    """
+    """A failure to start an instance."""
 
     kind: Kind
+    #: Message of Compute Engine.
     message: str
+    #: Name and limit of the exceeded quota; empty for other failures.
     quota: str = ""
 
 
@@ -56,17 +48,7 @@ _QUOTA_NAME = re.compile(
 
 
 def failure_of(code: str, message: str, status: int = 0) -> Failure:
-    """Return the failure that a code and a message describe.
-
-    Parameters
-    ----------
-    code
-        Code of an operation's error, or reason of an answer.
-    message
-        Text beside it.
-    status
-        HTTP status of an answer; 0 for an operation.
-    """
+    """Return the failure for an error code or reason, its message, and the HTTP status or 0."""
     word, text = code.upper(), one_line(message)
     if any(part in word for part in _EXHAUSTED) or "RESOURCE_POOL_EXHAUSTED" in text:
         return Failure(Kind.EXHAUSTED, text)
@@ -88,7 +70,7 @@ def failure_of(code: str, message: str, status: int = 0) -> Failure:
 
 
 def failure_in(operation: Mapping[str, Any]) -> Failure | None:
-    """Return the failure of an operation; None if it has none."""
+    """Return the failure of an operation, or None if it has none."""
     errors = (operation.get("error") or {}).get("errors") or ()
     if errors:
         return failure_of(str(errors[0].get("code", "")), str(errors[0].get("message", "")))
@@ -99,26 +81,25 @@ def failure_in(operation: Mapping[str, Any]) -> Failure | None:
 
 
 def failure_from(error: GoogleError) -> Failure:
-    """Return the failure that an answer describes."""
+    """Return the failure for an answer."""
     return failure_of(error.reason, error.message, error.status)
 
 
 class Tried:
-    """The attempts for one machine and their failures; decides which attempts are left out."""
+    """The attempts for one machine and their failures, which rule out other attempts."""
 
     def __init__(self) -> None:
         self.failures: list[tuple[Attempt, Failure]] = []
 
     def note(self, attempt: Attempt, failure: Failure) -> None:
-        """Take a failure."""
         self.failures.append((attempt, failure))
 
     def is_pointless(self, attempt: Attempt) -> bool:
-        """Return whether an attempt must fail, as far as the failures tell."""
+        """Return whether earlier failures imply that an attempt must fail."""
         return any(_rules_out(earlier, failure, attempt) for earlier, failure in self.failures)
 
     def never(self) -> bool:
-        """Return whether no attempt can succeed at another time either."""
+        """Return whether no later attempt can succeed either."""
         kinds = {failure.kind for _, failure in self.failures}
         return kinds == {Kind.NOT_OFFERED}
 
@@ -160,9 +141,6 @@ def _told(failures: Iterable[tuple[Attempt, Failure]]) -> list[str]:
 
 
 def attempts(zones: Iterable[str], shapes: Iterable[str], spot: bool) -> list[Attempt]:
-    """Return all attempts for a machine in their order.
-
-    A type is tried in each zone before the next type is.
-    """
+    """Return all attempts for a machine: each type in all zones, before the next type."""
     zones = list(zones)
     return [Attempt(zone, shape, spot) for shape in shapes for zone in zones]

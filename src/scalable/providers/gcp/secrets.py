@@ -1,8 +1,7 @@
-"""Private files, as secrets of Secret Manager.
+"""Private files in Secret Manager.
 
-Instance metadata would be simpler, and is no place for them: everybody who has the permission
-``compute.instances.get`` reads it, as every viewer of the project has. A secret has a policy of its
-own, in which the account of the machines is the only reader that is added.
+Instance metadata is readable for each viewer of the project (``compute.instances.get``). A secret
+has its own policy, and the machines' account is the only reader added to it.
 """
 
 from __future__ import annotations
@@ -25,21 +24,13 @@ from scalable.remote.cloud import CLUSTER, MANAGING, ROLE, SCHEDULER, StoredFile
 
 logger = logging.getLogger("scalable.providers.gcp")
 
-#: Keys of the annotations of a secret: exact marks, name of the files, number of the part.
+#: Keys of a secret's annotations: exact marks, name of the files, number of the part.
 MARKS, NAME, PART = "scalable-marks", "scalable-files", "scalable-part"
 ACCESSOR = "roles/secretmanager.secretAccessor"
 
 
 class Secrets:
-    """Files in Secret Manager.
-
-    Parameters
-    ----------
-    api
-        Connection.
-    config
-        Place and options.
-    """
+    """Files in Secret Manager."""
 
     def __init__(self, api: Api, config: Config) -> None:
         self._api = api
@@ -47,7 +38,7 @@ class Secrets:
         self._default_account = ""
 
     async def put(self, name: str, marks: Mapping[str, str], files: Mapping[str, str]) -> None:
-        """Keep files under a name, readable by the account of the machines."""
+        """Store files under a name, readable for the machines' account."""
         reader = await self.account(manages=marks.get(ROLE) == MANAGING)
         parts = pack(files)
         made = (self._put(name, index, marks, part, reader) for index, part in enumerate(parts))
@@ -57,7 +48,7 @@ class Secrets:
     async def _put(
         self, name: str, index: int, marks: Mapping[str, str], part: bytes, reader: str
     ) -> bool:
-        """Keep one part; return whether there was none of its number before."""
+        """Store one part, and return whether there was none with its number before."""
         secret = secret_id(name, index)
         region = self._config.region
         body = {
@@ -90,7 +81,7 @@ class Secrets:
         return new
 
     async def _versions(self, secret: str) -> list[str]:
-        """Return the versions of a secret that are not destroyed."""
+        """Return the enabled versions of a secret."""
         query = {"filter": "state:ENABLED"}
         found = []
         async for page in self._api.pages(await self._url(f"{secret}/versions"), query):
@@ -99,18 +90,12 @@ class Secrets:
         return found
 
     async def _delete_parts(self, name: str, first: int) -> None:
-        """Delete the parts from a number on: those of earlier files that were larger."""
+        """Delete the parts from a number on, which belong to larger earlier files."""
         while await self._delete(secret_id(name, first)):
             first += 1
 
     async def account(self, *, manages: bool) -> str:
-        """Return the e-mail of the account of machines.
-
-        Raises
-        ------
-        ProviderError
-            When the target names none and the project has no default account.
-        """
+        """Return the e-mail of the machines' account. Raises ProviderError without one."""
         named = self._config.account(manages)
         if named:
             return named
@@ -125,7 +110,7 @@ class Secrets:
         return self._default_account
 
     async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
-        """Return all files with these marks."""
+        """Return all files with these marks, except incomplete ones."""
         groups: dict[str, list[dict[str, Any]]] = {}
         for secret in await self._listed(marks):
             groups.setdefault(secret["annotations"].get(NAME, ""), []).append(secret)
@@ -140,7 +125,7 @@ class Secrets:
         except (GoogleError, ValueError) as error:
             if isinstance(error, GoogleError) and error.status != NOT_FOUND:
                 raise _explained(error) from error
-            # They are being made, replaced or deleted.
+            # They are being created, replaced or deleted.
             logger.debug("files %s cannot be read: %s", name, error)
             return None
         return StoredFiles(name, _marks(secrets[0]), files)
@@ -155,7 +140,7 @@ class Secrets:
         return {_marks(secret).get(CLUSTER, "") for secret in listed}
 
     async def without_version(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
-        """Return the ids of clusters whose creator was killed before it had kept its files."""
+        """Return the ids of clusters whose creator died before it had stored its files."""
         own = {**marks, ROLE: SCHEDULER}
         begun = {
             _marks(secret).get(CLUSTER, "")
@@ -176,12 +161,12 @@ class Secrets:
         ]
 
     def _is_here(self, secret: Mapping[str, Any]) -> bool:
-        """Return whether a secret is kept in this region: a list has those of the project."""
+        """Return whether a secret is stored in this region: a list contains the whole project's."""
         replicas = (secret.get("replication") or {}).get("userManaged", {}).get("replicas") or ()
         return any(replica.get("location") == self._config.region for replica in replicas)
 
     async def delete(self, marks: Mapping[str, str]) -> list[str]:
-        """Delete all files with these marks; return a description of each."""
+        """Delete all files with these marks, and return a description of each."""
         found = [last(secret["name"]) for secret in await self._listed(marks)]
         gone = await asyncio.gather(*(self._delete(secret) for secret in found))
         return [f"secret {name}" for name, was_there in zip(found, gone, strict=True) if was_there]
@@ -215,7 +200,7 @@ def _marks(secret: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _explained(error: GoogleError) -> ProviderError:
-    """Return the error with the way out for the user."""
+    """Return the error, with a hint for a disabled service or a missing permission."""
     if error.status != FORBIDDEN:
         return error
     if "SERVICE_DISABLED" in error.reason or "has not been used" in error.message:

@@ -1,4 +1,4 @@
-"""The choice of machine types for workers. Pure; prices are those that a plan counts with."""
+"""Choice of machine types for workers by the plan's prices, without I/O."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from scalable.providers.quotes import most_units
 from scalable.spec import ComponentSpec
 from scalable.spec.prices import Offer, Shape
 
-#: Number of machine types that are tried, and the price up to which, as a multiple of the cheapest.
+#: Number of machine types that are tried, and their maximum price in multiples of the cheapest.
 ALTERNATIVES, DEAREST = 4, 2.0
-#: Region whose prices order machine types where the table does not have a region.
+#: Region whose prices order machine types if the table does not have the target's region.
 OTHERWISE = "us-central1"
 _CUSTOM = re.compile(r"(?:[a-z0-9]+-)?custom-(?P<cpus>\d+)-(?P<megabytes>\d+)(?:-ext)?")
 
@@ -25,7 +25,7 @@ def offers_in(config: Config) -> list[Offer]:
 
 
 def shape_named(name: str, offers: Iterable[Offer]) -> Shape | None:
-    """Return the size of a machine type; None if it is not known here."""
+    """Return the size of a machine type, or None if it is unknown."""
     found = _CUSTOM.fullmatch(name)
     if found is not None:
         return Shape(name, float(found["cpus"]), int(found["megabytes"]) * 2**20)
@@ -33,11 +33,11 @@ def shape_named(name: str, offers: Iterable[Offer]) -> Shape | None:
 
 
 def units_on(config: Config, component: ComponentSpec) -> int:
-    """Return the number of workers of a component that share one machine."""
+    """Return the number of a component's workers that share one machine."""
     size = (component.cpus, component.memory_bytes or 0, component.gpus)
     offers = offers_in(config)
     if config.instance_types:
-        # Each type has to hold them; a size that is not known holds one.
+        # Each type has to hold them. A type of unknown size holds one.
         known = [shape_named(name, offers) for name in config.instance_types]
         held = [_held(shape, *size) if shape else 1 for shape in known]
         return max(1, min(*held, most_units(component.workers)))
@@ -47,7 +47,7 @@ def units_on(config: Config, component: ComponentSpec) -> int:
 
 
 def _held(shape: Shape, cpus: float, memory_bytes: int, gpus: int) -> int:
-    """Return the number of workers that a machine holds beside its operating system, at least 1."""
+    """Return the number of workers that a machine holds besides its system, at least 1."""
     usable = Shape(shape.name, shape.cpus, shape.memory_bytes - RESERVED_BYTES, shape.gpus)
     return max(1, usable.holds(cpus, memory_bytes, gpus))
 
@@ -55,23 +55,13 @@ def _held(shape: Shape, cpus: float, memory_bytes: int, gpus: int) -> int:
 def candidates(
     config: Config, cpus: float, memory_bytes: int, gpus: int = 0, *, spot: float = 0.0
 ) -> list[str]:
-    """Return the machine types to try for a machine, the best first; empty if none fits.
-
-    Parameters
-    ----------
-    config
-        Place and options.
-    cpus, memory_bytes, gpus
-        Resources of all workers of the machine together.
-    spot
-        Fraction of spot prices by which types are compared.
-    """
+    """Return the machine types to try, the best first, for the size of all workers together."""
     if config.instance_types:
         return list(config.instance_types)
     fitting = machines(offers_in(config), spot=spot).by_price(cpus, memory_bytes, gpus)
     chosen: dict[str, Offer] = {}
     for offer in fitting:
-        # One of each family: families have capacity and quotas of their own.
+        # One of each family: families have separate capacity and quotas.
         family = offer.shape.name.partition("-")[0]
         if offer.price.expected(spot) <= DEAREST * fitting[0].price.expected(spot):
             chosen.setdefault(family, offer)

@@ -1,7 +1,7 @@
-"""The scripts of a machine: they start its container, tell its end, and power it off. Pure.
+"""Scripts of a machine: start its container, report the exit code, power off.
 
-Whoever may read instances of the project reads these scripts, and so does every program on the
-machine: they have no secret in them.
+They contain no secrets: anyone with read access to the project's instances can read them, and so
+can each program on the machine.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 CONTAINER = "scalable"
-#: Seconds that a program has after SIGTERM. A spot machine is taken back after 30.
+#: Seconds that a program has after SIGTERM. A spot machine is preempted after 30.
 GRACE_S, NOTICE_GRACE_S = 30, 25
-#: Begin of the lines on the serial console that hold the output of the program, and of ours.
+#: Prefixes of lines on the serial console: the program's output, and our own.
 OUTPUT, NOTE = "scalable| ", "scalable: "
-#: Namespace of the guest attributes, and their keys: how the program ended, and its last output.
+#: Namespace of the guest attributes, and their keys: exit code and last output of the program.
 ATTRIBUTES, END, TAIL = "scalable", "end", "tail"
 OUT_OF_MEMORY = "out-of-memory"
-#: Registries for which the account of the machine is used.
+#: Registries for which the machine's account is used.
 REGISTRIES = ("gcr.io", "pkg.dev")
 
 _GPU = """\
@@ -106,17 +106,10 @@ def startup_script(
     gpus: int = 0,
     leaves: bool = False,
 ) -> str:
-    """Return the startup script of a machine.
+    """Return the startup script of a machine, without secrets.
 
-    Parameters
-    ----------
-    image, command, environment
-        Image of the container, its command, and its variables, none of them secret.
-    gpus
-        Number of GPUs of the machine.
-    leaves
-        Whether the machine deletes itself, if it may, when its program has ended with code 0.
-        Others stay, powered off, so that the state of their program is known.
+    With ``leaves``, a machine whose program has exited with code 0 deletes itself if it may. Others
+    stay powered off, so that the exit code is available.
     """
     variables = (f"-e {shlex.quote(f'{key}={text}')} " for key, text in environment.items())
     return _SCRIPT.format(
@@ -138,12 +131,12 @@ def startup_script(
 
 
 def shutdown_script() -> str:
-    """Return the script that runs when a machine is told to end, or is taken back."""
+    """Return the script that runs when a machine is stopped or preempted."""
     return f"#!/bin/bash\ndocker stop -t {NOTICE_GRACE_S} {CONTAINER}\n"
 
 
 def program_output(console: str) -> str:
-    """Return the lines of the program, and ours, from the text of a serial console."""
+    """Return the program's lines and ours from the output of a serial console."""
     lines = []
     for line in console.splitlines():
         _, mark, text = line.partition(OUTPUT)
@@ -156,6 +149,6 @@ def program_output(console: str) -> str:
 
 
 def parse_end(text: str) -> tuple[int | None, bool]:
-    """Return the exit code, and whether memory ran out, from the guest attribute of the end."""
+    """Return the exit code, and whether memory ran out, from the guest attribute ``end``."""
     code, _, killed = text.strip().partition(" ")
     return (int(code) if code.lstrip("-").isdigit() else None), killed.strip() == OUT_OF_MEMORY

@@ -4,8 +4,8 @@ from scalable.spec import Starting, Traits
 
 TRAITS = Traits(
     remote=True,
-    # A machine is billed from its first second, for a minute at least.
+    # A machine is billed from its first second, for at least a minute.
     starting=Starting(startup_s=75.0, billed_least_s=60.0),
-    # The manager of a cluster may run on a machine too.
+    # A cluster's manager may run on a machine too.
     image_extras=("gcp",),
 )

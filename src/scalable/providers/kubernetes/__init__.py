@@ -1,7 +1,4 @@
-"""Kubernetes: a scheduler and workers in pods, for as long as the session of their creator.
-
-Not in here: detached clusters, and clusters through the Dask Kubernetes operator.
-"""
+"""Kubernetes provider: scheduler, managers and workers in pods, or through the Dask operator."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +11,7 @@ __all__ = ["TRAITS", "KubernetesProvider"]
 
 
 def __getattr__(name: str) -> Any:
-    # The traits are read without the provider.
+    # The traits are available without an import of the provider.
     if name in ("PROVIDER", "KubernetesProvider"):
         from scalable.providers.kubernetes.provider import KubernetesProvider
 

@@ -1,9 +1,8 @@
-"""Requests to the API server of a Kubernetes cluster.
+"""Requests to a Kubernetes API server, through ``kubernetes-asyncio`` (extra ``kubernetes``).
 
-Nothing outside this module and the modules of the watch and the tunnel talks to Kubernetes.
-The library ``kubernetes-asyncio`` (extra ``kubernetes``) is imported with the first request. It is
-the one of the two asynchronous libraries whose kubeconfig code covers exec plug-ins, OIDC and
-in-cluster credentials, and it leaves the event loop, bodies and retries to the caller.
+The library is imported with the first request. Of the two asynchronous ones, its kubeconfig code
+covers exec plug-ins, OIDC and in-cluster credentials, and it leaves event loop, bodies and retries
+to the caller.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ ATTEMPTS = 7
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 10.0
 REQUEST_TIMEOUT_S = 30.0
-#: Number of simultaneous requests of one process.
+#: Maximum number of simultaneous requests of one connection.
 AT_ONCE = 16
 TRANSIENT = (429, 500, 502, 503, 504)
 FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
@@ -39,17 +38,7 @@ _VERBS = {"POST": "create", "DELETE": "delete", "PATCH": "patch", "GET": "get"}
 
 
 class KubernetesError(ProviderError):
-    """An answer of the API server that is no success.
-
-    Attributes
-    ----------
-    status
-        HTTP status; 0 if there was no answer.
-    reason
-        Reason that the server gives, such as ``AlreadyExists``.
-    after_s
-        Seconds after which the server wants the request again; 0 if it does not say.
-    """
+    """A request that the API server refused or did not answer."""
 
     def __init__(
         self,
@@ -61,27 +50,23 @@ class KubernetesError(ProviderError):
         transient: bool = False,
     ) -> None:
         super().__init__(message, hint=hint, transient=transient)
+        #: HTTP status; 0 if there was no answer.
         self.status = status
+        #: Reason from the server, such as ``AlreadyExists``.
         self.reason = reason
+        #: Seconds after which the server requests a retry; 0 if it does not specify any.
         self.after_s = 0.0
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A kind of object in one namespace.
+    """A kind of object in one namespace."""
 
-    Attributes
-    ----------
-    name
-        Plural name, such as ``pods``.
-    namespace
-        Namespace; empty for objects without one.
-    group
-        API group and version, such as ``batch/v1``; empty for ``v1`` of the core group.
-    """
-
+    #: Plural name, such as ``pods``.
     name: str
+    #: Empty for objects without a namespace.
     namespace: str
+    #: API group and version, such as ``batch/v1``; empty for ``v1`` of the core group.
     group: str = ""
 
     def path(self, *parts: str) -> str:
@@ -92,17 +77,7 @@ class Resource:
 
 
 class Api:
-    """The API server that a kubeconfig names.
-
-    Parameters
-    ----------
-    context
-        Context of the kubeconfig; None for the current one.
-    pause
-        Function: ``pause(attempt)`` returns the seconds before the next attempt.
-    rules
-        Permissions that an error about a missing one shows.
-    """
+    """The API server of a kubeconfig's context, by default the current one."""
 
     def __init__(
         self,
@@ -112,6 +87,7 @@ class Api:
         rules: tuple[Rule, ...] = RULES,
     ) -> None:
         self._context = context
+        #: Permissions that errors about a missing one show.
         self._rules = rules
         self.pause = pause or jittered
         self._client: Any = None
@@ -121,13 +97,7 @@ class Api:
         self.sent: dict[str, int] = {}
 
     async def client(self) -> Any:
-        """Return the library's ``ApiClient``; it is made at the first call.
-
-        Raises
-        ------
-        ProviderError
-            When the library is not installed, or there is no usable kubeconfig.
-        """
+        """Return the library's ``ApiClient``, which is made by the first call."""
         if self._opening is None:
             self._opening, self._slots = asyncio.Lock(), asyncio.Semaphore(AT_ONCE)
         async with self._opening:
@@ -136,16 +106,15 @@ class Api:
         return self._client
 
     async def close(self) -> None:
-        """Close all connections."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
     async def create(self, resource: Resource, body: bytes) -> dict[str, Any]:
-        """Create an object; return it as the server has it.
+        """Create an object, and return the server's version.
 
-        An object that exists already under its name, from an attempt whose answer was lost, is no
-        error, because our names are used once.
+        Already there is success: our names are used once, so that it was created by an attempt
+        whose answer was lost.
         """
         try:
             made: dict[str, Any] = await self.request("POST", resource, body=body)
@@ -157,15 +126,7 @@ class Api:
         return made
 
     async def delete(self, resource: Resource, name: str, **options: Any) -> bool:
-        """Delete an object; return False if it is gone already.
-
-        Parameters
-        ----------
-        resource, name
-            The object.
-        options
-            Fields of ``DeleteOptions``, such as ``propagationPolicy``.
-        """
+        """Delete an object, with ``DeleteOptions`` fields. Returns False if it is already gone."""
         body = json.dumps({"apiVersion": "v1", "kind": "DeleteOptions", **options}).encode()
         try:
             await self.request("DELETE", resource, name, body=body)
@@ -184,23 +145,11 @@ class Api:
         body: bytes | None = None,
         content: str = JSON,
     ) -> Any:
-        """Send a request until it is answered; return the decoded answer, or text.
+        """Send a request, with retries, and return the decoded JSON or the plain answer.
 
-        Answers 429 and 5xx, conflicts and lost connections are tried again, at most seven times.
-
-        Parameters
-        ----------
-        method
-            HTTP method.
-        resource, parts
-            Kind of the object; its name and part.
-        query, body, content
-            Query, body, and content type of the body.
-
-        Raises
-        ------
-        ProviderError
-            When the server refuses the request, or does not answer.
+        Status 429 and 5xx, conflicts and lost connections are retried, in at most seven attempts.
+        ``parts`` are the object's name and its part. Raises ProviderError if the server refuses the
+        request or does not answer.
         """
         path = resource.path(*parts)
         try:
@@ -217,7 +166,7 @@ class Api:
         body: bytes | None = None,
         content: str = JSON,
     ) -> Any:
-        """Send a request to a path until it is answered, as :meth:`request` does."""
+        """Send a request to a path, with the retries of :meth:`request`."""
         for attempt in range(1, ATTEMPTS):
             try:
                 return await self._once(method, path, query, body, content)
@@ -269,7 +218,7 @@ class Api:
         content: str = JSON,
         timeout: Any = None,  # noqa: ASYNC109 - aiohttp's
     ) -> Any:
-        """Send a request once, and return aiohttp's response, whose body is not read yet."""
+        """Send a request once, and return aiohttp's response, whose body has not been read."""
         client = await self.client()
         headers = await self.headers()
         if data is not None:
@@ -292,7 +241,7 @@ class Api:
         return headers
 
     async def websocket(self, path: str, query: Mapping[str, str], protocol: str) -> Any:
-        """Open a WebSocket; errors are aiohttp's. Signs of life are its user's."""
+        """Open a WebSocket without a heartbeat, which raises aiohttp's errors."""
         client = await self.client()
         host = client.configuration.host
         return await client.rest_client.pool_manager.ws_connect(
@@ -305,21 +254,13 @@ class Api:
 
 
 def jittered(attempt: int) -> float:
-    """Return a random pause in seconds; its bound doubles with each attempt, up to 10 s."""
+    """Return a random pause in seconds. Its bound doubles with each attempt, up to 10 s."""
     bound = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0**attempt)
     return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
 def refusal(status: int, text: str) -> KubernetesError:
-    """Return the error for an answer of the API server.
-
-    Parameters
-    ----------
-    status
-        HTTP status.
-    text
-        Body: an object of kind ``Status``, or text of a proxy.
-    """
+    """Return the error for an answer, whose body is a ``Status`` object or a proxy's message."""
     try:
         said = json.loads(text)
         message, reason = str(said.get("message") or ""), str(said.get("reason") or "")
@@ -343,7 +284,7 @@ def _explained(
     parts: tuple[str, ...],
     rules: tuple[Rule, ...],
 ) -> ProviderError:
-    """Return the error with the way out for the user."""
+    """Return the error, with the Role that grants a missing permission as a hint."""
     if error.status != FORBIDDEN:
         return error
     if "exceeded quota" in error.message:
@@ -362,7 +303,7 @@ def _explained(
 
 
 def load_library() -> None:
-    """Import the library, if it is installed; that takes a while, which is no time of a server."""
+    """Import the library if it is installed, so that a request's timeout excludes its import."""
     with suppress(ImportError):
         library.load()
 
@@ -398,7 +339,7 @@ async def _open(context: str | None) -> Any:
 
 
 def _other_ways(resource: str) -> str:
-    """Return how a user goes on who may not give a manager its rights; empty otherwise."""
+    """Return alternatives for a user who may not grant a manager its rights, or an empty string."""
     if resource not in ACCOUNT_KINDS:
         return ""
     return "name an account in the target's manager_service_account, or write manager: here; or "

@@ -1,4 +1,4 @@
-"""Requests to Kubernetes from code that is no coroutine."""
+"""Requests to Kubernetes from synchronous code."""
 
 from __future__ import annotations
 
@@ -20,24 +20,11 @@ def ask(
     timeout_s: float,
     rules: tuple[Rule, ...] = DETACHED_RULES,
 ) -> Result:
-    """Ask the API server of a context something, also from inside a running event loop.
+    """Run ``question`` with a new connection to a context, which is closed afterwards.
 
-    Parameters
-    ----------
-    context
-        Context of the kubeconfig; empty for the current one, or the pod's own.
-    question
-        Coroutine function of the connection.
-    timeout_s
-        Longest wait in seconds.
-    rules
-        Permissions that an error names if one of them is missing; by default those for detached
-        clusters whose units are pods.
-
-    Raises
-    ------
-    ProviderError
-        When the request is refused, or is not answered in time.
+    Can be called in an event loop. Blocks for at most ``timeout_s`` seconds. An empty ``context``
+    is the current one, or the pod's own. Errors about a missing permission show ``rules``. Raises
+    ProviderError if the request is refused or not answered in time.
     """
 
     async def asked() -> Result:

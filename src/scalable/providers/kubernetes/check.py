@@ -1,4 +1,4 @@
-"""Comparison of a request with a live Kubernetes cluster. Nothing is started."""
+"""Check of a request against a live Kubernetes cluster, without starting anything."""
 
 from __future__ import annotations
 
@@ -24,18 +24,12 @@ from scalable.providers.kubernetes.quantities import amount
 from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.units import as_written
 
-#: Oldest version that the watch, the Job and the tunnel are made for.
+#: Oldest version that the watch, the Job and the tunnel support.
 OLDEST = (1, 24)
 
 
 def check(spec: DeploymentSpec) -> ValidationReport:
-    """Return what a live cluster lacks for a request.
-
-    Raises
-    ------
-    ProviderError
-        When the API server does not answer.
-    """
+    """Report what a live cluster lacks for a request."""
     report = ValidationReport()
     report.extend(asyncio.run(_check(spec)))
     return report
@@ -56,7 +50,7 @@ async def _check(spec: DeploymentSpec) -> list[Diagnostic]:
 
 
 class _Look:
-    """The questions to one API server about one request."""
+    """Checks of one request against one API server."""
 
     def __init__(self, api: Api, spec: DeploymentSpec) -> None:
         self._api = api
@@ -72,7 +66,7 @@ class _Look:
         return Diagnostic("E_BAD_OPTION", path, message, hint, "warning" if warns else "error")
 
     async def _list(self, name: str, namespace: str) -> list[Mapping[str, Any]] | None:
-        """Return all objects of a kind; None if the user may not list them."""
+        """Return all objects of a kind, or None if the user may not list them."""
         try:
             answer = await self._api.request("GET", Resource(name, namespace))
         except KubernetesError as error:
@@ -82,7 +76,6 @@ class _Look:
         return list(answer.get("items", ()))
 
     async def version(self) -> list[Diagnostic]:
-        """Compare the version of the server with the oldest that is supported."""
         said = await self._api.request_path("GET", "/version")
         numbers = ["".join(filter(str.isdigit, str(said[key]))) for key in ("major", "minor")]
         version = tuple(int(number or 0) for number in numbers)
@@ -92,7 +85,6 @@ class _Look:
         return [self._bad("context", f"the cluster has version {shown}; {oldest} is needed")]
 
     async def namespace(self) -> list[Diagnostic]:
-        """Look whether the namespace exists."""
         try:
             await self._api.request("GET", Resource("namespaces", ""), self._namespace)
         except KubernetesError as error:
@@ -105,7 +97,7 @@ class _Look:
         return []
 
     async def kinds(self) -> list[Diagnostic]:
-        """Look whether the cluster knows the kinds of objects that are no part of Kubernetes."""
+        """Check that the cluster has the custom kinds of objects."""
         found = []
         for group in {kind.group for kind in self._form.custom_kinds}:
             wanted = {kind.plural for kind in self._form.custom_kinds if kind.group == group}
@@ -122,7 +114,7 @@ class _Look:
         return found
 
     async def permissions(self) -> list[Diagnostic]:
-        """Ask for every verb that is needed; those of detached clusters alone make a warning."""
+        """Check all permissions. One that only detached clusters need results in a warning."""
         rules, options = self._form.rules, self._spec.options
         now, later = session_rules(rules, options), detached_rules(rules, options)
         asked = _verbs(merged(now, later))
@@ -188,7 +180,7 @@ class _Look:
         return found
 
     async def nodes(self) -> list[Diagnostic]:
-        """Look whether a node is large enough for a worker of each component."""
+        """Check that a node is large enough for a worker of each component."""
         nodes = await self._list("nodes", "")
         if nodes is None:
             message = "this user may not list nodes, so their sizes were not compared"
@@ -213,7 +205,6 @@ class _Look:
         return found
 
     async def claims(self) -> list[Diagnostic]:
-        """Look whether the volume claims of all mounts exist."""
         written = [(("targets", self._spec.target_name), self._spec.options["mounts"])]
         written += [(("components", t), c.mounts) for t, c in self._spec.components.items()]
         found = []
@@ -238,7 +229,7 @@ class _Look:
 
 
 def _needs(component: ComponentSpec) -> list[tuple[str, float, set[str]]]:
-    """Return name, amount and keys in Kubernetes of the resources of one worker."""
+    """Return name, amount and Kubernetes keys of the resources of one worker."""
     needs: list[tuple[str, float, set[str]]] = [("cpus", component.cpus, {"cpu", "requests.cpu"})]
     if component.memory_bytes is not None:
         keys = {"memory", "requests.memory", "limits.memory"}
@@ -265,7 +256,7 @@ _Verb = tuple[str, str, str]
 
 
 def _verbs(rules: Iterable[Rule]) -> list[_Verb]:
-    """Return (group, resource, verb) of each permission."""
+    """Return (group, resource, API verb) of each permission."""
     return [(rule.group, rule.resource, verb) for rule in rules for verb in rule.verbs]
 
 

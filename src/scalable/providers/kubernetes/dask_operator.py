@@ -1,8 +1,8 @@
-"""Clusters that the Dask Kubernetes operator makes for us. No I/O.
+"""Clusters of the Dask Kubernetes operator, without I/O.
 
-The scheduler is that of a DaskCluster, and each unit is a DaskWorkerGroup with one replica, which
-we create and delete; so the operator never chooses which worker goes. It makes a Deployment for
-each of them, whose pods are started again by Kubernetes. Only a program's first life counts here.
+A unit is a DaskWorkerGroup with one replica, so that the operator never chooses a worker to remove.
+The operator creates Deployments, whose pods are restarted by Kubernetes. Only the first run of a
+program counts here.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ WORKER_GROUP_NAME = "dask.org/workergroup-name"
 KEEPER = "keeper"
 KEEPER_PROGRAM = "scalable.programs.keeper"
 ONCE_PROGRAM = "scalable.programs.once"
-#: Amounts that suffice for the keeper.
+#: Resources that are enough for the keeper.
 KEEPER_RESOURCES = {
     "requests": {"cpu": "50m", "memory": "300M"},
     "limits": {"cpu": "1", "memory": "300M"},
 }
 #: Seconds from SIGTERM until the keeper, which has nothing to finish, is killed.
 KEEPER_GRACE_S = 2
-#: Directory of the scheduler's container that outlives the container, not its pod.
+#: Directory of the scheduler's container that outlives the container, but not its pod.
 RUN_DIRECTORY = "/run/scalable-once"
 INSTALL = (
     "install the operator: helm install --repo https://helm.dask.org --create-namespace "
@@ -47,7 +47,7 @@ _REFUSAL = (
 
 
 class OperatorForm:
-    """The scheduler is a DaskCluster's, and a unit is a DaskWorkerGroup of one replica."""
+    """Layout with a DaskCluster for the scheduler and a one-replica DaskWorkerGroup per unit."""
 
     unit_kind = WORKER_GROUPS
     deletion: Mapping[str, Any] = {"propagationPolicy": "Foreground"}
@@ -60,7 +60,7 @@ class OperatorForm:
     manager_rules: tuple[Rule, ...] = OPERATOR_MANAGER_RULES
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
-        """Return the Job whose pod is the keeper: it ends when the scheduler has ended."""
+        """Return the Job whose pod, the keeper, exits when the scheduler has ended."""
         job = render.root_job(frame, deadline_s)
         template = job["spec"]["template"]
         address = f"tls://{_service(frame)}:{render.PORT}"
@@ -68,7 +68,7 @@ class OperatorForm:
         own["command"] = [*render.PROGRAM, KEEPER_PROGRAM, render.DIRECTORY, address]
         own["resources"] = copy.deepcopy(KEEPER_RESOURCES)
         own.pop("ports", None)
-        # The keeper that takes the place of an evicted one goes on.
+        # The keeper that replaces an evicted one continues.
         job["spec"]["backoffLimit"] = 6
         spec = {key: part for key, part in template["spec"].items() if key != "initContainers"}
         spec |= {"containers": [own], "terminationGracePeriodSeconds": KEEPER_GRACE_S}
@@ -77,22 +77,22 @@ class OperatorForm:
         return job
 
     def scheduler(self, frame: render.Frame) -> list[render.Object]:
-        """Return the DaskCluster."""
+        """Return the DaskCluster, and the Service of a cluster that is reached by name."""
         template = render.root_job(frame, 0)["spec"]["template"]
         spec = _started_again(template["spec"])
         (own,) = _ours(spec)
         own["command"] = ["python3", "-m", ONCE_PROGRAM, f"{RUN_DIRECTORY}/began", *own["command"]]
         own["volumeMounts"].append({"name": "once", "mountPath": RUN_DIRECTORY})
         spec["volumes"].append({"name": "once", "emptyDir": {}})
-        # Workers of the default group, which exists in any case, are none of ours.
+        # Workers of the default group, which always exists, are not ours.
         idle = {
             "name": render.CONTAINER,
             "image": own["image"],
             "command": ["python3", "-c", _REFUSAL],
         }
         marks = {CLUSTER_NAME: frame.name, COMPONENT: "scheduler"}
-        # There is no port of the dashboard: the operator finds nothing by which it could retire
-        # workers. Its schema wants the name of a target port.
+        # Without a dashboard port, the operator cannot retire workers. Its schema requires the name
+        # of a target port.
         port = {
             "name": "tcp-comm",
             "port": render.PORT,
@@ -100,7 +100,7 @@ class OperatorForm:
             "protocol": "TCP",
         }
         metadata = frame.metadata(frame.name, SCHEDULER, **render.owned(frame))
-        # The operator's Service has a name of its own, and is made later.
+        # The operator's Service has a different name, and is created later.
         named = [render.service(frame)] if frame.is_named else []
         return [
             *named,
@@ -121,12 +121,11 @@ class OperatorForm:
         ]
 
     def unit(self, frame: render.Frame, component: ComponentSpec, unit: str) -> render.Object:
-        """Return the DaskWorkerGroup of one worker."""
         pod = render.worker_pod(frame, component, unit)
         marks = _marks(pod["metadata"])
         spec = _started_again(pod["spec"])
         (own,) = _ours(spec)
-        # Otherwise the operator adds them; its address is not that of a scheduler with TLS.
+        # Otherwise the operator adds them, with an address that does not use TLS.
         given = {"DASK_WORKER_NAME": unit, "DASK_SCHEDULER_ADDRESS": "None"}
         known = {entry["name"] for entry in own["env"]}
         own["env"] += [{"name": k, "value": v} for k, v in given.items() if k not in known]
@@ -143,7 +142,6 @@ class OperatorForm:
         }
 
     def awaited(self, frame: render.Frame) -> list[tuple[Kind, str]]:
-        """Return kind and name of the objects whose end is awaited after the root's deletion."""
         return [(JOBS, frame.root), (CLUSTERS, frame.name)]
 
     def object_of(self, pod: Pod) -> str:
@@ -152,7 +150,7 @@ class OperatorForm:
         return str(labels.get(WORKER_GROUP_NAME) or pod["metadata"]["name"])
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:
-        """Return the first pod of a group until its program ends; then it stays as it is."""
+        """Return the first pod of a group until its program has ended, and then its last state."""
         if before is not None:
             another = before["metadata"].get("uid") != pod["metadata"].get("uid")
             if another or observation(before).state is UnitState.ENDED:
@@ -161,7 +159,7 @@ class OperatorForm:
 
 
 def as_started_once(pod: Pod) -> Pod:
-    """Return a pod as it would be if nothing had started its program again."""
+    """Return a pod with the state that it would have without restarts of its program."""
     status = pod.get("status", {})
     if status.get("phase") in ("Succeeded", "Failed"):
         return pod
@@ -180,7 +178,7 @@ def as_started_once(pod: Pod) -> Pod:
 
 
 def _started_again(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the spec of a pod for a Deployment, which takes no other restart policy."""
+    """Return a pod's spec for a Deployment, which only accepts the restart policy Always."""
     return {**copy.deepcopy(dict(spec)), "restartPolicy": "Always"}
 
 
@@ -193,5 +191,5 @@ def _marks(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _service(frame: render.Frame) -> str:
-    """Return the host name of the Service that the operator makes."""
+    """Return the host name of the operator's Service."""
     return f"{frame.name}-scheduler.{frame.namespace}.svc"

@@ -1,4 +1,4 @@
-"""The objects of a request before a cluster exists, for validation and for `plan`."""
+"""Objects of a request before a cluster exists, for validation and for ``plan``."""
 
 from __future__ import annotations
 
@@ -18,20 +18,14 @@ from scalable.remote.session_files import FILES
 from scalable.spec import DeploymentSpec, Diagnostic
 from scalable.units import parse_duration
 
-#: Stand-ins for what is known only when a cluster is made: its id, and the root object's uid.
+#: Placeholders for values that exist only with a cluster, such as its id and the root's uid.
 CLUSTER_ID = "0000000000"
 ROOT_UID = "00000000-0000-0000-0000-000000000000"
 DETACHED_ID, OWNER, NONCE = "00000000-0000-0000-0000-0000000000ff", "OWNER", "000000"
 
 
 def read_template(spec: DeploymentSpec) -> dict[str, Any]:
-    """Return the pod template that the target names; empty if it names none.
-
-    Raises
-    ------
-    ProviderError
-        When the file cannot be read, or describes no pod.
-    """
+    """Return the target's pod template, or an empty dict. Raises ProviderError if it is invalid."""
     written = spec.options["pod_template"]
     if written is None:
         return {}
@@ -52,7 +46,7 @@ def read_template(spec: DeploymentSpec) -> dict[str, Any]:
 
 
 def findings(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Return every fault of a request that can be found without contacting Kubernetes."""
+    """Return the errors and warnings about a request that need no contact with Kubernetes."""
     target = ("targets", spec.target_name)
     found = []
     mounts = [((*target, "mounts"), spec.options["mounts"])]
@@ -97,25 +91,11 @@ def _warnings(spec: DeploymentSpec) -> list[Diagnostic]:
 def objects(
     spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
 ) -> dict[str, bytes]:
-    """Return file name -> every object of a cluster, in the order in which they are sent.
+    """Return each object of a cluster by file name, in the order in which they are sent.
 
-    The bodies are those that are sent, with these exceptions: the cluster's id and the ``uid`` of
-    the root object are zeros, and the files of the Secrets are empty. Of a detached cluster, the
-    owner is called ``OWNER``, and the manager's mark is zeros.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    counts
-        Tag -> number of workers.
-    name
-        Name of a detached cluster; None for a cluster that ends with its session.
-
-    Raises
-    ------
-    ProviderError
-        When there is no image, or the pod template contradicts the request.
+    The ids are zeros, the owner is ``OWNER``, and the Secrets' files are empty; the rest is sent in
+    the same way. ``counts`` are workers by tag. ``name`` is None for a session's cluster. Raises
+    ProviderError without an image, or if the pod template contradicts the request.
     """
     things = _of_session(spec, counts) if name is None else _detached(spec, counts, name)
     width = len(str(len(things)))

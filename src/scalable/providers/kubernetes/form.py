@@ -1,6 +1,6 @@
-"""The objects that stand for the scheduler and for the units of a cluster. No I/O.
+"""Objects for the scheduler and the units of a cluster, without I/O.
 
-A form says which objects are created and deleted. Nothing else knows of the difference.
+A form determines which objects are created and deleted. Other modules do not depend on the choice.
 """
 
 from __future__ import annotations
@@ -18,17 +18,11 @@ Pod = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of object, as paths name it.
+    """A kind of object, as in API paths."""
 
-    Attributes
-    ----------
-    plural
-        Plural name, such as ``pods``.
-    group
-        API group and version, such as ``batch/v1``; empty for ``v1`` of the core group.
-    """
-
+    #: Plural name, such as ``pods``.
     plural: str
+    #: API group and version, such as ``batch/v1``; empty for ``v1`` of the core group.
     group: str = ""
 
 
@@ -36,52 +30,41 @@ JOBS, PODS = Kind("jobs", "batch/v1"), Kind("pods")
 
 
 class Form(Protocol):
-    """The objects that are created for the scheduler and for each unit, and that are deleted.
+    """The objects that are created and deleted for the scheduler and for each unit."""
 
-    Attributes
-    ----------
-    unit_kind
-        Kind of the object that is created and deleted for a unit.
-    deletion
-        Fields of ``DeleteOptions`` for that object.
-    ends_with_pod
-        Whether the object of a unit is gone as soon as its pod is.
-    starts_again
-        Whether Kubernetes starts a program again that has ended.
-    unmade
-        State of a pod that does not exist yet, in words.
-    custom_kinds, installation
-        Kinds that not every cluster knows; advice where they are missing.
-    rules
-        Permissions that the creator of a cluster needs.
-    manager_rules
-        Permissions that a manager in a pod needs.
-    """
-
+    #: Kind of the object of a unit.
     unit_kind: Kind
+    #: Fields of ``DeleteOptions`` for that object.
     deletion: Mapping[str, Any]
+    #: The object of a unit is gone as soon as its pod is.
     ends_with_pod: bool
+    #: Kubernetes restarts a program that has ended.
     starts_again: bool
+    #: State of a pod that does not exist yet, in words.
     unmade: str
+    #: Kinds that not every cluster has.
     custom_kinds: tuple[Kind, ...]
+    #: Hint for clusters without them.
     installation: str
+    #: Permissions that the creator of a cluster needs.
     rules: tuple[Rule, ...]
+    #: Permissions that a manager in a pod needs.
     manager_rules: tuple[Rule, ...]
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
-        """Return the root object, which ends after ``deadline_s`` seconds."""
+        """Return the root object, which Kubernetes stops after ``deadline_s`` seconds."""
         ...
 
     def scheduler(self, frame: render.Frame) -> list[render.Object]:
-        """Return the objects that, beside the root and the Secret, make the scheduler."""
+        """Return the scheduler's objects, without the root and the Secret."""
         ...
 
     def unit(self, frame: render.Frame, component: ComponentSpec, unit: str) -> render.Object:
-        """Return the object that brings one worker."""
+        """Return the object that creates one worker's pod."""
         ...
 
     def awaited(self, frame: render.Frame) -> list[tuple[Kind, str]]:
-        """Return kind and name of the objects whose end is awaited after the root's deletion."""
+        """Return kind and name of the objects that have to be gone after the root's deletion."""
         ...
 
     def object_of(self, pod: Pod) -> str:
@@ -89,20 +72,15 @@ class Form(Protocol):
         ...
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:
-        """Return the pod in which a program ran for the first time, as it was or is.
+        """Return the pod of a program's first run.
 
-        Parameters
-        ----------
-        before
-            Last result for the same object; None if there is none.
-        pod
-            A pod of the object, as the API server has it.
+        ``before`` is the last result for the same object, and ``pod`` one of its pods.
         """
         ...
 
 
 class PodForm:
-    """The scheduler is the pod of the root object, and a unit is a pod."""
+    """Layout with the root object's pod as scheduler, and one pod per unit."""
 
     unit_kind = PODS
     deletion: Mapping[str, Any] = {"gracePeriodSeconds": render.GRACE_S}
@@ -115,31 +93,26 @@ class PodForm:
     manager_rules: tuple[Rule, ...] = MANAGER_RULES
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
-        """Return the Job whose pod is the scheduler."""
         return render.root_job(frame, deadline_s)
 
     def scheduler(self, frame: render.Frame) -> list[render.Object]:
-        """Return the Service of the scheduler."""
         return [render.service(frame)]
 
     def unit(self, frame: render.Frame, component: ComponentSpec, unit: str) -> render.Object:
-        """Return the pod of one worker."""
         return render.worker_pod(frame, component, unit)
 
     def awaited(self, frame: render.Frame) -> list[tuple[Kind, str]]:
-        """Return the Job."""
         return [(JOBS, frame.root)]
 
     def object_of(self, pod: Pod) -> str:
-        """Return the name of the pod."""
         return str(pod["metadata"]["name"])
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:  # noqa: ARG002 - of the protocol
-        """Return the pod: it is never started again."""
+        """Return the pod, which is never restarted."""
         return pod
 
 
 def kind_of(thing: Mapping[str, Any]) -> Kind:
-    """Return the kind of an object that is to be created."""
+    """Return the kind of an object that will be created."""
     group = str(thing["apiVersion"])
     return Kind(f"{thing['kind'].lower()}s", "" if group == "v1" else group)

@@ -1,4 +1,4 @@
-"""Choice of the form of a cluster. No I/O."""
+"""Choice of a cluster's form, without I/O."""
 
 from __future__ import annotations
 

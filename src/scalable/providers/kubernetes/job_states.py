@@ -1,4 +1,4 @@
-"""States of the programs of a cluster, as its Jobs and their pods tell them. No I/O."""
+"""States of a cluster's programs, from its Jobs and their pods, without I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Thing = Mapping[str, Any]
 
 
 def made_at(thing: Thing) -> str:
-    """Return the time at which an object was created, as a text that can be compared."""
+    """Return an object's creation time, in a form that sorts by time."""
     return str(thing["metadata"].get("creationTimestamp"))
 
 
@@ -25,12 +25,12 @@ def is_going(thing: Thing) -> bool:
 
 
 def owners(thing: Thing) -> list[str]:
-    """Return the uids of the objects that own an object."""
+    """Return the uids of the owners of an object."""
     return [str(owner.get("uid")) for owner in thing["metadata"].get("ownerReferences") or ()]
 
 
 def has_completed(job: Thing) -> bool:
-    """Return whether the program of a Job has ended with exit code 0."""
+    """Return whether a Job's program has exited with code 0."""
     return _condition(job, "Complete") is not None
 
 
@@ -40,20 +40,12 @@ def has_ended(job: Thing) -> bool:
 
 
 def is_kept(job: Thing) -> bool:
-    """Return whether the pod of a root object is a keeper, and its scheduler is another pod."""
+    """Return whether a root object's pod is a keeper, with the scheduler in another pod."""
     return label(job["spec"]["template"], ROLE) == KEEPER
 
 
 def state_of(job: Thing, pods: Iterable[Thing]) -> ProgramState:
-    """Return the state of the program of a Job.
-
-    Parameters
-    ----------
-    job
-        The Job of a manager, or a root object.
-    pods
-        Pods among which those of the program are.
-    """
+    """Return the state of a Job's program, from the Job and pods that include the program's."""
     if is_kept(job):
         own = (CLUSTER, label(job, CLUSTER)), (ROLE, SCHEDULER)
         found = [pod for pod in pods if all(label(pod, key) == text for key, text in own)]
@@ -62,7 +54,7 @@ def state_of(job: Thing, pods: Iterable[Thing]) -> ProgramState:
 
 
 def _kept_state(job: Thing, pods: list[Thing]) -> ProgramState:
-    """Return the state of a scheduler that Kubernetes would start again: its first life counts."""
+    """Return the state of a scheduler that Kubernetes may restart: only its first run counts."""
     failed = _condition(job, "Failed")
     if failed is not None:
         return ProgramState("failed", f"{failed.get('reason')}: {failed.get('message')}")
@@ -94,7 +86,7 @@ def _own_state(job: Thing, pods: list[Thing]) -> ProgramState:
         return ProgramState("pending", None if seen is None else seen.reason)
     if seen.state is UnitState.ENDED:
         succeeded = (latest or {}).get("status", {}).get("phase") == "Succeeded"
-        last = label(job, ROLE) == SCHEDULER  # a manager is started again
+        last = label(job, ROLE) == SCHEDULER  # a manager is restarted
         state = "completed" if succeeded else "failed" if last else "pending"
         return ProgramState(state, seen.reason)
     return ProgramState("running")

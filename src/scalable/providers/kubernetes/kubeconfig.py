@@ -1,4 +1,4 @@
-"""The place that the user's kubeconfig leads to, read without the library, which loads slowly."""
+"""Context and namespace in the user's kubeconfig, without an import of the slow library."""
 
 from __future__ import annotations
 
@@ -13,16 +13,13 @@ DEFAULT_NAMESPACE = "default"
 
 
 def inside() -> bool:
-    """Return whether this process runs in a pod, and no kubeconfig is named."""
+    """Return whether this process runs in a pod without a kubeconfig."""
     named = os.environ.get("KUBECONFIG") or DEFAULT_FILE.exists()
     return not named and "KUBERNETES_SERVICE_HOST" in os.environ
 
 
 def current_place() -> dict[str, str] | None:
-    """Return context and namespace that are used without a manifest; None without access.
-
-    A process in a pod has no context: the text is empty.
-    """
+    """Return context (empty in a pod) and namespace without a manifest, or None without access."""
     if inside():
         try:
             namespace = (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
@@ -37,22 +34,22 @@ def current_place() -> dict[str, str] | None:
 
 
 def exists(named: str) -> bool:
-    """Return whether one of the files that ``KUBECONFIG`` names exists."""
+    """Return whether one of the files in a ``KUBECONFIG`` value exists."""
     return any(Path(path).is_file() for path in named.split(os.pathsep) if path)
 
 
 def current_context() -> str:
-    """Return the name of the current context; empty in a pod or without a kubeconfig."""
+    """Return the current context, or an empty string in a pod or without a kubeconfig."""
     return (current_place() or {"context": ""})["context"]
 
 
 def user_of(context: str) -> str:
-    """Return the name that a context has for its user; empty if there is none."""
+    """Return a context's user name, or an empty string without one."""
     return str(_merged()[1].get(context, {}).get("user") or "")
 
 
 def _merged() -> tuple[str, dict[str, Any]]:
-    """Return the current context, and the contexts by name; the first file that says so counts."""
+    """Return the current context, and the contexts by name. Earlier files take precedence."""
     current = ""
     contexts: dict[str, Any] = {}
     named = os.environ.get("KUBECONFIG") or str(DEFAULT_FILE)
@@ -71,5 +68,5 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         said = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return {}  # the library says what is wrong with it when it is used
+        return {}  # the library reports the problem when it is used
     return said if isinstance(said, dict) else {}

@@ -1,4 +1,4 @@
-"""The launcher of pods. A unit is one object that brings one pod with one worker."""
+"""Launcher of pods. A unit is one object that creates one pod with one worker."""
 
 from __future__ import annotations
 
@@ -21,34 +21,18 @@ from scalable.providers.kubernetes.watch import PodWatch
 logger = logging.getLogger("scalable.providers.kubernetes")
 
 STOP_TIMEOUT_S = 90.0
-#: Seconds that a pod without a program has to end; with 0 its node would not be waited for.
+#: Grace period in seconds of a pod that does not run; 0 would not wait for its node.
 AT_ONCE_S = 1
-#: Seconds after which the pods themselves are asked for while their end is awaited.
+#: Seconds of waiting for pods to stop after which they are requested from the API server.
 ASK_S = 10.0
 LOG_LINES, LOG_BYTES = "100", str(2**20)
 Pod = Mapping[str, Any]
 
 
 class PodLauncher:
-    """Launcher of pods, or of objects that bring one pod. One watch reports all pods.
+    """Launcher of pods, or of objects that create one pod, with one watch for all pods.
 
-    Parameters
-    ----------
-    api
-        Connection to the API server.
-    namespace
-        Namespace of the pods.
-    labels
-        Labels that only the pods of this launcher have.
-    render
-        Function: ``render(tag, unit)`` returns the object of a unit.
-    form
-        Kind of that object.
-
-    Attributes
-    ----------
-    on_change
-        Function that is called when a unit has ended.
+    Only this launcher's pods have ``labels``. ``render(tag, unit)`` returns the object of a unit.
     """
 
     def __init__(
@@ -59,6 +43,7 @@ class PodLauncher:
         render: Callable[[str, str], dict[str, Any]],
         form: Form | None = None,
     ) -> None:
+        #: Called when a unit has ended.
         self.on_change: Callable[[], object] = lambda: None
         self._api = api
         self._form = form or PodForm()
@@ -67,9 +52,9 @@ class PodLauncher:
         self._labels = dict(labels)
         self._render = render
         self._watch: PodWatch | None = None
-        # Unit -> name of its object, for units that were launched and not stopped.
+        # Names of the objects of units that were launched and not stopped.
         self._names: dict[UnitName, str] = {}
-        # Name of an object -> its first pod as it was last; uids of all its pods that are there.
+        # The last state of each object's first pod, and the uids of all its existing pods.
         self._last: dict[str, Pod] = {}
         self._present: dict[str, set[str]] = {}
         # Names of objects whose first pod is gone.
@@ -77,15 +62,15 @@ class PodLauncher:
         self._all_ends = False
 
     def follow(self, watch: PodWatch) -> None:
-        """Take the states of pods from a watch, which has to call :meth:`noted`."""
+        """Use a watch, which has to call :meth:`noted`."""
         self._watch = watch
 
     def all_ends(self) -> None:
-        """Take the end of all pods for granted: their owner is deleted next."""
+        """Make :meth:`stop` delete nothing: the owner of all pods will be deleted."""
         self._all_ends = True
 
     def noted(self, pod: Pod, gone: bool) -> None:
-        """Take a change that the watch reports."""
+        """Process a change that the watch reports."""
         marks = pod["metadata"].get("labels") or {}
         if any(marks.get(key) != value for key, value in self._labels.items()):
             return
@@ -103,10 +88,9 @@ class PodLauncher:
         if not had_ended and self._observation(name).state is UnitState.ENDED:
             self.on_change()
 
-    # The contract -------------------------------------------------------------------------------
+    # The Launcher protocol ----------------------------------------------------------------------
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Create the objects of units."""
         new = {unit: entry for unit, entry in entries.items() if unit not in self._names}
         bodies = {}
         for unit, entry in new.items():
@@ -121,7 +105,7 @@ class PodLauncher:
         limit = next((error for error in errors if isinstance(error, LimitReachedError)), None)
         if limit is None:
             raise errors[0]
-        # All or none: what was created is deleted, because a smaller request follows.
+        # All or none: created objects are deleted, because a smaller request follows.
         made = [
             unit
             for unit, answer in zip(bodies, answers, strict=True)
@@ -133,9 +117,9 @@ class PodLauncher:
         raise limit
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Take over the objects of this manager: the pods that the watch has found, or all groups.
+        """Take over this manager's objects: the watch's pods, or all worker groups.
 
-        A group whose pod has ended is taken over too, since nothing but its deletion ends it.
+        A group whose pod has ended is included, since it stays until it is deleted.
         """
         adopted: dict[UnitName, str] = {}
         if not self._form.ends_with_pod:
@@ -159,7 +143,6 @@ class PodLauncher:
         return adopted
 
     def observe(self) -> dict[UnitName, Observation]:
-        """Return the state of each unit, as the watch last reported it."""
         return {unit: self._observation(name) for unit, name in list(self._names.items())}
 
     def _observation(self, name: str) -> Observation:
@@ -169,7 +152,7 @@ class PodLauncher:
         return observation(pod, gone=name in self._gone)
 
     def look_soon(self) -> None:
-        """Do nothing: the watch reports each change at once."""
+        """Do nothing: the watch reports each change immediately."""
 
     async def stop(self, names: Sequence[UnitName]) -> None:
         """Delete the objects of units, and wait until their pods are gone."""
@@ -203,7 +186,7 @@ class PodLauncher:
                 remaining = {name for name in remaining if await self._exists(name)}
 
     def _deletion(self, name: str) -> dict[str, Any]:
-        """Return the fields of ``DeleteOptions``: a pod that does not run needs no time to end."""
+        """Return ``DeleteOptions`` fields. A pod that does not run gets a minimal grace period."""
         options = dict(self._form.deletion)
         if "gracePeriodSeconds" in options:
             runs = self._observation(name).state is UnitState.RUNNING
@@ -211,7 +194,7 @@ class PodLauncher:
         return options
 
     def _is_over(self, name: str) -> bool:
-        """Return whether all pods of an object that was deleted are gone."""
+        """Return whether all pods of a deleted object are gone."""
         return name in self._gone and not self._present.get(name)
 
     async def _changed(self) -> None:
@@ -230,7 +213,6 @@ class PodLauncher:
         return True
 
     async def logs(self, name: UnitName) -> str:
-        """Return the end of a pod's output; empty if there is none."""
         known = self._names.get(name)
         first = None if known is None or known in self._gone else self._last.get(known)
         if first is None:

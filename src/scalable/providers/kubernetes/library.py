@@ -1,8 +1,7 @@
-"""The parts of the library ``kubernetes-asyncio`` that are used here, and the rest when asked for.
+"""Lazy import of ``kubernetes-asyncio``.
 
-The library imports a module for each of 750 kinds of objects, which takes a second in every process
-and of which nothing is used here. The bodies of its packages therefore run when somebody first asks
-them for a name that is not there.
+The library imports 750 modules of kinds, which takes a second in every process and is not used
+here. The bodies of its packages therefore run only when a missing name is requested from them.
 """
 
 from __future__ import annotations
@@ -25,19 +24,7 @@ _LOCK = threading.RLock()
 
 
 def load() -> tuple[ModuleType, ModuleType]:
-    """Import the library and return its modules ``client`` and ``config``.
-
-    Returns
-    -------
-    tuple of ModuleType
-        The modules. ``client`` has ``ApiClient`` and ``Configuration``, and loads all others when
-        one of them is asked for.
-
-    Raises
-    ------
-    ImportError
-        The library is not installed.
-    """
+    """Import the library, and return its modules ``client``, with lazy names, and ``config``."""
     with _LOCK:
         if not any(name in sys.modules for name in LAZY):
             for name in LAZY:
@@ -51,7 +38,7 @@ def load() -> tuple[ModuleType, ModuleType]:
 
 
 def _add(name: str) -> None:
-    """Put a package whose body has not run into ``sys.modules``."""
+    """Put a package into ``sys.modules`` without running its body."""
     spec = find_spec(name)
     if spec is None or spec.loader is None:
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
@@ -64,7 +51,7 @@ def _add(name: str) -> None:
 
 
 def _body_of(module: ModuleType, run: Callable[[ModuleType], None]) -> Callable[[str], Any]:
-    """Return a ``__getattr__`` that runs the module's body before it answers."""
+    """Return a ``__getattr__`` that runs the module's body before it looks up the name."""
 
     def attribute(name: str) -> Any:
         with _LOCK:

@@ -1,4 +1,4 @@
-"""The objects of a cluster's scheduler, and of managers that run beside it. No I/O."""
+"""Objects of a cluster's scheduler, and of managers in pods, without I/O."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from scalable.providers.kubernetes.render import (
 from scalable.records.packing import key_of
 
 RBAC = "rbac.authorization.k8s.io/v1"
-#: Number of times that Kubernetes starts a manager again; the next one takes over the workers.
+#: Number of times that Kubernetes restarts a manager; the next one takes over the workers.
 RESTARTS = 6
 
 
@@ -38,7 +38,7 @@ def manager_name(frame: Frame) -> str:
 
 
 def marks(frame: Frame) -> dict[str, str]:
-    """Return the labels that all objects of the frame's manager have beside the cluster's."""
+    """Return the labels of the frame's manager, in addition to the cluster's."""
     return {ROLE: MANAGING, MANAGER: label_value(frame.manager)}
 
 
@@ -47,15 +47,7 @@ def _metadata(frame: Frame) -> Object:
 
 
 def manager_job(frame: Frame, nonce: str) -> Object:
-    """Return the Job whose pod is the manager.
-
-    Parameters
-    ----------
-    frame
-        Facts about the cluster.
-    nonce
-        Text that distinguishes the Job from earlier ones of the manager.
-    """
+    """Return the Job whose pod is the manager, with ``nonce`` in its name."""
     metadata = _metadata(frame)
     metadata["name"] = object_name(manager_name(frame), nonce)
     account = frame.options["manager_service_account"] or manager_name(frame)
@@ -66,17 +58,7 @@ def manager_job(frame: Frame, nonce: str) -> Object:
 
 
 def account_objects(frame: Frame, rights: Iterable[Rule]) -> list[Object]:
-    """Return the service account of a manager, the role and the binding that it needs.
-
-    Empty if the target names an account for managers.
-
-    Parameters
-    ----------
-    frame
-        Facts about the cluster.
-    rights
-        Permissions that the manager needs.
-    """
+    """Return a manager's service account, role and binding, or none if the target names one."""
     if frame.options["manager_service_account"] is not None:
         return []
     name = manager_name(frame)
@@ -100,34 +82,14 @@ def account_objects(frame: Frame, rights: Iterable[Rule]) -> list[Object]:
 
 
 def scheduler_parts(frame: Frame, form: Form, files: Mapping[str, str]) -> list[Object]:
-    """Return the objects that make the scheduler, without the root object, in their order.
-
-    Parameters
-    ----------
-    frame, form
-        Facts about the cluster.
-    files
-        Relative path -> text of the files of the cluster.
-    """
+    """Return the scheduler's objects in creation order, without the root object."""
     return [_files(frame, scheduler_secret_name(frame), SCHEDULER, files), *form.scheduler(frame)]
 
 
 def manager_parts(
     frame: Frame, form: Form, files: Mapping[str, str], secrets: Iterable[Object], nonce: str
 ) -> list[Object]:
-    """Return the objects that make the frame's manager, in their order.
-
-    Parameters
-    ----------
-    frame, form
-        Facts about the cluster.
-    files
-        Relative path -> text of the files of the cluster and the manager.
-    secrets
-        Secrets of its workers.
-    nonce
-        Text that distinguishes the Job from earlier ones of the manager.
-    """
+    """Return the manager's objects in creation order, with its workers' ``secrets``."""
     return [
         *account_objects(frame, form.manager_rules),
         _files(frame, manager_name(frame), MANAGING, files),

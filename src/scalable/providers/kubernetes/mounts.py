@@ -1,4 +1,4 @@
-"""Mounts of pods: ``pvc://claim/path`` and the other sources of ``mounts``. No I/O."""
+"""Mounts of pods: ``pvc://claim/path`` and the other sources of ``mounts``, without I/O."""
 
 from __future__ import annotations
 
@@ -18,38 +18,18 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class Mount:
-    """One mount of a pod.
+    """One mount of a pod."""
 
-    Attributes
-    ----------
-    volume
-        The volume without its name, as Kubernetes writes it.
-    path
-        Path in the pod.
-    part
-        Path inside the volume; empty for the whole volume.
-    """
-
+    #: The volume in the form of Kubernetes, without its name.
     volume: Mapping[str, Any]
+    #: Path in the pod.
     path: str
+    #: Path inside the volume; empty for the whole volume.
     part: str = ""
 
 
 def parse_mount(source: str, path: str) -> Mount:
-    """Return the mount that a component's ``mounts`` describe.
-
-    Parameters
-    ----------
-    source
-        Source, such as ``pvc://claim/path``.
-    path
-        Path in the pod.
-
-    Raises
-    ------
-    ProviderError
-        When the source is a path of this machine or is misspelt, or the path is not absolute.
-    """
+    """Return the mount of a source such as ``pvc://claim/path``, or raise ProviderError."""
     kind, separator, rest = source.partition("://")
     if not separator:
         raise ProviderError(
@@ -69,11 +49,11 @@ def parse_mount(source: str, path: str) -> Mount:
 
 
 def volumes(mounts: list[Mount]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the ``volumes`` and ``volumeMounts`` of a pod; equal sources share a volume."""
+    """Return the ``volumes`` and ``volumeMounts`` of a pod. Equal sources share a volume."""
     found: list[Mapping[str, Any]] = []
     mounted = []
     for mount in mounts:
-        # Two empty directories are two volumes, even of one size.
+        # Two empty directories are two volumes, even with the same size.
         if mount.volume not in found or "emptyDir" in mount.volume:
             found.append(mount.volume)
             number = len(found) - 1

@@ -1,4 +1,4 @@
-"""Names and labels of a cluster's objects. No I/O."""
+"""Names and labels of a cluster's objects, without I/O."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
 def object_name(*parts: str) -> str:
-    """Return a valid name of an object, made of texts; different texts give different names.
-
-    A name that had to be changed or cut ends with a checksum of the texts.
-    """
+    """Return a valid, unique object name, with a checksum if it had to be changed or cut."""
     written = "-".join(parts)
     name = re.sub(r"[^a-z0-9]+", "-", written.lower()).strip("-")
     if name == written and len(name) <= LONGEST:
@@ -32,12 +29,12 @@ def object_name(*parts: str) -> str:
 
 
 def root_name(owner: str, cluster: str) -> str:
-    """Return the name of the root object of a detached cluster; each pair has a name of its own."""
+    """Return the name of a detached cluster's root object, which is unique for each pair."""
     return object_name("scalable", owner, cluster, _checksum(f"{len(owner)} {owner} {cluster}"))
 
 
 def label_value(text: str) -> str:
-    """Return a valid value of a label for a text; different texts give different values."""
+    """Return a valid and unique label value for a string."""
     if _LABEL.fullmatch(text):
         return text
     checksum = _checksum(text)
@@ -46,22 +43,12 @@ def label_value(text: str) -> str:
 
 
 def label(thing: Mapping[str, Any], key: str) -> str:
-    """Return the value of an object's label; empty without it."""
+    """Return the value of an object's label, or an empty string without it."""
     return str((thing["metadata"].get("labels") or {}).get(key, ""))
 
 
 def labels(cluster: str, role: str, **more: str) -> dict[str, str]:
-    """Return the labels of an object.
-
-    Parameters
-    ----------
-    cluster
-        Id of the cluster.
-    role
-        ``scheduler``, ``manager`` or ``worker``.
-    more
-        Further labels by the last part of their name: ``tag``, ``unit``, ``manager``, ``owner``.
-    """
+    """Return the labels of an object with a role, and ``more`` without their prefix."""
     return {
         "app.kubernetes.io/name": "scalable",
         "app.kubernetes.io/managed-by": "scalable",
@@ -72,7 +59,7 @@ def labels(cluster: str, role: str, **more: str) -> dict[str, str]:
 
 
 def selector(chosen: Mapping[str, str]) -> str:
-    """Return labels as the text of a label selector."""
+    """Return a label selector for these labels."""
     return ",".join(f"{key}={value}" for key, value in chosen.items())
 
 

@@ -17,7 +17,7 @@ from scalable.remote.options import RemoteOptions
 
 
 class Resources(Record):
-    """Resources of a pod's container, by the names that Kubernetes has for them."""
+    """Resources of a pod's container, by their names in Kubernetes."""
 
     requests: TextMap = Field(default={}, description="Reserved amounts, such as `memory: 2Gi`.")
     limits: TextMap = Field(default={}, description="Upper limits.")

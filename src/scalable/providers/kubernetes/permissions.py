@@ -1,4 +1,4 @@
-"""The permissions that a cluster's creator needs, and the Role that grants them. No I/O."""
+"""Permissions that users and managers need, and the Role that grants them, without I/O."""
 
 from __future__ import annotations
 
@@ -9,19 +9,11 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Rule:
-    """Verbs on one resource.
+    """Permitted verbs on one resource."""
 
-    Attributes
-    ----------
-    group
-        API group; empty for the core group.
-    resource
-        Resource, with its subresource if there is one, such as ``pods/log``.
-    verbs
-        Verbs that are needed.
-    """
-
+    #: Empty for the core group.
     group: str
+    #: Resource, with any subresource, such as ``pods/log``.
     resource: str
     verbs: tuple[str, ...]
 
@@ -32,10 +24,10 @@ RULES = (
     Rule("", "services", ("create",)),
     Rule("", "pods", ("create", "delete", "get", "list", "watch")),
     Rule("", "pods/log", ("get",)),
-    # A WebSocket begins with GET; newer versions check both verbs.
+    # A WebSocket starts with GET, and newer versions check both verbs.
     Rule("", "pods/portforward", ("create", "get")),
 )
-#: For clusters through the Dask operator, which makes the pods and the Service.
+#: For clusters of the Dask operator, which creates the pods and the Service.
 OPERATOR_RULES = (
     Rule("batch", "jobs", ("create", "delete", "get", "patch")),
     Rule("", "secrets", ("create",)),
@@ -46,25 +38,25 @@ OPERATOR_RULES = (
 )
 
 
-#: Kinds of objects that give a manager in a pod its rights.
+#: Kinds of objects that grant a manager in a pod its rights.
 ACCOUNT_KINDS = ("serviceaccounts", "roles", "rolebindings")
-#: Permissions that a user needs beside those of a session's creator, for a detached cluster.
+#: Additional permissions for a detached cluster, compared with a session's cluster.
 _DETACHED_RULES = (
     Rule("batch", "jobs", ("list",)),
     Rule("", "secrets", ("get", "list")),
     Rule("", "services", ("create",)),
 )
-#: Permissions that a user needs beside those, for a manager in a pod.
+#: Additional permissions for a session's manager in a pod.
 _PLACED_RULES = (Rule("batch", "jobs", ("list",)), Rule("", "services", ("create",)))
 _ACCOUNT_RULES = (
     Rule("", "serviceaccounts", ("create",)),
     Rule("rbac.authorization.k8s.io", "roles", ("create",)),
     Rule("rbac.authorization.k8s.io", "rolebindings", ("create",)),
 )
-#: Permissions of a manager that runs in a pod, beside those on its units.
+#: Permissions of a manager in a pod, except those on its units.
 _MANAGER_RULES = (
     Rule("", "pods/log", ("get",)),
-    # It lets its cluster live as long as asked, and removes it when it has ended by itself.
+    # It sets its cluster's deadline, and deletes the cluster after it has ended.
     Rule("batch", "jobs", ("delete", "list", "patch")),
 )
 MANAGER_RULES = (Rule("", "pods", ("create", "delete", "get", "list", "watch")), *_MANAGER_RULES)
@@ -90,47 +82,25 @@ DETACHED_RULES = merged(RULES, _DETACHED_RULES, _ACCOUNT_RULES)
 
 
 def _has_account(options: Mapping[str, Any]) -> bool:
-    """Return whether an account is made for a manager that runs in a pod."""
+    """Return whether an account is created for a manager in a pod."""
     return options["manager_service_account"] is None
 
 
 def session_rules(rules: tuple[Rule, ...], options: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """Return the permissions that the creator of a session's cluster needs.
-
-    Parameters
-    ----------
-    rules
-        Permissions for the scheduler and the units.
-    options
-        Options of the target.
-    """
+    """Return the permissions of a session's creator, from those for scheduler and units."""
     if options["manager"] != "there":
         return rules
     return merged(rules, _PLACED_RULES, _ACCOUNT_RULES if _has_account(options) else ())
 
 
 def detached_rules(rules: tuple[Rule, ...], options: Mapping[str, Any]) -> tuple[Rule, ...]:
-    """Return the permissions that the creator of a detached cluster needs.
-
-    Parameters
-    ----------
-    rules, options
-        As for :func:`session_rules`.
-    """
+    """Return the permissions of a detached cluster's creator, like :func:`session_rules`."""
     accounts = options["manager"] != "here" and _has_account(options)
     return merged(rules, _DETACHED_RULES, _ACCOUNT_RULES if accounts else ())
 
 
 def role(namespace: str, rules: tuple[Rule, ...] = RULES) -> str:
-    """Return the Role, as YAML, that grants permissions in a namespace.
-
-    Parameters
-    ----------
-    namespace
-        The namespace.
-    rules
-        The permissions; by default those for clusters whose units are pods.
-    """
+    """Return the Role, as YAML, that grants permissions in a namespace."""
     lines = [
         "apiVersion: rbac.authorization.k8s.io/v1",
         "kind: Role",

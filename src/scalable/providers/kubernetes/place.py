@@ -1,4 +1,4 @@
-"""The objects of one cluster in Kubernetes: made, awaited and removed."""
+"""Creation and removal of the objects of one cluster in Kubernetes."""
 
 from __future__ import annotations
 
@@ -24,31 +24,14 @@ from scalable.worker.config import WorkerConfig
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
-#: Seconds that the objects of a cluster may take to go.
+#: Seconds within which the objects of a cluster have to be gone.
 REMOVAL_TIMEOUT_S = 90.0
 POLL_S = 1.0
 BATCH = JOBS.group
 
 
 class Place:
-    """The objects of one cluster.
-
-    Parameters
-    ----------
-    api
-        Connection to the API server.
-    frame
-        Facts that the objects share; ``root_uid`` is set by :meth:`create`.
-    watch
-        Watch of the cluster's pods.
-    form
-        The objects that make the scheduler.
-
-    Attributes
-    ----------
-    frame
-        Facts that the objects share.
-    """
+    """The objects of one cluster."""
 
     def __init__(self, api: Api, frame: render.Frame, watch: PodWatch, form: Form) -> None:
         self.frame = frame
@@ -59,17 +42,10 @@ class Place:
         self._asked_at = time.monotonic()
 
     async def create(self, frame_of: Any, files: Mapping[str, str], start_s: float) -> None:
-        """Create the root object, and the Secret and the other objects of the scheduler.
+        """Create the root object, the Secret and the other objects of the scheduler.
 
-        Parameters
-        ----------
-        frame_of
-            Function: ``frame_of(uid)`` returns the frame with the root object's ``uid``.
-        files
-            Relative path -> text of the files of the scheduler's program.
-        start_s
-            Seconds within which the scheduler has to run. Until the cluster is up, this is the
-            deadline of the root object: a creator that dies leaves nothing.
+        ``frame_of(uid)`` returns the frame with the root's uid. Until the cluster is up, the root's
+        deadline is ``start_s`` seconds and a margin, so that a creator that dies leaves nothing.
         """
         job = self._form.root(self.frame, int(start_s + render.MARGIN_S))
         made = await self._api.create(self._jobs, render.to_body(job))
@@ -82,21 +58,15 @@ class Place:
         )
 
     async def add(self, thing: render.Object) -> None:
-        """Create an object.
-
-        Raises
-        ------
-        ProviderError
-            When the cluster does not know its kind, or refuses it.
-        """
+        """Create an object. Raises ProviderError if its kind is unknown, or it is refused."""
         await create(self._api, thing, self._form)
 
     async def add_workers(self, tag: str, config: WorkerConfig) -> None:
-        """Create the Secret with the credentials and the configuration of a tag's workers."""
+        """Create the Secret of a tag's workers."""
         await self.add(render.worker_secret(self.frame, tag, config))
 
     async def limit_life(self, seconds: float | None) -> None:
-        """Set the deadline of the root object to the cluster's time to live; None for no limit."""
+        """Set the root object's deadline to the cluster's time to live, or remove it for None."""
         deadline = None if seconds is None else int(seconds + render.MARGIN_S)
         body = json.dumps({"spec": {"activeDeadlineSeconds": deadline}}).encode()
         await self._api.request(
@@ -104,13 +74,7 @@ class Place:
         )
 
     async def scheduler_pod(self, timeout_s: float) -> Mapping[str, Any]:
-        """Wait until the scheduler's pod runs, and return it.
-
-        Raises
-        ------
-        ProviderError
-            When the pod has ended, or does not run in time; with the reason.
-        """
+        """Wait for the scheduler's pod to run, or raise ProviderError with the reason."""
         deadline = time.monotonic() + timeout_s
         words: str | None = self._form.unmade
         told: str | None = None
@@ -150,7 +114,7 @@ class Place:
         return None
 
     async def _refusal(self) -> str | None:
-        """Return why the Job's controller could not create the scheduler's pod, if it says so."""
+        """Return why the scheduler's pod could not be created, if Kubernetes reports a reason."""
         try:
             job = await self._api.request("GET", self._jobs, self.frame.root)
         except KubernetesError as error:
@@ -162,7 +126,7 @@ class Place:
         return await why_no_pod(self._api, self.frame.namespace, job["metadata"]["uid"])
 
     async def logs(self, pod: str) -> str:
-        """Return the last lines of a pod's output, introduced; empty if there are none."""
+        """Return the last lines of a pod's output, with a heading, or an empty string."""
         pods = Resource("pods", self.frame.namespace)
         query = {"container": render.CONTAINER, "tailLines": "10"}
         try:
@@ -173,13 +137,7 @@ class Place:
         return "; its last output:\n  " + "\n  ".join(text.splitlines()) if text else ""
 
     async def remove(self) -> None:
-        """Delete the root object, and wait until Kubernetes has removed all that it owns.
-
-        Raises
-        ------
-        ProviderError
-            When the API server does not answer, or pods are left after 90 s.
-        """
+        """Delete the root object, and wait up to 90 s until all that it owns is gone."""
         there = await self._api.delete(self._jobs, self.frame.root, propagationPolicy="Foreground")
         deadline = time.monotonic() + REMOVAL_TIMEOUT_S
         while there:
@@ -216,13 +174,7 @@ def resource_of(thing: render.Object) -> Resource:
 
 
 async def create(api: Api, thing: render.Object, form: Form) -> None:
-    """Create an object of a cluster.
-
-    Raises
-    ------
-    ProviderError
-        When the cluster does not know its kind, or refuses it.
-    """
+    """Create an object. Raises ProviderError if its kind is unknown, or it is refused."""
     kind = kind_of(thing)
     try:
         await api.create(resource_of(thing), render.to_body(thing))
@@ -234,5 +186,5 @@ async def create(api: Api, thing: render.Object, form: Form) -> None:
 
 
 def watch_of(api: Api, frame: render.Frame, on_change: Any) -> PodWatch:
-    """Return the watch of all pods of a cluster."""
+    """Return the watch of all pods of a cluster, which calls ``on_change(pod, gone)``."""
     return PodWatch(api, frame.namespace, selector({CLUSTER: frame.cluster_id}), on_change)

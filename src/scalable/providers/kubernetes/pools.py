@@ -1,4 +1,4 @@
-"""The pools of a manager that is a program of its own: their pods, and what all pods share."""
+"""Pools of a manager that is a separate program: their pods, and what all pods share."""
 
 from __future__ import annotations
 
@@ -27,30 +27,18 @@ logger = logging.getLogger("scalable.providers.kubernetes")
 
 
 def pools(spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-    """Return the pools of a manager; see :class:`scalable.providers.base.ClusterLifecycle`."""
+    """Return the pools of a manager, as :meth:`.ClusterLifecycle.pools` does."""
     cluster = ClusterDirectory(site.directory.parent.parent)
     frame = stored_frame(cluster, site.manager, spec.options)
     record = cluster.record()
-    # A manager in a pod may not make Secrets: who started it has made them.
+    # A manager in a pod may not create Secrets: its starter has created them.
     secrets = worker_secrets(frame, spec, site.security) if record.remote else []
     launcher = ManagedPods(Api(record.place["context"] or None), frame, spec, secrets)
     return [pool_of(component, launcher, spec) for component in spec.components.values()]
 
 
 class ManagedPods(PodLauncher):
-    """Launcher of the pods of one manager, which outlive the manager's process.
-
-    Parameters
-    ----------
-    api
-        Connection to the API server.
-    frame
-        Facts that the objects share.
-    spec
-        The request.
-    secrets
-        Secrets that are created before the first pod.
-    """
+    """Launcher of one manager's pods, which outlive its process. Creates ``secrets`` first."""
 
     def __init__(
         self,
@@ -72,7 +60,7 @@ class ManagedPods(PodLauncher):
         self.follow(self._pods_watch)
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Begin to watch the pods, and take over those that an earlier process has left."""
+        """Start the watch, and take over pods that an earlier process has left."""
         for secret in self._secrets:
             resource = Resource("secrets", secret["metadata"]["namespace"])
             await self._api.create(resource, render.to_body(secret))
@@ -80,13 +68,12 @@ class ManagedPods(PodLauncher):
         return await super().adopt()
 
     async def close(self) -> None:
-        """End the watch and all connections."""
         await self._pods_watch.close()
         await self._api.close()
 
 
 def worker_secrets(frame: render.Frame, spec: DeploymentSpec, security: Any) -> list[render.Object]:
-    """Return the Secrets of the workers of a manager."""
+    """Return the Secrets of a manager's workers."""
     scheduler = render.service_address(frame.cluster_id, frame.namespace)
     once = form_of(spec.options).starts_again
     return [
@@ -101,7 +88,7 @@ def worker_secrets(frame: render.Frame, spec: DeploymentSpec, security: Any) -> 
 
 
 def facts_of(frame: render.Frame) -> dict[str, Any]:
-    """Return what a manager needs to know about the objects of its cluster, as JSON values."""
+    """Return the facts that a manager needs about its cluster's objects, as JSON values."""
     facts = {field: getattr(frame, field) for field in _FACTS}
     return {**facts, "template": dict(frame.template)}
 
@@ -112,13 +99,7 @@ _FACTS = ("cluster_id", "root_uid", "root_name", "owner")
 def stored_frame(
     cluster: ClusterDirectory, manager: str, options: Mapping[str, Any]
 ) -> render.Frame:
-    """Return the facts that the objects of one manager share.
-
-    Raises
-    ------
-    ProviderError
-        When the cluster is not one of this place.
-    """
+    """Return the facts of a manager's objects. Raises ProviderError for clusters elsewhere."""
     try:
         facts = json.loads(read_private(cluster.path / PLACE))
         frame = render.Frame(manager=manager, options=options, **facts)

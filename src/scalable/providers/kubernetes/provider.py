@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class KubernetesProvider:
     """Provider whose scheduler and workers are pods.
 
-    The manager of a session runs in the user's process, or with ``manager: there`` in a pod; the
-    cluster ends with that process. The manager of a detached cluster is a pod, too.
+    A session's manager runs in the user's process, or with ``manager: there`` in a pod. The cluster
+    stops with that process. The manager of a detached cluster is a pod too.
     """
 
     name = "kubernetes"
@@ -29,7 +29,7 @@ class KubernetesProvider:
     traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Check mounts, scripts and the pod template; do not contact Kubernetes."""
+        """Check mounts, scripts and the pod template, without contacting Kubernetes."""
         from scalable.providers.kubernetes.drafts import findings
 
         report = ValidationReport()
@@ -37,16 +37,7 @@ class KubernetesProvider:
         return report
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
-        """Compare the request with the live cluster; nothing is started.
-
-        Asked are the version, the namespace, the user's permissions, quotas, nodes, volume
-        claims, and with ``operator: true`` the operator's kinds of objects.
-
-        Raises
-        ------
-        ProviderError
-            When the API server does not answer.
-        """
+        """Compare version, permissions, quotas, nodes, claims and kinds with the live cluster."""
         from scalable.providers.kubernetes.check import check
 
         return check(spec)
@@ -54,30 +45,13 @@ class KubernetesProvider:
     def render_objects(
         self, spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
     ) -> dict[str, bytes]:
-        """Return file name -> each object that a cluster consists of, as it is sent.
-
-        Parameters
-        ----------
-        spec
-            The request.
-        counts
-            Tag -> number of workers.
-        name
-            Name of a detached cluster; None for one that ends with its session.
-        """
+        """Return each object of a cluster by file name, in the form in which it is sent."""
         from scalable.providers.kubernetes.drafts import objects
 
         return objects(spec, counts, name)
 
     def build_cluster(self, spec: DeploymentSpec) -> SessionCluster:
-        """Start a scheduler in a pod, and connect to it; its pools are empty.
-
-        Raises
-        ------
-        ProviderError
-            When Kubernetes refuses an object, or the scheduler's pod does not run in time; nothing
-            is left running.
-        """
+        """Start a scheduler with empty pools in a pod. An error leaves nothing running."""
         from scalable.providers.kubernetes.drafts import read_template
         from scalable.providers.kubernetes.site import KubernetesSite
         from scalable.remote.session_cluster import SessionCluster
@@ -86,31 +60,30 @@ class KubernetesProvider:
         return SessionCluster(spec, lambda its_id: KubernetesSite(spec, template, its_id), TRAITS)
 
     def scale(self, cluster: Any, plan: ScalePlan) -> None:
-        """Set pools to the counts of the plan; pods come and go in the background."""
+        """Set pools to the plan's numbers of workers, in the background."""
         cluster.scale_to_plan(dict(plan.workers_by_tag))
 
     def close(self, cluster: Any) -> None:
-        """Delete the cluster's root object, and wait until everything that it owns is gone."""
+        """Delete the cluster's root object, and wait until all that it owns is gone."""
         if cluster is not None:
             cluster.close()
 
     # Detached clusters ----------------------------------------------------------------------------
 
     def places(self) -> list[dict[str, str]]:
-        """Return the place that the kubeconfig, or the pod of this process, leads to."""
+        """Return the site of the kubeconfig, or of this process's pod."""
         from scalable.providers.kubernetes.kubeconfig import current_place
 
         place = current_place()
         return [] if place is None else [place]
 
     def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Return the place that a target names: ``context`` and ``namespace``."""
+        """Return the site that a target names: ``context`` and ``namespace``."""
         from scalable.providers.kubernetes.services import place_of
 
         return place_of(spec.options)
 
     def remote(self, place: Mapping[str, str]) -> KubernetesPlace:
-        """Return an object that finds and reaches the user's clusters in a namespace."""
         from scalable.providers.kubernetes.api import load_library
         from scalable.providers.kubernetes.remote import KubernetesPlace
 
@@ -118,7 +91,6 @@ class KubernetesProvider:
         return KubernetesPlace(place)
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-        """Return the pools whose pods a manager starts."""
         from scalable.providers.kubernetes.pools import pools
 
         return pools(spec, site)
@@ -130,10 +102,7 @@ class KubernetesProvider:
         return KubernetesServices(spec)
 
     def delete(self, cluster_id: str) -> list[str]:
-        """Delete the root object of a recorded cluster, and wait until the rest is gone.
-
-        Without a record here nothing is known of the cluster, and nothing is deleted.
-        """
+        """Delete a recorded cluster's root object, and wait for the rest. No record is success."""
         from scalable.records import ClusterDirectory
 
         try:

@@ -1,4 +1,4 @@
-"""Quantities as Kubernetes writes them: ``500m``, ``2Gi``, ``1e3``. No I/O."""
+"""Quantities in the form of Kubernetes: ``500m``, ``2Gi``, ``1e3``, without I/O."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ _QUANTITY = re.compile(r"([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)([a-zA-Z]*)")
 
 
 def amount(written: object) -> float:
-    """Return the number that a quantity stands for.
-
-    Raises
-    ------
-    ValueError
-        When the text is no quantity.
-    """
+    """Return the number for a quantity. Raises ValueError if it is not one."""
     found = _QUANTITY.fullmatch(str(written).strip())
     if found is None or found[2] not in _SUFFIXES:
         raise ValueError(f"{written!r} is not a quantity of Kubernetes")

@@ -1,4 +1,4 @@
-"""The state of a pod in plain words. No I/O."""
+"""State of a pod in plain words, without I/O."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scalable.units import as_written
 
 Pod = Mapping[str, Any]
 
-#: Reasons of a container's waiting that only a changed image can end.
+#: Waiting reasons of a container that only a changed image can resolve.
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff")
 _BAD_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
 _NOT_CONFIGURED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
-#: Words of a registry's answer that another attempt does not change.
+#: Words in a registry's answer that another attempt does not change.
 _LASTING = ("not found", "unknown", "denied", "unauthorized", "does not exist", "invalid")
 #: Reasons of a pod's failure that its own work did not cause.
 _FROM_OUTSIDE = {
@@ -49,15 +49,7 @@ _RESOURCES = {
 
 
 def observation(pod: Pod, *, gone: bool = False) -> Observation:
-    """Return the state of a worker's pod, with the reason for waiting or for its end.
-
-    Parameters
-    ----------
-    pod
-        The pod as the API server has it, or had it last.
-    gone
-        Whether the pod was deleted, not by us.
-    """
+    """Return a worker pod's state, with the reason. ``gone`` means that others have deleted it."""
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
     outside = _outside(status)
@@ -118,7 +110,7 @@ def _ended(pod: Pod) -> str:
 
 
 def _waiting(pod: Pod) -> tuple[str, bool] | None:
-    """Return why a container waits, and whether waiting is of no use; None if none waits."""
+    """Return why a container is waiting, and whether that is permanent, or None."""
     for own in _containers(pod.get("status", {})):
         waiting = own.get("state", {}).get("waiting")
         if not waiting:
@@ -150,7 +142,7 @@ def _unscheduled(status: Mapping[str, Any]) -> str | None:
 
 
 def _lacking(message: str) -> list[str]:
-    """Return what the scheduler's sentence says is missing, in our words."""
+    """Return the missing resources in the Kubernetes scheduler's message, in our words."""
     resources = re.findall(r"Insufficient ([\w./-]+\w)", message)
     found = [_RESOURCES.get(resource, f"too few {resource}") for resource in resources]
     taints = re.findall(r"untolerated taint(?:\(s\))? \{([^}]*)\}", message)
@@ -163,7 +155,7 @@ def _lacking(message: str) -> list[str]:
 
 
 def scheduling_fault(pod: Pod) -> str | None:
-    """Return why a pod has no node; None if it has one."""
+    """Return why a pod has no node, or None if it has one."""
     return _unscheduled(pod.get("status", {}))
 
 
@@ -173,13 +165,13 @@ def _containers(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
 
 
 def _of_image(pod: Pod, words: str) -> str:
-    """Return why a container did not start, with the image that is to blame if it is."""
+    """Return why a container did not start, with the image if that is the cause."""
     fault = image_fault(_image(pod), words)
     return words if fault is None else f"{fault}: {words}"
 
 
 def fault_in_output(pod: Pod, output: str) -> str | None:
-    """Return the sentence for an image without this package, by its pod's output; else None."""
+    """Return the error for an image without this package, from its pod's output, or None."""
     return image_fault(_image(pod), output)
 
 

@@ -1,4 +1,4 @@
-"""Pods that Kubernetes does not make for a Job, for example because a quota is used up."""
+"""Pods that Kubernetes does not create for a Job, for example because a quota is used up."""
 
 from __future__ import annotations
 
@@ -14,17 +14,7 @@ _PREFIX = "Error creating: "
 
 
 async def why_no_pod(api: Api, namespace: str, uid: str) -> str | None:
-    """Return why the controller of a Job could not make its pod; None if it does not say so.
-
-    The controller says so in an Event alone. Users who may not list events get no reason.
-
-    Parameters
-    ----------
-    api
-        Connection to the API server.
-    namespace, uid
-        Namespace and ``uid`` of the Job.
-    """
+    """Return from Events why a Job got no pod, or None, even if the user may not list them."""
     wanted = {"involvedObject.uid": uid, "reason": _REASON}
     selector = ",".join(f"{key}={value}" for key, value in wanted.items())
     try:
@@ -42,7 +32,7 @@ async def why_no_pod(api: Api, namespace: str, uid: str) -> str | None:
 
 
 def refusal_in_words(message: str) -> str:
-    """Return the message of an Event about a pod that could not be made, in plain words."""
+    """Return the message of an Event about a refused pod, in plain words."""
     words = message.removeprefix(_PREFIX).strip()
     if "exceeded quota" in words:
         return f"the quota is used up: {words}"

@@ -1,4 +1,4 @@
-"""The clusters of one namespace, found and reached by whoever has access to it."""
+"""Clusters of one namespace, which any process with access to it can use."""
 
 from __future__ import annotations
 
@@ -54,33 +54,27 @@ ANSWER_TIMEOUT_S = 8.0
 LOGS_TIMEOUT_S = 60.0
 POLL_S = 0.5
 REVIEWS = "authentication.k8s.io/v1"
-#: More than a program writes in the second that is the finest time for which output can be asked.
+#: More than a program writes in a second, which is the resolution of ``sinceTime``.
 MOST_LOG_BYTES = 2**26
-#: Number of lines among which the reason of a failure is looked for.
+#: Number of lines that are searched for the reason of a failure.
 LAST_LINES = "20"
 
 Thing = Mapping[str, Any]
 
 
 class KubernetesPlace:
-    """The clusters of one user in one namespace.
-
-    Parameters
-    ----------
-    place
-        ``context`` of the kubeconfig, empty for the current one or that of the pod; ``namespace``;
-        ``owner``, the name of the user in Kubernetes, empty to ask for it.
-    """
+    """Clusters of one user in one namespace (a :class:`.RemotePlace`)."""
 
     def __init__(self, place: Mapping[str, str]) -> None:
+        #: Empty for the current context, or the pod's.
         self._context = place.get("context", "")
         self._namespace = place["namespace"]
+        #: Name of the user in Kubernetes; empty until it is requested.
         self._owner = place.get("owner", "")
         self._jobs = Resource("jobs", self._namespace, BATCH)
         self._pods = Resource("pods", self._namespace)
 
     def clusters(self) -> dict[str, dict[str, str]]:
-        """Return cluster id -> files, for all clusters of the user that have not completed."""
         return ask(self._context, self._clusters, ANSWER_TIMEOUT_S)
 
     async def _clusters(self, api: Api) -> dict[str, dict[str, str]]:
@@ -92,7 +86,7 @@ class KubernetesPlace:
         jobs = [job for job in jobs if not is_going(job)]
         over = [job for job in jobs if has_completed(job)]
         failed = []
-        if any(map(is_kept, over)):  # a keeper ends in the same way, however its scheduler ended
+        if any(map(is_kept, over)):  # a keeper exits in the same way, however its scheduler ended
             pods = await self._list(api, self._pods, {ROLE: SCHEDULER, **own})
             failed = [job for job in over if state_of(job, pods).state == "failed"]
         living = {
@@ -103,7 +97,7 @@ class KubernetesPlace:
             root = next((living[uid] for uid in owners(secret) if uid in living), None)
             known = root is not None and label(root, CLUSTER) == label(secret, CLUSTER)
             if known and label(secret, ROLE) in (SCHEDULER, MANAGING):
-                # The scheduler's files come first, and those of managers replace none of them.
+                # The scheduler's files come first, and those of managers do not replace them.
                 its = found.setdefault(label(secret, CLUSTER), {})
                 for path, text in _texts(secret).items():
                     its.setdefault(path, text)
@@ -114,7 +108,7 @@ class KubernetesPlace:
         }
 
     async def owner_label(self, api: Api) -> str:
-        """Return the label of the user's clusters."""
+        """Return the label value of the user's clusters."""
         self._owner = self._owner or await owner(api, self._context)
         return label_value(self._owner)
 
@@ -131,7 +125,6 @@ class KubernetesPlace:
     # State ----------------------------------------------------------------------------------------
 
     def programs(self, cluster_id: str) -> dict[str, ProgramState]:
-        """Return program -> state, for the scheduler and each manager of a cluster."""
         return ask(self._context, lambda api: self._programs(api, cluster_id), ANSWER_TIMEOUT_S)
 
     async def _programs(self, api: Api, cluster_id: str) -> dict[str, ProgramState]:
@@ -162,7 +155,7 @@ class KubernetesPlace:
         return found if scheduler is not None else {}
 
     async def _explained(self, api: Api, state: ProgramState, pods: list[Thing]) -> ProgramState:
-        """Return the state of a scheduler that has failed, with what its output tells."""
+        """Return the state of a failed scheduler, with the reason in its output."""
         own = [pod for pod in pods if label(pod, ROLE) == SCHEDULER]
         for pod in sorted(own, key=made_at, reverse=True):
             try:
@@ -179,33 +172,24 @@ class KubernetesPlace:
     # Access ---------------------------------------------------------------------------------------
 
     def address(self, cluster_id: str) -> str | None:
-        """Return the address of the scheduler's Service inside the place, else None."""
         if self._context or not kubeconfig.inside():
             return None
         return service_address(cluster_id, self._namespace)
 
     def outer_address(self, cluster_id: str) -> None:
-        """Return None: a Service is not reached from outside."""
+        """Return None: a Service cannot be reached from outside."""
 
     def tunnel(self, cluster_id: str) -> SchedulerTunnel:
-        """Return a tunnel to the scheduler of a cluster."""
         return SchedulerTunnel(self, self._context, self._namespace, cluster_id)
 
     async def scheduler_pod(self, api: Api, cluster_id: str) -> str:
-        """Return the name of the scheduler's pod.
-
-        Raises
-        ------
-        ProviderError
-            When it does not run.
-        """
+        """Return the name of the scheduler's pod. Raises ProviderError if it does not run."""
         for pod in await self._list(api, self._pods, {CLUSTER: cluster_id, ROLE: SCHEDULER}):
             if observation(pod).state is UnitState.RUNNING and not is_going(pod):
                 return str(pod["metadata"]["name"])
         raise ProviderError(f"the scheduler's pod of cluster {cluster_id} does not run")
 
     def logs(self, cluster_id: str, since: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-        """Return program or worker -> new output and a mark, for all pods that exist."""
         return ask(self._context, lambda api: self._logs(api, cluster_id, since), LOGS_TIMEOUT_S)
 
     async def _logs(
@@ -225,14 +209,14 @@ class KubernetesPlace:
     async def _log(self, api: Api, pod: Thing, mark: str) -> tuple[str, str]:
         query = {"timestamps": "true", "limitBytes": str(MOST_LOG_BYTES)}
         text = await self._request_log(api, pod, query | ({"sinceTime": mark} if mark else {}))
-        # The server knows seconds only: lines of the same second come twice.
+        # The server's resolution is a second: lines of the same second are sent twice.
         whole = text if len(text) < MOST_LOG_BYTES // 2 else text[: text.rfind("\n") + 1]
         lines = (line.partition(" ") for line in whole.splitlines(keepends=True))
         new = [(moment, rest) for moment, _, rest in lines if moment > mark]
         return "".join(rest for _, rest in new), new[-1][0] if new else ""
 
     async def _request_log(self, api: Api, pod: Thing, query: Mapping[str, str]) -> str:
-        """Return output of a pod; empty if it has not started, or is gone."""
+        """Return a pod's output, or an empty string if it has not started or is gone."""
         asked = {"container": CONTAINER, **query}
         name = pod["metadata"]["name"]
         try:
@@ -245,7 +229,6 @@ class KubernetesPlace:
     # Changes --------------------------------------------------------------------------------------
 
     def keep(self, cluster_id: str, seconds: float | None) -> None:
-        """Set the deadline of the root object; None for no limit."""
         deadline = None if seconds is None else int(seconds + MARGIN_S)
         body = json.dumps({"spec": {"activeDeadlineSeconds": deadline}}).encode()
 
@@ -258,7 +241,6 @@ class KubernetesPlace:
         ask(self._context, patch, ANSWER_TIMEOUT_S * 2)
 
     def delete(self, cluster_id: str, *, wait: bool = True) -> list[str]:
-        """Delete the root object of a cluster; ``wait`` until Kubernetes has removed the rest."""
         return ask(
             self._context,
             lambda api: self._delete(api, cluster_id, wait=wait),
@@ -296,7 +278,7 @@ class KubernetesPlace:
 
 
 class SchedulerTunnel:
-    """A tunnel to the scheduler of one cluster, whose pod is looked up when it is opened."""
+    """Tunnel to the scheduler of one cluster, whose pod ``open`` looks up."""
 
     def __init__(
         self, place: KubernetesPlace, context: str, namespace: str, cluster_id: str
@@ -306,7 +288,6 @@ class SchedulerTunnel:
         self._tunnel: Tunnel | None = None
 
     async def open(self) -> int:
-        """Listen on loopback; return the port."""
         pod = await self._place.scheduler_pod(self._api, self._cluster_id)
         dial = PodDial(self._api, self._namespace, pod, RELAY_PORT)
         subject = f"the scheduler of cluster {self._cluster_id}"
@@ -314,17 +295,13 @@ class SchedulerTunnel:
         return await self._tunnel.open()
 
     async def close(self) -> None:
-        """End all connections and stop listening."""
         if self._tunnel is not None:
             await self._tunnel.close()
         await self._api.close()
 
 
 async def owner(api: Api, context: str) -> str:
-    """Return the name of the present user in Kubernetes.
-
-    Servers before version 1.28 do not tell; then it is the name in the kubeconfig.
-    """
+    """Return the user's name in Kubernetes, or in the kubeconfig for servers before 1.28."""
     body = to_body({"apiVersion": REVIEWS, "kind": "SelfSubjectReview"})
     try:
         said = await api.request("POST", Resource("selfsubjectreviews", "", REVIEWS), body=body)
@@ -340,7 +317,7 @@ def _program(thing: Thing) -> str:
 
 
 def _texts(secret: Thing) -> dict[str, str]:
-    """Return the files in a Secret; none if one of them is no text."""
+    """Return the files in a Secret, or none if one of them is not UTF-8."""
     coded = (secret.get("data") or {}).items()
     try:
         return {path_of(key): base64.b64decode(text).decode() for key, text in coded}
@@ -350,7 +327,7 @@ def _texts(secret: Thing) -> dict[str, str]:
 
 
 def _is_root(job: Thing, cluster_id: str, files: Mapping[str, str], owner: str) -> bool:
-    """Return whether a Job is the root object that the files of a cluster name."""
+    """Return whether a Job is the root object that a cluster's files name."""
     try:
         facts, name = json.loads(files[PLACE]), json.loads(files[RECORD])["name"]
         named = (job["metadata"]["name"], job["metadata"]["uid"], label(job, CLUSTER))
@@ -360,7 +337,7 @@ def _is_root(job: Thing, cluster_id: str, files: Mapping[str, str], owner: str) 
 
 
 def _known_root(cluster_id: str) -> str | None:
-    """Return the uid of the root object of a cluster whose files are here; else None."""
+    """Return the uid of a cluster's root object from its files here, or None."""
     try:
         text = read_private(ClusterDirectory.parent() / cluster_id / PLACE)
         return str(json.loads(text)["root_uid"])

@@ -1,7 +1,8 @@
-"""The objects of a cluster, as they are sent to the API server. No I/O.
+"""Objects of a cluster in the form of the API server, without I/O.
 
-A Job is the root object: its pod is the scheduler, and it owns every other object. When the
-scheduler ends, or the deadline of the Job passes, Kubernetes removes the Job and all that it owns.
+The root object is a Job: its pod is the scheduler, and it owns every other object. When the
+scheduler has ended or the Job's deadline has passed, Kubernetes deletes the Job and all that it
+owns.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ PORT = 8786
 GPU = "nvidia.com/gpu"
 #: Directory of the program's own files in the pods of schedulers and managers.
 STATE = "/run/scalable"
-#: Seconds until Kubernetes removes a Job that has ended, with all objects that it owns; of a
-#: detached cluster it stays longer, so that a failure is seen and its log can be read.
+#: Seconds until Kubernetes deletes a Job that has ended, with all objects that it owns. The Job of
+#: a detached cluster stays longer, so that a failure is reported and its log is available.
 KEPT_S = 30
 FAILED_KEPT_S = 3600
 #: Seconds from SIGTERM until a worker is killed: more than it takes to hand over its results.
 GRACE_S = 45
-#: Seconds beyond the time to start, and beyond the time to live, until the root object's deadline.
+#: Seconds from the time to start, and from the time to live, to the root object's deadline.
 MARGIN_S = 120
 #: Command that runs a module as the first process of a container.
 PROGRAM = ("python3", "-m", "scalable.programs.first_process")
@@ -60,38 +61,25 @@ Object = dict[str, Any]
 
 @dataclass(frozen=True)
 class Frame:
-    """The facts that the objects of one cluster share.
-
-    Attributes
-    ----------
-    cluster_id
-        Id of the cluster: lower-case letters and digits.
-    manager
-        Id of the manager that starts the workers.
-    options
-        Options of the target.
-    template
-        The user's pod template; empty without one.
-    root_uid
-        ``uid`` of the root object, which the API server chooses; empty before it exists.
-    root_name
-        Name of the root object of a detached cluster, made of its name and its owner, so that there
-        is one of them; empty for a session, whose root object is named after its id.
-    owner
-        Name of the user in Kubernetes who has made a detached cluster; empty for a session.
-    """
+    """The facts that the objects of one cluster share."""
 
     cluster_id: str
+    #: Id of the manager that starts the workers.
     manager: str
+    #: Options of the target.
     options: Mapping[str, Any]
+    #: The user's pod template; empty without one.
     template: Mapping[str, Any] = field(default_factory=dict)
+    #: ``uid`` of the root object, which the API server chooses; empty before it exists.
     root_uid: str = ""
+    #: Unique name of a detached cluster's root object, from name and owner; empty for a session.
     root_name: str = ""
+    #: Name in Kubernetes of a detached cluster's creator; empty for a session.
     owner: str = ""
 
     @property
     def name(self) -> str:
-        """Name of the Service, and beginning of the names of other objects."""
+        """Name of the Service, and prefix of the names of other objects."""
         return object_name("scalable", self.cluster_id)
 
     @property
@@ -101,22 +89,21 @@ class Frame:
 
     @property
     def detached(self) -> bool:
-        """Whether the cluster outlives its creator."""
+        """True if the cluster outlives its creator."""
         return bool(self.root_name)
 
     @property
     def is_named(self) -> bool:
-        """Whether programs in the place reach the scheduler by the name of its Service."""
+        """True if programs in the backend reach the scheduler by the name of its Service."""
         return self.detached or self.options["manager"] == "there"
 
     @property
     def namespace(self) -> str:
-        """Namespace of all objects."""
         return str(self.options["namespace"])
 
     def metadata(self, name: str, role: str, **more: str) -> Object:
         """Return the metadata of an object that belongs to the root object."""
-        # Not as its controller: the Job's controller would give up pods that it has not made.
+        # Not as its controller: the Job's controller would release pods that it has not created.
         owner = {
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -132,20 +119,12 @@ class Frame:
 
 
 def to_body(thing: Mapping[str, Any]) -> bytes:
-    """Return an object as it is sent and shown: JSON with indentation."""
+    """Return an object in the form in which it is sent and shown: JSON with indentation."""
     return (json.dumps(thing, indent=2) + "\n").encode()
 
 
 def root_job(frame: Frame, deadline_s: int) -> Object:
-    """Return the root object of a cluster, whose pod is the scheduler.
-
-    Parameters
-    ----------
-    frame
-        Facts about the cluster.
-    deadline_s
-        Seconds until Kubernetes ends the cluster.
-    """
+    """Return the root object, whose pod is the scheduler, with a deadline in seconds."""
     marks = labels(frame.cluster_id, SCHEDULER, **owned(frame))
     own = {"namespace": frame.namespace, "name": frame.root, "labels": marks}
     program = [SERVICE_PROGRAM, SCHEDULER, *program_options(frame)]
@@ -175,18 +154,8 @@ def service_job(
 ) -> Object:
     """Return the Job of a scheduler or manager.
 
-    Parameters
-    ----------
-    frame
-        Facts about the cluster.
-    metadata
-        Metadata of the Job; its pods have the same labels.
-    program
-        Module of the program, and its arguments.
-    secret
-        Name of the Secret with its files.
-    account
-        Service account whose token the program needs; None if it needs none.
+    Its pods have the labels of ``metadata``. ``secret`` is the Secret with its files. ``account``
+    is the service account whose token the program needs, or None.
     """
     container: Object = {
         "name": CONTAINER,
@@ -231,17 +200,7 @@ def service(frame: Frame) -> Object:
 
 
 def secret(frame: Frame, name: str, role: str, files: Mapping[str, str]) -> Object:
-    """Return the Secret with the files of the scheduler or of the workers.
-
-    Parameters
-    ----------
-    frame, role
-        Facts about the cluster; ``scheduler`` or ``worker``.
-    name
-        Name of the Secret.
-    files
-        Name of a file -> text.
-    """
+    """Return the Secret with the files, by name, of a scheduler, a manager or workers."""
     coded = {file: base64.b64encode(text.encode()).decode() for file, text in files.items()}
     return {
         "apiVersion": "v1",
@@ -258,22 +217,12 @@ def scheduler_secret_name(frame: Frame) -> str:
 
 
 def worker_secret_name(frame: Frame, tag: str) -> str:
-    """Return the name of the Secret with the credentials and configuration of a tag's workers."""
+    """Return the name of the Secret with a tag's credentials and configuration."""
     return object_name(frame.name, WORKER, tag)
 
 
 def worker_pod(frame: Frame, component: ComponentSpec, unit: str) -> Object:
-    """Return the pod of one worker.
-
-    Parameters
-    ----------
-    frame
-        Facts about the cluster.
-    component
-        Resource profile of the worker.
-    unit
-        Name of the worker.
-    """
+    """Return the pod of one worker."""
     tag = component.name
     name = object_name("scalable", frame.cluster_id.partition("-")[0], unit)
     metadata = frame.metadata(name, WORKER, tag=tag, unit=unit, manager=frame.manager)
@@ -303,13 +252,7 @@ def worker_selector(frame: Frame) -> dict[str, str]:
 
 
 def image_of(frame: Frame, component: ComponentSpec | None) -> str:
-    """Return the image of a component, or of the scheduler.
-
-    Raises
-    ------
-    ProviderError
-        When neither the component nor the target names one.
-    """
+    """Return the image of a component, or of the scheduler. Raises ProviderError without one."""
     own = None if component is None else component.image
     image = own or frame.options["image"]
     if image is None:
@@ -322,7 +265,7 @@ def image_of(frame: Frame, component: ComponentSpec | None) -> str:
 
 
 def worker_secret(frame: Frame, tag: str, config: WorkerConfig) -> Object:
-    """Return the Secret with the credentials and the configuration of a tag's workers."""
+    """Return the Secret with the credentials and configuration of a tag's workers."""
     text = json.dumps(dataclasses.asdict(config))
     return secret(frame, worker_secret_name(frame, tag), WORKER, {CONFIG: text})
 
@@ -337,7 +280,7 @@ def _pod(frame: Frame, metadata: Object, container: Object, found: list[dict[str
     account = options["service_account"]
     spec: Object = {
         "restartPolicy": "Never",
-        # Our programs do not ask the API server for anything.
+        # Our programs do not send requests to the API server.
         "automountServiceAccountToken": account is not None,
         "terminationGracePeriodSeconds": GRACE_S,
         "containers": [container],
@@ -357,7 +300,7 @@ def _pod(frame: Frame, metadata: Object, container: Object, found: list[dict[str
 
 
 def _secret_volume(name: str) -> Object:
-    # Files for their owner alone: programs refuse credentials that others can read.
+    # Readable for the owner only: programs refuse credentials that others can read.
     return {"name": "credentials", "secret": {"secretName": name, "defaultMode": 0o400}}
 
 
@@ -368,8 +311,8 @@ def _scheduler_variables(frame: Frame) -> dict[str, str]:
 def _environment(
     frame: Frame, component: ComponentSpec | None, own: Mapping[str, str]
 ) -> list[Object]:
-    # What calls print is seen at once, and not when a buffer is full. Errors about what an image
-    # lacks name the image.
+    # The output of tasks appears immediately, and not when a buffer is full. Errors about missing
+    # parts of an image contain its name.
     written = {"PYTHONUNBUFFERED": "1", **frame.options["env"], **own}
     written[IMAGE] = image_of(frame, component)
     entries: list[Object] = [{"name": name, "value": text} for name, text in written.items()]

@@ -1,4 +1,4 @@
-"""The scheduler and managers of a detached cluster, as Jobs of Kubernetes."""
+"""Scheduler and managers of a detached cluster, as Jobs of Kubernetes."""
 
 from __future__ import annotations
 
@@ -48,40 +48,19 @@ REMOVAL_POLL_S = 0.5
 
 
 def place_of(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the place that the options of a target name for a detached cluster."""
+    """Return the site that the options of a target name for a detached cluster."""
     context = options["context"] or kubeconfig.current_context()
     return {"context": context, "namespace": str(options["namespace"])}
 
 
 class KubernetesServices:
-    """Starts the scheduler and managers of detached clusters as Jobs, and tells their states.
-
-    Parameters
-    ----------
-    spec
-        Deployment spec of the program's target; None if nothing is started.
-    """
+    """Starts detached clusters' schedulers and managers as Jobs (a :class:`.ClusterServices`)."""
 
     def __init__(self, spec: DeploymentSpec | None) -> None:
         self._spec = spec
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:  # noqa: ARG002 - the image has its own Python, and Kubernetes keeps the output
-        """Create the objects of the scheduler or of a manager.
-
-        Parameters
-        ----------
-        directory, service
-            Directory of the cluster here; ``scheduler``, or the id of a manager.
-        program, log
-            Not used.
-
-        Raises
-        ------
-        ProviderError
-            When Kubernetes refuses an object.
-        NameTakenError
-            When the user has another cluster of that name in the namespace.
-        """
+        """Create a program's objects. Raises NameTakenError if a cluster of that name exists."""
         cluster = ClusterDirectory(directory)
         place = cluster.record().place
         start = self._start_scheduler if service == SCHEDULER else self._start_manager
@@ -90,7 +69,6 @@ class KubernetesServices:
         ask(place["context"], lambda api: start(api, cluster, service), START_TIMEOUT_S, rules)
 
     def state(self, cluster_id: str) -> dict[str, str]:
-        """Return program -> ``pending`` or ``running``, for programs that have not ended."""
         try:
             record = ClusterDirectory(ClusterDirectory.parent() / cluster_id).record()
         except FileNotFoundError:
@@ -143,7 +121,7 @@ class KubernetesServices:
 
 
 async def _make_root(api: Api, root: render.Object, record: ClusterRecord) -> Any:
-    """Create the root object; one of that name that has ended makes room."""
+    """Create the root object, after deleting an ended one of that name."""
     resource = resource_of(root)
     name = root["metadata"]["name"]
     while True:
@@ -164,7 +142,7 @@ async def _make_root(api: Api, root: render.Object, record: ClusterRecord) -> An
 def _files(
     frame: render.Frame, cluster: ClusterDirectory, manager: str | None = None
 ) -> dict[str, str]:
-    """Return the files of the scheduler or of a manager, which tell the place as pods see it."""
+    """Return a program's files, with the site as pods name it."""
     files = packed(cluster, manager)
     inner = dataclasses.replace(
         cluster.record(),

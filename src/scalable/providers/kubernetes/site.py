@@ -1,4 +1,4 @@
-"""The objects of a cluster that ends with its session, and the watch of its pods."""
+"""Objects of a session's cluster, and the watch of its pods."""
 
 from __future__ import annotations
 
@@ -31,28 +31,7 @@ from scalable.worker.config import WorkerConfig
 
 
 class KubernetesSite:
-    """The objects of one session's cluster; see :class:`scalable.remote.SessionSite`.
-
-    Everything belongs to one root object, whose deletion removes the rest.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    template
-        The user's pod template; empty without one.
-    cluster_id
-        Id of the cluster.
-
-    Attributes
-    ----------
-    frame
-        Facts that the objects share.
-    watch
-        Watch of the cluster's pods.
-    launcher
-        Launcher of the workers.
-    """
+    """A session's cluster (a :class:`.SessionSite`), in which one root object owns the rest."""
 
     def __init__(self, spec: DeploymentSpec, template: Mapping[str, Any], cluster_id: str) -> None:
         self.frame = render.Frame(cluster_id, spec.target_name, spec.options, template)
@@ -79,26 +58,21 @@ class KubernetesSite:
 
     @property
     def name(self) -> str:
-        """Name of the cluster in the place."""
         return self.frame.name
 
     @property
     def manager(self) -> str:
-        """Id of the manager."""
         return self.frame.manager
 
     @property
     def starts_again(self) -> bool:
-        """Whether Kubernetes may start the program of a worker again."""
         return self._form.starts_again
 
     async def begin(self, on_end: Callable[[str], object]) -> None:
-        """Begin to watch the pods."""
         self._on_end = on_end
         await self.watch.start()
 
     async def make(self, files: Mapping[str, str], start_s: float) -> None:
-        """Create the root object, and the Secret and the other objects of the scheduler."""
         self._files = files
         await self._place.create(self._framed, files, start_s)
 
@@ -107,7 +81,6 @@ class KubernetesSite:
         return self.frame
 
     async def scheduler(self, start_s: float) -> str:
-        """Wait until the scheduler's pod runs; return its address within the cluster."""
         pod = await self._place.scheduler_pod(start_s)
         self._pod = pod["metadata"]["name"]
         return f"tls://{pod['status']['podIP']}:{render.PORT}"
@@ -123,12 +96,10 @@ class KubernetesSite:
         )
 
     async def add_workers(self, configs: Mapping[str, WorkerConfig]) -> None:
-        """Create a Secret for each tag."""
         parts = (self._place.add_workers(tag, config) for tag, config in configs.items())
         await asyncio.gather(*parts)
 
     async def start_manager(self) -> None:
-        """Create the objects of a manager, the same as those of a detached cluster."""
         place = {"context": "", "namespace": self.frame.namespace, "owner": self.frame.owner}
         files = manager_files(self._files, self.manager, place)
         files[PLACE] = json.dumps(facts_of(self.frame))
@@ -136,7 +107,6 @@ class KubernetesSite:
             await self._place.add(thing)
 
     async def manager_state(self) -> ProgramState:
-        """Return the state of the manager's pod."""
         pods = [pod for pod in self.watch.pods.values() if label(pod, ROLE) == MANAGING]
         pod = max(pods, key=lambda its: str(its["metadata"]["creationTimestamp"]), default=None)
         if pod is None:
@@ -149,11 +119,9 @@ class KubernetesSite:
         return ProgramState("failed", f"its pod has ended: {seen.reason}{output}")
 
     async def limit_life(self, seconds: float | None) -> None:
-        """Set the deadline of the root object."""
         await self._place.limit_life(seconds)
 
     def _changed(self, pod: Mapping[str, Any], gone: bool) -> None:
-        """Take a change of a pod from the watch."""
         if label(pod, ROLE) != SCHEDULER:
             self.launcher.noted(pod, gone)
             return
@@ -162,14 +130,11 @@ class KubernetesSite:
             self._on_end(f"the scheduler's pod has ended: {seen.reason}")
 
     def all_ends(self) -> None:
-        """Take the end of all pods for granted."""
         self.launcher.all_ends()
 
     async def remove(self) -> None:
-        """Delete the root object, and wait until everything that it owns is gone."""
         await self._place.remove()
 
     async def close(self) -> None:
-        """End the watch and all connections."""
         await self.watch.close()
         await self._api.close()

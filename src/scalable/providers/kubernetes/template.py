@@ -1,4 +1,4 @@
-"""Merging of a pod with the user's ``pod_template``. No I/O."""
+"""Merging of a pod with the user's ``pod_template``, without I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from scalable.errors import ProviderError
 
-#: Lists whose items are told apart by one key; items of other lists are appended.
+#: Lists whose items are identified by a key. Items of other lists are appended.
 _KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -20,22 +20,7 @@ _KEYS = {
 
 
 def merge(template: Mapping[str, Any], ours: Mapping[str, Any], *, file: str) -> dict[str, Any]:
-    """Return a pod with everything that the template and we say.
-
-    Parameters
-    ----------
-    template
-        Pod of the user: ``metadata`` and ``spec``, as far as they are written.
-    ours
-        Pod that scalable needs.
-    file
-        Name of the template, for errors.
-
-    Raises
-    ------
-    ProviderError
-        When the template says something else than we do; the error names the path.
-    """
+    """Return a pod with the template's fields and ours. Raises ProviderError where they differ."""
     return _merged_map(template, ours, "", file)
 
 
@@ -80,7 +65,7 @@ def _merged_list(
 
 
 def fault(template: object) -> str | None:
-    """Return why a value cannot be a pod template; None if it can."""
+    """Return why a value cannot be a pod template, or None if it can."""
     if not isinstance(template, Mapping):
         return "it must be a map with metadata and spec"
     odd = sorted(set(map(str, template)) - {"apiVersion", "kind", "metadata", "spec"})

@@ -5,6 +5,6 @@ from scalable.spec import Starting, Traits
 TRAITS = Traits(
     remote=True,
     starting=Starting(startup_s=30.0),
-    # The manager of a cluster may run in a pod too.
+    # A cluster's manager may run in a pod too.
     image_extras=("kubernetes",),
 )

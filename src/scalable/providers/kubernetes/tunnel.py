@@ -1,8 +1,8 @@
-"""Carriers of a tunnel to a port of a pod: what `kubectl port-forward` does, without kubectl.
+"""Carriers of a tunnel to a port of a pod, like ``kubectl port-forward`` without kubectl.
 
-Each carrier is a WebSocket of its own to ``pods/portforward``, in the protocol of channels that
-kubelets have understood since Kubernetes 1.7. Newer kubectl sends SPDY through a WebSocket instead
-(``SPDY/3.1+portforward.k8s.io``); API servers that offer this pass on the channels as before.
+Each carrier is a WebSocket to ``pods/portforward`` with the channel protocol of kubelets since
+Kubernetes 1.7. API servers that offer SPDY through a WebSocket, as newer kubectl uses it, still
+accept the channels.
 """
 
 from __future__ import annotations
@@ -25,28 +25,21 @@ logger = logging.getLogger("scalable.providers.kubernetes")
 
 PROTOCOL = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
-#: Seconds for the end of a WebSocket, which a lost network does not answer.
+#: Seconds for closing a WebSocket, because a lost network does not answer.
 CLOSE_S = 0.5
 _DATA_CHANNEL = bytes((DATA,))
-#: Length of the first message of each channel, which names the port.
+#: Number of bytes at the start of each channel that contain the port.
 _PORT_LENGTH = struct.calcsize("<H")
 
 
 class WebSocketCarrier:
-    """A carrier of a stream through the API server.
-
-    Parameters
-    ----------
-    connection
-        aiohttp's WebSocket.
-    """
+    """A carrier of a stream through the API server, over aiohttp's WebSocket."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self._begun: set[int] = set()
 
     async def send(self, pieces: Sequence[Buffer]) -> None:
-        """Send bytes, given in pieces."""
         import aiohttp
 
         try:
@@ -55,7 +48,7 @@ class WebSocketCarrier:
             raise ConnectionError(str(error)) from error
 
     async def receive(self) -> Buffer:
-        """Return the next bytes."""
+        """Return the next bytes, or none when the connection is closed."""
         import aiohttp
 
         while True:
@@ -90,15 +83,7 @@ class WebSocketCarrier:
 
 
 class PodDial:
-    """Opens carriers to a port of a pod.
-
-    Parameters
-    ----------
-    api
-        Connection to the API server.
-    namespace, pod, port
-        Pod, and the port in it.
-    """
+    """Opens carriers to a port of a pod."""
 
     def __init__(self, api: Api, namespace: str, pod: str, port: int) -> None:
         self._api = api
@@ -109,12 +94,8 @@ class PodDial:
     async def __call__(self) -> WebSocketCarrier:
         """Open a carrier.
 
-        Raises
-        ------
-        OSError, ProviderError
-            When the API server does not answer, or refuses.
-        TunnelClosedError
-            When the pod has ended, or there is no such pod.
+        Raises OSError or ProviderError if the API server does not answer or refuses, and
+        TunnelClosedError if the pod has ended or is gone.
         """
         import aiohttp
 
@@ -128,7 +109,7 @@ class PodDial:
         return WebSocketCarrier(connection)
 
     async def _check_pod(self) -> None:
-        """Raise TunnelClosedError if the pod does not run and will not run again."""
+        """Raise TunnelClosedError if the pod has ended or is gone."""
         try:
             pod = await self._api.request("GET", self._pods, self._pod)
         except KubernetesError as error:
@@ -143,20 +124,10 @@ class PodDial:
 def tunnel_to(
     context: str | None, namespace: str, pod: str, port: int, *, kept_s: float = KEPT_S
 ) -> BackgroundTunnel:
-    """Return a tunnel to the relay of a scheduler's pod.
-
-    Parameters
-    ----------
-    context
-        Context of the kubeconfig; None for the current one.
-    namespace, pod, port
-        Pod of the scheduler, and the port of its relay.
-    kept_s
-        Seconds without the API server after which connections are closed.
-    """
+    """Return a tunnel to a pod's relay. Without the API server it lasts for ``kept_s`` seconds."""
 
     def make() -> Tunnel:
-        # A connection of its own: it belongs to the event loop of the tunnels.
+        # A separate connection, which belongs to the event loop of the tunnels.
         api = Api(context)
         return Tunnel(PodDial(api, namespace, pod, port), hang_up=api.close, kept_s=kept_s)
 

@@ -14,37 +14,18 @@ from scalable.providers.kubernetes.api import TRANSIENT, Api, KubernetesError, R
 logger = logging.getLogger("scalable.providers.kubernetes")
 
 GONE = 410
-#: Seconds after which the API server ends a watch, which then goes on from where it was.
+#: Seconds after which the API server closes a watch, which is then resumed.
 WATCH_S = 300
-#: Seconds without a byte after which a watch counts as lost; bookmarks come every minute or so.
+#: Seconds without a byte after which a watch counts as lost. Bookmarks arrive about every minute.
 SILENT_S = WATCH_S + 30
-#: Limit of a line: an object of etcd has 1.5 MiB at most.
+#: Maximum number of bytes of a line: an object of etcd has at most 1.5 MiB.
 LONGEST_LINE = 2**22
 
 Pod = Mapping[str, Any]
 
 
 class PodWatch:
-    """The pods of a cluster, as the API server last reported them.
-
-    Parameters
-    ----------
-    api
-        Connection to the API server.
-    namespace
-        Namespace of the pods.
-    selector
-        Label selector of the pods.
-    on_change
-        Function: ``on_change(pod, gone)`` is called with every change, in the event loop.
-
-    Attributes
-    ----------
-    pods
-        Name -> pod, for pods that exist.
-    relists
-        Number of times that all pods were listed.
-    """
+    """A cluster's pods, as last reported. ``on_change(pod, gone)`` is called in the event loop."""
 
     def __init__(
         self,
@@ -53,7 +34,9 @@ class PodWatch:
         selector: str,
         on_change: Callable[[Pod, bool], object] = lambda _pod, _gone: None,
     ) -> None:
+        #: Existing pods, by name.
         self.pods: dict[str, Pod] = {}
+        #: Number of times that all pods were listed.
         self.relists = 0
         self._api = api
         self._resource = Resource("pods", namespace)
@@ -64,25 +47,18 @@ class PodWatch:
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
-        """List the pods, and begin watching them in the background.
-
-        Raises
-        ------
-        ProviderError
-            When the pods cannot be listed.
-        """
+        """List the pods, and watch them in the background."""
         await self._list()
         self._task = asyncio.create_task(self._run(), name="pod watch")
 
     async def close(self) -> None:
-        """End the watch."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])
 
     async def changed(self, timeout_s: float) -> None:
-        """Wait until a pod has changed, or the time is over."""
+        """Wait until a pod has changed, or for ``timeout_s`` seconds."""
         self._changed.clear()
         try:
             await asyncio.wait_for(self._changed.wait(), timeout_s)
@@ -121,7 +97,7 @@ class PodWatch:
                 await asyncio.sleep(self._api.pause(min(failures, 5)))
 
     async def _follow(self) -> None:
-        """Read one watch to its end."""
+        """Process one watch until the server closes it."""
         import aiohttp
 
         query = {
@@ -171,7 +147,7 @@ class PodWatch:
 
 
 async def _lines(content: Any) -> Any:
-    """Yield the lines of a response; lines may be longer than aiohttp's buffer."""
+    """Yield the lines of a response, which may be longer than aiohttp's buffer."""
     rest = b""
     async for chunk in content.iter_any():
         *whole, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""The local machine: workers as threads of the user's process, or as processes of their own."""
+"""The local machine: workers as threads of the user's process, or as separate processes."""
 
 from typing import TYPE_CHECKING, Any
 

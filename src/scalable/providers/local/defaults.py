@@ -1,6 +1,5 @@
-"""Values of the local options that a target leaves out.
-
-They stand apart from the option model, so that a session without a manifest need not load it.
+"""Default values of the local options.
+They are separate from the option model, so that a session without a manifest need not load it.
 """
 
 from __future__ import annotations

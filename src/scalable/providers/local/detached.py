@@ -1,4 +1,4 @@
-"""The launcher of worker processes that outlive it; a later launcher finds them again."""
+"""The launcher of worker processes that outlive it. A later launcher adopts them."""
 
 from __future__ import annotations
 
@@ -24,16 +24,8 @@ from scalable.worker.config import SCRATCH, WorkerConfig
 
 class DetachedLauncher(ProcessLauncher):
     """Launcher of worker processes that keep running after this process.
-
-    A worker's command line contains the directory of the cluster and the name of the worker. A
-    later launcher finds the worker by them.
-
-    Parameters
-    ----------
-    site
-        Cluster that the workers belong to.
-    options
-        Tag -> options of its workers.
+    A worker's command line contains the cluster's directory and the worker's name. A later launcher
+    finds the worker by these two.
     """
 
     def __init__(self, site: ManagerSite, options: Mapping[str, Mapping[str, Any]]) -> None:
@@ -43,10 +35,10 @@ class DetachedLauncher(ProcessLauncher):
         self._written: set[Path] = set()
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Take over the processes that an earlier process of this manager started."""
+        """Adopt the processes that an earlier process of this manager started."""
         tags = {str(file): tag for tag, file in self._files.items()}
-        # Several processes may carry one worker's name. The oldest is the worker, or the client of
-        # its container's runtime; the others were forked by a call, or run in the container.
+        # Several processes may have one worker's name. The oldest is the worker, or the client of
+        # its container's runtime. The others were forked by a task, or run in the container.
         found = sorted(programs(self._site.directory), key=lambda p: p.process.create_time())
         adopted: dict[UnitName, str] = {}
         for program in found:
@@ -98,7 +90,7 @@ class DetachedLauncher(ProcessLauncher):
 
     def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
         interface = options["interface"] or ""
-        # Other workers may be on the scheduler's machine: they use the same address as it does.
+        # Workers on the scheduler's machine and on others have to use the same address.
         scheduler = get_address_host(self._site.scheduler)
         host = "" if interface else str(get_ip(scheduler))  # type: ignore[no-untyped-call]
         return dataclasses.replace(super()._config(options), host=host, interface=interface)

@@ -1,4 +1,4 @@
-"""Processes of detached clusters on this machine: finding and ending them."""
+"""Processes of detached clusters on this machine: finding and stopping them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from scalable.providers.local.processes import (
 )
 from scalable.providers.local.scratch import find_scratch
 
-#: Modules of the worker and manager programs: present name, then old name.
+#: Modules of the worker program: current and old name.
 WORKERS = ("scalable.worker.program", "scalable.cluster.worker_process")
+#: Modules of the manager program: current and old name.
 MANAGERS = ("scalable.programs.manager", "scalable.lifecycle.manager_process")
-#: Largest number of searches for processes. One search is not enough: a manager may start another
-#: worker while the manager is being ended.
+#: Maximum number of searches for processes. One is not enough: a manager may start another
+#: worker while it is being stopped.
 ROUNDS = 5
 
 
@@ -42,22 +43,9 @@ def discover() -> list[dict[str, Any]]:
 
 
 def delete(cluster_id: str) -> list[str]:
-    """End the processes of a cluster, except this one, and remove their scratch directories.
-
-    Parameters
-    ----------
-    cluster_id
-        UUID of the cluster.
-
-    Returns
-    -------
-    list of str
-        Descriptions of the processes that were ended.
-
-    Raises
-    ------
-    ProviderError
-        If a process does not end.
+    """Stop a cluster's processes except this one, and remove their scratch directories.
+    Return descriptions of the processes. Idempotent. Raise ProviderError if a process does not
+    stop.
     """
     ended: list[str] = []
     directory = _parent() / cluster_id
@@ -66,7 +54,7 @@ def delete(cluster_id: str) -> list[str]:
         if not found:
             break
         ended += [_describe(program) for program in found]
-        # Managers first: they replace workers that end.
+        # Managers first: they replace lost workers.
         _end_programs([program for program in found if program.module in MANAGERS])
         _end_workers([program for program in found if program.module in WORKERS])
         _end_programs([p for p in found if p.module not in MANAGERS + WORKERS])

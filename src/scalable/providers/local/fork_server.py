@@ -1,7 +1,5 @@
-"""The launcher's side of the fork server: start it, ask it to fork workers, end it.
-
-A fork server is a process that has loaded the modules of workers. Forking a worker from it is
-faster than starting a new interpreter.
+"""The launcher's side of the fork server: it starts the server, requests forks, and stops it.
+A fork server has loaded the worker's modules: forking is faster than a new interpreter.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from scalable.providers.local.forking import different
 
 logger = logging.getLogger("scalable.providers")
 
-#: Seconds that the server may take to load its modules; a shared file system can be slow.
+#: Seconds that the server may take to load its modules. Shared file systems can be slow.
 READY_TIMEOUT_S = 60.0
 ANSWER_TIMEOUT_S = 10.0
 END_TIMEOUT_S = 2.0
@@ -44,19 +42,11 @@ OUTPUT_SHOWN_BYTES = 2000
 
 
 class ForkServerError(OSError):
-    """The fork server has failed and cannot fork workers any more."""
+    """The fork server has failed and cannot fork any more workers."""
 
 
 class ForkServerProcess:
-    """A process from which workers are forked. It ends with this process, or with :meth:`close`.
-
-    Attributes
-    ----------
-    environment
-        Environment with which the server was started.
-    interpreter
-        Path of the server's Python.
-    """
+    """A process from which workers are forked. It exits with this process, or on :meth:`close`."""
 
     def __init__(self) -> None:
         self.environment: Mapping[str, str] = dict(os.environ)
@@ -90,34 +80,17 @@ class ForkServerProcess:
 
     @property
     def pid(self) -> int:
-        """Process id of the server."""
         return self._process.pid
 
     @property
     def unfit(self) -> str | None:
-        """Reason why the server forks no more workers; None while it can."""
+        """Reason why the server cannot fork workers any more, or None."""
         return self._unfit
 
     def fork(self, start: WorkerStart, log: IO[bytes]) -> tuple[int, int]:
-        """Fork a worker, after waiting until the server has loaded its modules.
-
-        Parameters
-        ----------
-        start
-            Properties of the worker, which are sent to it through a pipe.
-        log
-            Open file for the worker's output.
-
-        Returns
-        -------
-        tuple of int
-            Process id of the worker, and descriptor of the pipe's write end, which the caller
-            closes.
-
-        Raises
-        ------
-        ForkServerError
-            If the server cannot fork.
+        """Fork a worker. Block until the server has loaded its modules.
+        Return the worker's process id, and a descriptor of the pipe's write end, which the caller
+        closes. Raise ForkServerError if the server cannot fork.
         """
         theirs, ours = os.pipe()
         try:
@@ -130,30 +103,24 @@ class ForkServerProcess:
         finally:
             os.close(theirs)
         line = memoryview(start.to_line())
-        with suppress(BrokenPipeError):  # the worker has ended already; its exit is noticed later
+        with suppress(BrokenPipeError):  # the worker has exited, which is noticed later
             while line:
                 line = line[os.write(ours, line) :]
         return pid, ours
 
     def reap(self, pid: int) -> int | None:
-        """Return the exit code of a worker that has ended; None if the server has ended."""
+        """Return the exit code of a worker, or None if the server is gone."""
         with self._lock, suppress(ForkServerError):
             code: int | None = self._ask({REAP: pid}, CODE)
             return code
         return None
 
     def is_alive(self) -> bool:
-        """Return whether the server runs.
-
-        While it runs, the process id of a worker is not reused before the worker is reaped.
-        """
+        """While the server runs, no worker's process id is reused before the worker is reaped."""
         return self._process.poll() is None
 
     def close(self) -> None:
-        """End the server and wait for its exit; its workers keep running.
-
-        Closing twice is harmless.
-        """
+        """Stop the server and wait for its exit. Its workers keep running. Idempotent."""
         if not self._ready:
             self._process.kill()  # a thread that waits for the server holds the lock
         with self._lock:
@@ -215,7 +182,7 @@ class ForkServerProcess:
 
 
 def supported() -> bool:
-    """Return whether this system supports a fork server, which needs Linux 5.3 or newer."""
+    """Return whether this system supports a fork server: Linux 5.3 or newer."""
     if not hasattr(os, "pidfd_open") or not Path("/proc/self/mem").exists():
         return False
     try:
@@ -231,25 +198,9 @@ def start_of(
     arguments: tuple[str, ...],
     config: Mapping[str, Any] | None,
 ) -> WorkerStart:
-    """Return all that a server needs to fork a worker as if this process had started it.
-
-    The result includes this process's working directory and umask.
-
-    Parameters
-    ----------
-    server
-        The fork server.
-    environment
-        Complete environment of the worker.
-    arguments
-        Arguments of the worker program.
-    config
-        Configuration to send to the worker through its pipe, or None.
-
-    Raises
-    ------
-    OSError
-        If the working directory of this process was removed.
+    """Return what a server needs to fork a worker as if this process had started it.
+    It includes this process's working directory and umask. ``environment`` is the worker's complete
+    environment. Raise OSError if the working directory of this process was removed.
     """
     changed = different(environment, server.environment)
     return WorkerStart(
@@ -263,7 +214,7 @@ def start_of(
 
 
 def _umask() -> int:
-    """Return the umask of this process, from /proc: ``os.umask`` would change it for a moment."""
+    """Read the umask from /proc, because ``os.umask`` would change it for a moment."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)

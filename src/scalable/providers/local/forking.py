@@ -1,48 +1,34 @@
-"""The decision whether a worker may be forked or has to be started in a new interpreter. No I/O."""
+"""The decision whether a worker can be forked or needs a new interpreter. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-#: Beginnings of variables that are read before or while the modules of a worker are loaded: by
+#: Prefixes of variables that are read before or while the modules of a worker are loaded: by
 #: the dynamic linker, C's library, Python, OpenSSL and Dask.
 READ_AT_START = ("LD_", "DYLD_", "PYTHON", "LC_", "MALLOC_", "GLIBC_", "OPENSSL_", "DASK_")
-#: Further such variables, by their whole names.
-#: HOME holds the user's own packages and Dask's configuration.
+#: Other such variables, by their full names.
+#: HOME contains the user's own packages and Dask's configuration.
 NAMES_READ_AT_START = frozenset({"LANG", "LANGUAGE", "TZ", "HOME", "PATH_LOCALE"})
 
 
 @dataclass(frozen=True)
 class StartRequest:
-    """Properties of a worker that decide how it can be started.
-
-    Attributes
-    ----------
-    environment
-        Environment of the worker.
-    preload
-        Preload scripts of the worker.
-    container
-        Whether the worker runs in a container.
-    interpreter
-        Path of the worker's Python.
-    server_environment
-        Environment with which the fork server was started.
-    server_interpreter
-        Path of the fork server's Python.
-    """
+    """The properties of a worker that decide how it can be started."""
 
     environment: Mapping[str, str]
     preload: tuple[str, ...]
     container: bool
+    #: Path of the worker's Python.
     interpreter: str
+    #: Environment with which the fork server was started.
     server_environment: Mapping[str, str]
     server_interpreter: str
 
 
 def obstacle(request: StartRequest) -> str | None:
-    """Return the reason why a worker needs a new interpreter; None if it may be forked."""
+    """Return the reason why a worker needs a new interpreter, or None if it can be forked."""
     if request.container:
         return "it runs in a container"
     if request.interpreter != request.server_interpreter:
@@ -56,7 +42,7 @@ def obstacle(request: StartRequest) -> str | None:
 
 
 def can_fork(request: StartRequest) -> bool:
-    """Return whether a worker may be forked instead of started in a new interpreter."""
+    """Return whether a worker can be forked instead of started in a new interpreter."""
     return obstacle(request) is None
 
 

@@ -44,63 +44,35 @@ from scalable.worker.lifeline import remove_scratch
 
 logger = logging.getLogger("scalable.providers")
 
-#: Number of ended workers whose last output is kept.
+#: Number of stopped workers whose last output is kept.
 ENDS_KEPT = 100
-#: Number of fork servers that a launcher starts at most, one after the other; when the last is
+#: Maximum number of fork servers that a launcher starts, one after the other. When the last is
 #: lost, workers are started without a fork server.
 SERVERS = 3
 
 
 @dataclass(frozen=True)
 class WorkerProgram:
-    """The program of one worker, to be forked or started in a new interpreter.
-
-    Attributes
-    ----------
-    name
-        Name of the worker.
-    arguments
-        Arguments of the program.
-    environment
-        Environment variables to set.
-    config
-        Configuration to send through a pipe, or None. The pipe is the worker's lifeline: the worker
-        ends when this process's end of the pipe is closed.
-    container
-        Container of the worker, or None.
-    preload
-        Scripts to run before the worker starts.
-    """
+    """The program of one worker, to be forked or started in a new interpreter."""
 
     name: str
     arguments: tuple[str, ...]
     environment: Mapping[str, str]
+    #: Sent through a pipe. The worker exits when this process closes the pipe. None: no pipe.
     config: WorkerConfig | None
     container: ContainerRequest | None
+    #: Scripts to run before the worker starts.
     preload: tuple[str, ...]
 
 
 class ProcessLauncher:
-    """Launcher of worker processes that end with this process.
-
-    Each worker has its own POSIX session. A worker is forked from the fork server if it then
-    behaves as in a new interpreter.
-
-    Parameters
-    ----------
-    site
-        Cluster that the workers belong to; workers get its credentials through a pipe.
-    server
-        Fork server that already runs; by default the launcher starts one for the first worker that
-        can be forked. :meth:`close` ends the server.
-
-    Attributes
-    ----------
-    on_change
-        Function that is called, from any thread, after a worker has ended; set by the reconciler.
+    """Launcher of worker processes that exit with this process.
+    Each worker has its own POSIX session, and gets the cluster's credentials through a pipe. It is
+    forked from the fork server if it then behaves as in a new interpreter. :meth:`close` stops the
+    server, even a given one. The reconciler sets ``on_change``, which is called from any thread.
     """
 
-    #: Number of workers that may start at the same time; a starting worker occupies a core.
+    #: Number of workers that may start at the same time. A starting worker occupies a core.
     at_once = 4 * (os.cpu_count() or 1)
 
     def __init__(self, site: ManagerSite, server: ForkServerProcess | None = None) -> None:
@@ -117,10 +89,7 @@ class ProcessLauncher:
     # Starting -----------------------------------------------------------------------------------
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Start a worker process for each entry, and return when the processes run.
-
-        The workers connect to the scheduler later. An entry holds the ``options`` of a worker.
-        """
+        """Start a worker for each entry. Return when the processes run, before they connect."""
         begun: list[LocalUnit] = []
         for name, entry in entries.items():
             if name not in self._units:
@@ -130,11 +99,11 @@ class ProcessLauncher:
         await started(begun)
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Return an empty dictionary: workers end with the process that launched them."""
+        """Return an empty dictionary: workers exit with the process that launched them."""
         return {}
 
     def _unit(self, name: str, options: Mapping[str, Any]) -> LocalUnit:
-        """Make the directories of a worker and return its unit; do not start its process yet."""
+        """Create the directories of a worker and its unit, without starting its process."""
         scratch: Path | None = None
         try:
             scratch = make_scratch(self._site.cluster_id, name)
@@ -168,9 +137,9 @@ class ProcessLauncher:
         return WorkerProgram(name, (), environment, config, container, config.preload)
 
     def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
-        """Return the configuration that the workers of a pool have in common."""
+        """Return the configuration that the workers of a pool share."""
         site, container = self._site, options["container"]
-        # An image has its own modules; of this machine's it sees only the workflow's directory.
+        # An image has its own modules. From this machine it gets only the workflow's directory.
         alone = container is not None and container.host_python is None
         return WorkerConfig(
             scheduler=site.scheduler,
@@ -209,7 +178,7 @@ class ProcessLauncher:
             return self._execute(program, environment, output)
 
     def _fork_server(self) -> ForkServerProcess | None:
-        """Return the fork server, started if needed; None if workers are started without one."""
+        """Return the fork server, started if needed, or None if none is used."""
         with self._changing_server:
             if self._server is None and self._forks and not self._closed:
                 try:
@@ -222,7 +191,7 @@ class ProcessLauncher:
             return self._server
 
     def _give_up(self, server: ForkServerProcess, reason: str) -> None:
-        """Stop using an unfit server; let a new one replace it if it died, three in all."""
+        """Stop using an unfit server. If it died, a new one replaces it, three in all."""
         with self._changing_server:
             if self._server is not server or server.unfit is None or self._closed:
                 return
@@ -246,7 +215,7 @@ class ProcessLauncher:
         logger.debug("worker %s is process %d, forked", program.name, pid)
         try:
             process = psutil.Process(pid)
-        except psutil.NoSuchProcess as error:  # the worker and the server have ended
+        except psutil.NoSuchProcess as error:  # the worker and the server are gone
             os.close(pipe)
             raise ForkServerError(str(error)) from error
         if config is None:
@@ -263,12 +232,12 @@ class ProcessLauncher:
             stdout=output,
             stderr=subprocess.STDOUT,
             env=environment,
-            # A session of its own: Ctrl-C reaches only this process, and children end with it.
+            # In a separate session, so that Ctrl-C reaches only this process.
             start_new_session=True,
         )
         logger.debug("worker %s is process %d, a new interpreter", program.name, child.pid)
         if child.stdin is not None and program.config is not None:
-            with suppress(BrokenPipeError):  # the process has ended, which its unit notices
+            with suppress(BrokenPipeError):  # the process has exited, which its unit notices
                 child.stdin.write(program.config.to_line())
                 child.stdin.flush()
         return WorkerProcess(psutil.Process(child.pid), ExecutedChild(child))
@@ -277,25 +246,25 @@ class ProcessLauncher:
         if self.on_change is not None:
             self.on_change()
 
-    # Looking ------------------------------------------------------------------------------------
+    # Observing ----------------------------------------------------------------------------------
 
     def observe(self) -> dict[UnitName, Observation]:
-        """Return the state of each worker; never blocks."""
+        """Never blocks."""
         return {name: unit.observe() for name, unit in self._units.items()}
 
     def look_soon(self) -> None:
-        """Do nothing: each observation reads the present state."""
+        """Do nothing: each observation reads the current state."""
 
     async def logs(self, name: UnitName) -> str:
-        """Return the last 8 KiB of a worker's output; it is kept for the last 100 ended workers."""
+        """Return the last 8 KiB of a worker's output, kept for the last 100 stopped workers."""
         if name in self._units:
             return self._units[name].last_output()
         return self._ends[name].last_output if name in self._ends else ""
 
-    # Ending -------------------------------------------------------------------------------------
+    # Stopping -----------------------------------------------------------------------------------
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """End workers, and kill those that do not end within 3 s."""
+        """Stop workers, and kill those that do not exit within 3 s."""
         units = {name: self._units[name] for name in names if name in self._units}
         try:
             results = await asyncio.gather(
@@ -313,7 +282,7 @@ class ProcessLauncher:
                 raise result
 
     async def close(self) -> None:
-        """End the fork servers. Workers are not touched: stop them before, if they should end."""
+        """Stop the fork servers. Workers keep running unless they were stopped before."""
         with self._changing_server:
             self._closed = True
         for server in self._servers:
@@ -321,13 +290,7 @@ class ProcessLauncher:
 
 
 async def started(units: Sequence[LocalUnit]) -> None:
-    """Wait until the processes of all units run.
-
-    Raises
-    ------
-    ProviderError
-        If a process cannot be started.
-    """
+    """Wait until the processes of all units run. Raise ProviderError if one cannot start."""
     waiting = [asyncio.wrap_future(unit.started) for unit in units]
     for result in await asyncio.gather(*waiting, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -337,7 +300,7 @@ async def started(units: Sequence[LocalUnit]) -> None:
 def _obstacle(
     program: WorkerProgram, environment: Mapping[str, str], server: ForkServerProcess | None = None
 ) -> str | None:
-    """Return why a worker cannot be forked from a server (None: one started now), or None."""
+    """Return why a worker cannot be forked, or None. Without ``server``: from a new one."""
     if not fits(worker_command(sys.executable, program.arguments)):
         return "its command line is too long"
     return obstacle(
@@ -355,7 +318,7 @@ def _obstacle(
 def _container(
     request: ContainerRequest | None, name: str, scratch: Path
 ) -> ContainerRequest | None:
-    """Return the container of one worker: the pool's, with the worker's name and scratch."""
+    """Return the pool's container with the name and scratch directory of one worker."""
     if request is None:
         return None
     mounts = {**request.mounts, str(scratch): str(scratch)}

@@ -1,7 +1,6 @@
-"""Processes of this user that run programs of this package: finding, watching and ending them.
-
-Programs of a detached cluster are found by their command line, which names the cluster's private
-directory. A process id alone would not do: another process may have it by now.
+"""Processes of this user that run programs of this package: finding, watching and stopping them.
+Programs of a detached cluster are found by the private directory in their command line. A process
+id alone is not enough: it may have been reused.
 """
 
 from __future__ import annotations
@@ -30,32 +29,19 @@ POLL_S = 0.02
 
 @dataclass(frozen=True)
 class Program:
-    """A process that runs a program of this package.
+    """A process that runs a program of this package."""
 
-    Attributes
-    ----------
-    process
-        Process with its start time, which tells it from a later process of the same number.
-    module
-        Module that the process runs, such as ``scalable.worker.program``.
-    arguments
-        Arguments of the module; the first is a path.
-    """
-
+    #: Process with its start time, which tells it apart if the process id is reused.
     process: psutil.Process
+    #: Module that the process runs, such as ``scalable.worker.program``.
     module: str
+    #: Arguments of the module. The first is a path.
     arguments: tuple[str, ...]
 
 
 def programs(directory: Path) -> Iterator[Program]:
-    """Yield this user's programs whose first argument is in a directory, except this process.
-
+    """Yield this user's programs whose first argument is in or is a directory, except this process.
     The client of a container's runtime (``docker run``) counts as the program in the container.
-
-    Parameters
-    ----------
-    directory
-        Directory; the first argument may also be the directory itself.
     """
     for path in Path("/proc").glob("[0-9]*"):
         if int(path.name) == os.getpid():
@@ -64,7 +50,7 @@ def programs(directory: Path) -> Iterator[Program]:
             if path.stat().st_uid != os.geteuid() or _parse(path, directory) is None:
                 continue
             process = psutil.Process(int(path.name))
-            # Read again: the number may have been given to another process in between.
+            # Read again, because the process id may have been reused in between.
             found = _parse(path, directory)
             if found is not None:
                 yield Program(process, *found)
@@ -83,37 +69,21 @@ def _parse(path: Path, directory: Path) -> tuple[str, tuple[str, ...]] | None:
 
 
 class Child(Protocol):
-    """A process that this process has started, directly or through its fork server.
-
-    Attributes
-    ----------
-    pid
-        Process id.
-    returncode
-        Exit code after :meth:`reap`, negative for a signal; None before, or if it is unknown.
-    """
+    """A process that this process started, directly or through its fork server."""
 
     pid: int
+    #: Exit code after :meth:`reap`, negative for a signal. None before, or if unknown.
     returncode: int | None
 
     def keeps_number(self) -> bool:
         """Return whether the process id is reserved for this process, even after its exit."""
 
     def reap(self) -> None:
-        """Fetch the exit code of the ended process, and close its lifeline.
-
-        The lifeline is a pipe; a worker ends when this process's end of it is closed.
-        """
+        """Fetch the exit code of the exited process, and close its lifeline: a pipe."""
 
 
 class ExecutedChild:
-    """A child process that runs a new interpreter.
-
-    Parameters
-    ----------
-    process
-        The process, as :class:`subprocess.Popen` returned it.
-    """
+    """A child process that runs a new interpreter."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
@@ -121,11 +91,9 @@ class ExecutedChild:
         self.returncode: int | None = None
 
     def keeps_number(self) -> bool:
-        """Return True until :meth:`reap` has been called."""
         return self.returncode is None
 
     def reap(self) -> None:
-        """Fetch the exit code, and close the lifeline."""
         self.returncode = self._process.wait(KILL_S)
         if self._process.stdin is not None:
             with suppress(BrokenPipeError):
@@ -133,17 +101,7 @@ class ExecutedChild:
 
 
 class ForkedChild:
-    """A child process of the fork server.
-
-    Parameters
-    ----------
-    server
-        The fork server.
-    pid
-        Process id of the child.
-    lifeline
-        File descriptor of this process's end of the lifeline, or None.
-    """
+    """A child process of the fork server. ``lifeline`` is a file descriptor that it closes."""
 
     def __init__(self, server: ForkServerProcess, pid: int, lifeline: int | None) -> None:
         self._server = server
@@ -152,14 +110,10 @@ class ForkedChild:
         self.returncode: int | None = None
 
     def keeps_number(self) -> bool:
-        """Return whether the process id cannot be given to another process yet.
-
-        This is so until :meth:`reap` is called, as long as the fork server runs.
-        """
+        """Return True until :meth:`reap` is called, as long as the fork server runs."""
         return self.returncode is None and self._server.is_alive()
 
     def reap(self) -> None:
-        """Fetch the exit code from the server, and close the lifeline."""
         self.returncode = self._server.reap(self.pid)
         if self._lifeline is not None:
             os.close(self._lifeline)
@@ -167,20 +121,8 @@ class ForkedChild:
 
 
 class WorkerProcess:
-    """The process of one worker, and its children.
-
-    Parameters
-    ----------
-    process
-        The process of the worker.
-    child
-        The same process as a child of this process or of its fork server; None if another process
-        has started it.
-
-    Attributes
-    ----------
-    pid
-        Process id.
+    """The process of one worker, with its children.
+    ``child`` is None if neither this process nor its fork server started the worker.
     """
 
     def __init__(self, process: psutil.Process, child: Child | None = None) -> None:
@@ -203,17 +145,17 @@ class WorkerProcess:
 
     @property
     def returncode(self) -> int | None:
-        """Exit code of a child that was reaped; None before that, or if it cannot be known."""
+        """Exit code of a reaped child. None before, or if it is unknown."""
         return None if self._child is None else self._child.returncode
 
     def has_exited(self) -> bool:
-        """Return whether the process has ended; do not reap it."""
+        """Return whether the process has exited, without reaping it."""
         if self._exit is None:
             return not _is_there(self._process)
         return _is_readable(self._exit, 0.0)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait for the end of the process, and return whether it has ended."""
+        """Block until the process exits. Return False after a timeout."""
         if self._exit is not None:
             return _is_readable(self._exit, timeout_s)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -231,27 +173,20 @@ class WorkerProcess:
             return False
 
     def terminate(self) -> None:
-        """Send SIGTERM to the process, unless it has ended."""
         if not self.has_exited():
             with suppress(psutil.NoSuchProcess):
                 self._process.terminate()
 
     def kill(self) -> None:
-        """Send SIGKILL to the process and its group, if the group is surely the worker's."""
+        """Send SIGKILL to the process and its group, if the group is certainly the worker's."""
         if self._group_is_its_own():
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._group, signal.SIGKILL)
 
     def end(self) -> None:
-        """Kill the process and its group, and reap it.
-
-        Raises
-        ------
-        ProviderError
-            If the process does not end within 5 s.
-        """
-        # Kill its children before it is reaped: afterwards other processes may have the number of
-        # its group.
+        """Kill and reap the process and its group. Raise ProviderError if it survives 5 s."""
+        # Kill its children before it is reaped, because afterwards the number of its group may be
+        # reused.
         self.kill()
         if not self.wait(KILL_S):
             raise ProviderError(
@@ -273,12 +208,12 @@ class WorkerProcess:
 
 
 def _exit_descriptor(process: psutil.Process, child: Child | None) -> int | None:
-    """Return a descriptor that is readable once a process has ended; None if there is none."""
+    """Return a descriptor that becomes readable when a process exits, or None."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except (OSError, AttributeError):
         return None
-    if child is None and not process.is_running():  # another process may have the number
+    if child is None and not process.is_running():  # the process id may have been reused
         os.close(descriptor)
         return None
     return descriptor
@@ -298,7 +233,7 @@ def _is_there(process: psutil.Process) -> bool:
 
 
 def wait_for_exits(processes: list[WorkerProcess], timeout_s: float) -> None:
-    """Wait until all processes have ended, or the timeout has passed."""
+    """Wait until all processes have exited, or the timeout has passed."""
     deadline = time.monotonic() + timeout_s
     for process in processes:
         process.wait(max(0.0, deadline - time.monotonic()))

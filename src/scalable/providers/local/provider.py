@@ -33,7 +33,7 @@ logger = logging.getLogger("scalable.providers")
 class LocalProvider:
     """Provider whose pools run on this machine.
 
-    With ``processes: false`` the workers are threads of the user's process: no port is opened, and
+    With ``processes: false`` the workers are threads of the user's process. No port is opened, and
     memory limits are not enforced. With ``processes: true`` each worker is a process with
     its memory limit and environment, and the scheduler listens on loopback and accepts only this
     cluster's credentials.
@@ -71,12 +71,12 @@ class LocalProvider:
         return report
 
     def prepare(self, spec: DeploymentSpec) -> Callable[[], None]:
-        """Start the fork server early: it loads the modules of workers in the background.
+        """Start the fork server early. It loads the modules of workers in the background.
 
         Returns
         -------
         callable
-            Function that ends the server if :meth:`build_cluster` did not take it over.
+            Function that stops the server if :meth:`build_cluster` did not take it over.
         """
         if spec.options["processes"] and self._prepared is None:
             self._prepared = _fork_server(spec)
@@ -88,7 +88,7 @@ class LocalProvider:
             server.close()
 
     def build_cluster(self, spec: DeploymentSpec) -> PoolCluster:
-        """Start a scheduler on this machine; its pools are empty."""
+        """Start a scheduler on this machine. Its pools are empty."""
         options = spec.options
         if options["dashboard_address"] and find_spec("bokeh") is None:
             raise ProviderError("a dashboard needs bokeh", hint="pip install 'scalable[dashboard]'")
@@ -131,7 +131,7 @@ class LocalProvider:
         return cluster
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-        """Return the pools of a manager, whose workers are processes here; start no worker.
+        """Return the empty pools of a manager. Their workers are processes of this machine.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class LocalProvider:
         ]
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
-        """Start each component's container once, to see whether workers can run in its image.
+        """Start each component's container once, to check that workers can run in its image.
 
         Raises
         ------
@@ -188,13 +188,13 @@ class LocalProvider:
         return report
 
     def discover(self) -> list[dict[str, Any]]:
-        """Return the clusters with processes on this machine; see :mod:`.discovery`."""
+        """Return the clusters with processes on this machine, see :mod:`.discovery`."""
         from scalable.providers.local.discovery import discover
 
         return discover()
 
     def delete(self, cluster_id: str) -> list[str]:
-        """End every process of a cluster on this machine; do nothing if there are none."""
+        """Stop every process of a cluster on this machine. Idempotent."""
         from scalable.providers.local.discovery import delete
 
         return delete(cluster_id)
@@ -204,12 +204,12 @@ class LocalProvider:
         cluster.scale(dict(plan.workers_by_tag))
 
     def close(self, cluster: Any) -> None:
-        """End the workers and the scheduler."""
+        """Stop the workers and the scheduler."""
         cluster.close()
 
 
 def _fork_server(spec: DeploymentSpec) -> ForkServerProcess | None:
-    """Start a fork server if this system supports it and a component can use it, else None."""
+    """Start a fork server, or return None if the system or no component supports it."""
     from scalable.providers.local.fork_server import ForkServerProcess, supported
 
     if not supported() or not any(_is_plain(spec, tag) for tag in spec.components):
@@ -255,7 +255,7 @@ def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
 
 
 def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest]:
-    """Return tag -> container of components that have one, after a trial start of each."""
+    """Map the components that have one to their container, after a trial start of each."""
     from scalable.containers import prove
 
     found = {tag: made for tag, made in _requests(spec, sys_path).items() if made is not None}
@@ -265,7 +265,7 @@ def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, Cont
 
 
 def _requests(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest | None]:
-    """Return tag -> container of each component, or None."""
+    """Map each component to its container or None."""
     from scalable.containers import request_for
 
     slots, found = spec.options["threads_per_worker"], {}

@@ -1,4 +1,4 @@
-"""Options and environment of a worker process, and the reason for its end. Nothing is started."""
+"""Options and environment of a worker process, and the reason of its exit. Nothing is started."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from scalable.protocol.exit_codes import OUT_OF_MEMORY
 from scalable.spec import ComponentSpec, names
 from scalable.units import as_written
 
-#: Errors that the same request meets again: a name, a path or an environment is wrong.
+#: Errors that occur again on a second attempt: a name, a path or an environment is wrong.
 _LASTING = frozenset({errno.E2BIG, errno.EINVAL, errno.ELOOP, errno.ENAMETOOLONG})
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return whether a start that failed may succeed later."""
+    """Return whether a failed start may succeed later."""
     return isinstance(error, OSError) and error.errno not in _LASTING
 
 
 def memory_limit(component: ComponentSpec) -> int:
-    """Return the memory limit of a worker in bytes; 0 for no limit."""
+    """Return the memory limit of a worker in bytes, or 0 for no limit."""
     return component.memory_bytes or 0
 
 
@@ -33,20 +33,8 @@ def thread_options(component: ComponentSpec, slots: int) -> dict[str, Any]:
 
 def process_options(component: ComponentSpec, slots: int, directory: Path | None) -> dict[str, Any]:
     """Return the options of a worker process.
-
-    Parameters
-    ----------
-    component
-        Component of the worker.
-    slots
-        Number of calls that the worker runs at once.
-    directory
-        Directory that relative paths of the manifest refer to; None for the working directory.
-
-    Raises
-    ------
-    ProviderError
-        When a variable of the component cannot be given to a process.
+    Relative paths start at ``directory``, or at the working directory if that is None. Raises
+    ProviderError if a process cannot have a variable of the component.
     """
     names.check_variables(component.env, ProviderError)
     preload = [] if component.preload_script is None else [resolve(component, directory)]
@@ -60,7 +48,7 @@ def process_options(component: ComponentSpec, slots: int, directory: Path | None
 
 
 def resolve(component: ComponentSpec, directory: Path | None) -> Path:
-    """Return the path of a component's preload script; a relative path starts at ``directory``."""
+    """Return the path of a component's preload script. A relative path starts at ``directory``."""
     assert component.preload_script is not None
     return (directory or Path.cwd()) / Path(component.preload_script).expanduser()
 
@@ -77,15 +65,7 @@ def own_paths(
 
 
 def end_of(returncode: int, limit: int) -> str:
-    """Return the reason why a worker process ended, as text.
-
-    Parameters
-    ----------
-    returncode
-        Exit code of the process, negative for a signal.
-    limit
-        Memory limit of the process in bytes, 0 for none.
-    """
+    """Return the reason of a worker's exit. A negative code is a signal, limit 0 is no limit."""
     if returncode == OUT_OF_MEMORY:
         return f"it ran out of memory (limit {as_written(limit)})"
     if returncode > 128:  # a container's client reports a signal in the container this way

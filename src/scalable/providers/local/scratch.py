@@ -1,4 +1,4 @@
-"""Scratch directories, one for each worker; their names hold the cluster's id and worker's name."""
+"""Scratch directories, one for each worker, named after the cluster's id and the worker."""
 
 from __future__ import annotations
 
@@ -16,30 +16,14 @@ def file_name(name: str) -> str:
 
 
 def make_scratch(cluster_id: str, name: str) -> Path:
-    """Make the scratch directory of a worker, which only its owner may enter.
-
-    Parameters
-    ----------
-    cluster_id
-        Id of the cluster.
-    name
-        Name of the worker.
-    """
+    """Create the scratch directory of a worker. Only its owner can enter it."""
     # Workers share no parent directory, because another user could create that one first.
     return make_private(f"scalable-{cluster_id}-{file_name(name)}")
 
 
 def find_scratch(cluster_id: str, name: str | None = None) -> tuple[Path, ...]:
-    """Return this user's scratch directories of one worker of a cluster, or of all its workers.
-
-    Parameters
-    ----------
-    cluster_id
-        Id of the cluster.
-    name
-        Name of the worker; None for all workers.
-    """
-    # mkdtemp appends eight characters; another worker's name may begin with this one.
+    """Return this user's scratch directories of one worker of a cluster, or of all (name None)."""
+    # mkdtemp appends eight characters. Another worker's name may start with this one.
     rest = "*" if name is None else f"{file_name(name)}-????????"
     found = []
     for path in default_parent().glob(f"scalable-{cluster_id}-{rest}"):

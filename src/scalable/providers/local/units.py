@@ -27,37 +27,21 @@ REMOVAL_S = 15.0
 
 @dataclass(frozen=True)
 class Belongings:
-    """Files and container of a worker, which are removed after the end of its process.
+    """Files and container of a worker, which are removed after its process has exited."""
 
-    Attributes
-    ----------
-    scratch
-        Directories that only this worker uses.
-    log
-        File with its output.
-    memory_limit
-        Memory limit in bytes, 0 for none; named in the reason for an end by lack of memory.
-    removal
-        Command that removes its container, or None.
-    """
-
+    #: Directories that only this worker uses.
     scratch: tuple[Path, ...]
+    #: File with its output.
     log: Path
+    #: Bytes, 0 for no limit. Shown if the worker ran out of memory.
     memory_limit: int
+    #: Command that removes its container.
     removal: list[str] | None = None
 
 
 @dataclass(frozen=True)
 class End:
-    """The end of a worker.
-
-    Attributes
-    ----------
-    reason
-        Reason for the end, as text for users.
-    last_output
-        The last 8 KiB of its output.
-    """
+    """The reason of a worker's exit, for users, and the last 8 KiB of its output."""
 
     reason: str
     last_output: str
@@ -65,28 +49,9 @@ class End:
 
 class LocalUnit:
     """A worker on this machine, from its start until its container and files are removed.
-
-    A thread starts the process, waits for its end, and removes container and files. For that
-    reason :meth:`observe` never blocks.
-
-    Parameters
-    ----------
-    name
-        Name of the worker.
-    start
-        Function that starts the process; may block, and raises OSError or ValueError.
-    belongings
-        Files and container to remove after the end.
-    on_end
-        Function that is called in the thread when container and files are removed.
-
-    Attributes
-    ----------
-    started
-        Future that is done when the process runs; fails with a ProviderError if it cannot be
-        started.
-    end
-        End of the worker, or None before.
+    A thread does the blocking work, so :meth:`observe` never blocks. ``start`` may block, and
+    raises OSError or ValueError. ``on_end`` runs in the thread. ``started`` fails with a
+    ProviderError if the process cannot start. ``end`` is None until the removal.
     """
 
     def __init__(
@@ -110,7 +75,7 @@ class LocalUnit:
             future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the future
 
     def begin(self) -> None:
-        """Start the worker in a thread; :attr:`started` is done when its process runs."""
+        """Start the worker in a thread. :attr:`started` is done when its process runs."""
         threading.Thread(target=self._run, name=f"scalable worker {self.name}", daemon=True).start()
 
     def _run(self) -> None:
@@ -153,10 +118,7 @@ class LocalUnit:
             remove_scratch(str(scratch))
 
     def observe(self) -> Observation:
-        """Return the state of the worker; never blocks.
-
-        A process that a signal such as SIGSTOP has suspended for 10 s counts as ended.
-        """
+        """Never blocks. A process that a signal suspended for 10 s counts as ended."""
         if self.end is not None:
             return Observation(UnitState.ENDED, self.end.reason)
         if self._process is None:
@@ -174,18 +136,14 @@ class LocalUnit:
         return read_tail(self._belongings.log) if self.end is None else self.end.last_output
 
     def terminate(self) -> None:
-        """Ask the process to end, now or as soon as it has started."""
+        """Send SIGTERM to the process, now or as soon as it has started."""
         self._told_to_stop = True
         if self._process is not None:
             self._process.terminate()
 
     async def stop(self) -> None:
-        """End the process, by SIGKILL after 3 s; wait until container and files are removed.
-
-        Raises
-        ------
-        ProviderError
-            If the process does not end.
+        """Stop the process, with SIGKILL after 3 s. Wait for the removal of container and files.
+        Raise ProviderError if the process does not exit.
         """
         self.terminate()
         ended = asyncio.wrap_future(self._ended)

@@ -1,4 +1,4 @@
-"""Slurm's commands. Each has a timeout; errors carry Slurm's own message."""
+"""Slurm's client commands. Each has a timeout, and errors contain Slurm's own message."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ logger = logging.getLogger("scalable.providers.slurm")
 Result = TypeVar("Result")
 
 COMMAND_TIMEOUT_S = 30.0
-#: Number of commands that run at the same time; further ones wait for their turn.
+#: Number of commands that run at the same time. Others are queued.
 COMMANDS_AT_ONCE = 8
-#: Largest number of jobs that one scancel names: the length of a command line is limited.
+#: Maximum number of jobs in one scancel command, because a command line is limited.
 CANCEL_BATCH = 500
 DEFAULT_MAX_ARRAY_SIZE = 1001
-#: Beginnings of variables by which users filter jobs. They are removed, so that the commands show
+#: Prefixes of variables with which users filter jobs. They are removed, so that the commands list
 #: every job of the user.
 _FILTERS = ("SQUEUE_", "SCANCEL_")
 
 
 def wait_for(asked: Coroutine[Any, Any, Result]) -> Result:
-    """Run a request to Slurm and return its result, also from inside a running event loop."""
+    """Run a request to Slurm and return its result, even inside a running event loop."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -52,26 +52,12 @@ def wait_for(asked: Coroutine[Any, Any, Result]) -> Result:
 
 
 class Slurm:
-    """The commands of Slurm's client, run as the present user.
-
-    The commands run in threads of this object, so that a Slurm that does not answer delays nothing
-    else.
-
-    Parameters
-    ----------
-    timeout_s
-        Seconds that each command may take.
-
-    Attributes
-    ----------
-    commands
-        Number of commands that were run.
-    """
+    """Runs Slurm's client commands as the current user, in threads outside the event loop."""
 
     def __init__(self, timeout_s: float = COMMAND_TIMEOUT_S) -> None:
         self.commands = 0
         self._timeout_s = timeout_s
-        # Names are no help: USER may be another's, and a uid need not have a name at all.
+        # User names are unreliable: USER may name another user, and a uid may have no name.
         self._uid = os.getuid()
         self._filters = True
         self._threads = ThreadPoolExecutor(COMMANDS_AT_ONCE, thread_name_prefix="slurm-command")
@@ -79,19 +65,7 @@ class Slurm:
     async def submit(
         self, script: str, *, array: str | None, comment: str, test_only: bool = False
     ) -> int:
-        """Submit a batch script; return the job's id.
-
-        Parameters
-        ----------
-        script
-            Text of the script.
-        array
-            Indices of the array, or None for one job.
-        comment
-            Comment that squeue shows.
-        test_only
-            Whether Slurm only checks that it would accept the script; the id is 0 then.
-        """
+        """Return the job's id, or 0 with ``test_only``, with which Slurm only checks the script."""
         arguments = ["sbatch", "--parsable", f"--comment={comment}"]
         if array is not None:
             arguments.append(f"--array={array}")
@@ -102,41 +76,39 @@ class Slurm:
             return 0
         job = shown.strip().rpartition("\n")[2].partition(";")[0]
         if not job.isdigit():
-            # The job may be in the queue nevertheless, where the next request finds it.
+            # The job may be in the queue anyway. The next request finds it there.
             said = shown.strip() or "nothing"
             raise ProviderError(f"sbatch did not name a job; it said: {said}", transient=True)
         return int(job)
 
     async def queue(self) -> list[Element]:
-        """Return the user's jobs that Slurm still lists; each element of an array is one item."""
+        """Return the user's jobs that Slurm still lists. Each array element is one item."""
         asked = ["squeue", "--noheader", "--array", "--states=all", f"--format={SQUEUE_FORMAT}"]
         while True:
             by_user = [f"--user={self._uid}"] if self._filters else []
             done = await self._complete([*asked, *by_user])
             if not self._filters or not user_is_unknown(done.stderr):
                 break
-            # squeue succeeds with an empty list. The jobs of all users are listed with their uids.
+            # squeue exits with 0 and an empty list. Without --user it lists the uid of every job.
             logger.debug("squeue knows no user %d: all jobs are asked for", self._uid)
             self._filters = False
         return [e for e in parse_queue(done.stdout) if e.uid in (None, self._uid)]
 
     async def cancel(self, elements: Sequence[str]) -> None:
-        """Cancel jobs and elements (``12_3``); ended ones are ignored."""
+        """Cancel jobs and array elements (``12_3``). Ended ones are ignored."""
         for start in range(0, len(elements), CANCEL_BATCH):
             await self._run(["scancel", "--quiet", *elements[start : start + CANCEL_BATCH]])
 
     async def max_array_size(self) -> int:
-        """Return the largest size of a job array; 0 or 1 means that arrays are disabled."""
+        """Return the largest size of a job array. 0 or 1 means that arrays are disabled."""
         value = parse_config(await self._run(["scontrol", "show", "config"]), "MaxArraySize")
         return int(value) if value and value.isdigit() else DEFAULT_MAX_ARRAY_SIZE
 
     async def partitions(self) -> list[dict[str, str]]:
-        """Return every partition, as ``scontrol`` describes it."""
         shown = await self._run(["scontrol", "show", "partition", "--oneliner"])
         return [record for line in shown.splitlines() if (record := parse_record(line))]
 
     async def nodes(self) -> list[dict[str, str]]:
-        """Return every node, as ``scontrol`` describes it."""
         shown = await self._run(["scontrol", "show", "node", "--oneliner"])
         return [record for line in shown.splitlines() if (record := parse_record(line))]
 

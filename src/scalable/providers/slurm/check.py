@@ -10,6 +10,7 @@ from scalable.providers.slurm.queue import parse_left
 from scalable.spec import DeploymentSpec, Diagnostic
 from scalable.units import as_written, like
 
+#: Key-value pairs of one line of ``scontrol show partition`` or ``scontrol show node``.
 Record = Mapping[str, str]
 MIB = 2**20
 
@@ -17,15 +18,7 @@ MIB = 2**20
 def findings(
     spec: DeploymentSpec, partitions: Sequence[Record], nodes: Sequence[Record]
 ) -> list[Diagnostic]:
-    """Return a diagnostic for each part of a request that this Slurm cannot provide.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    partitions, nodes
-        Records of ``scontrol show partition`` and ``scontrol show node``.
-    """
+    """Return a diagnostic for each part of a request that this Slurm cannot provide."""
     target = ("targets", spec.target_name)
     partition = chosen_partition(spec.options.get("queue"), partitions)
     if partition is None:
@@ -40,7 +33,7 @@ def findings(
         found += _too_large(("components", tag, "cpus"), component.cpus, _cpus(here), name)
         asked = component.memory_bytes
         if asked is not None:
-            # The reservation exactly as it is written, and the node's memory in its unit.
+            # Show the reservation as it is written, and the node's memory in the same unit.
             shown = partial(_shown_beside, asked)
             found += _too_large(("components", tag, "memory"), asked, _memory(here), name, shown)
     return found
@@ -51,7 +44,7 @@ def _shown_beside(asked: int, memory: float) -> str:
 
 
 def chosen_partition(queue: str | None, partitions: Sequence[Record]) -> Record | None:
-    """Return the partition of a name, or the site's default; None if it does not exist."""
+    """Return the named partition or the site's default, or None if it does not exist."""
     for partition in partitions:
         named = partition.get("PartitionName")
         if (queue is None and partition.get("Default") == "YES") or named == queue:

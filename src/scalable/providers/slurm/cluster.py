@@ -35,12 +35,12 @@ class SlurmCluster(PoolCluster):
     name
         Name of the cluster, for people.
     log_dir
-        Directory for the logs of jobs, on a file system that the nodes share; by default logs are
+        Directory for the jobs' logs, on a file system that the nodes share; by default logs are
         removed with the cluster.
     workflow_dir
         Directory that relative paths of components start from; by default the current one.
     asynchronous
-        Whether it is used with ``await`` inside a running event loop.
+        Whether the cluster is used with ``await`` inside a running event loop.
     **options
         The other options of a slurm target: ``qos``, ``constraint``, ``reservation``,
         ``container_runtime``, ``scheduler_port``, ``worker_port_range``, ``directives``.
@@ -79,7 +79,7 @@ class SlurmCluster(PoolCluster):
         self._directory: Path | None = None
         host = None if interface is None else address_of(interface)
         scheduler: dict[str, Any] = {"dashboard": False, "interface": interface}
-        # Another process may take the port before the scheduler does: then the next is tried.
+        # If another process takes the port before the scheduler does, the next one is tried.
         scheduler["port"] = free_port(host or "", self.options["scheduler_port"])
         scheduler["ports_tried"] = PORTS_TRIED
         super().__init__(
@@ -104,16 +104,16 @@ class SlurmCluster(PoolCluster):
         slots: int = 1,
         runtime: str | None = None,
     ) -> None:
-        """Add the pool of a tag; it starts empty.
+        """Add an empty pool.
 
         Parameters
         ----------
         tag
-            Name by which calls are routed.
+            Name of the pool, to which tasks are routed.
         cpus, memory, gpus
             Resources of one job; ``memory`` as in ``"20G"``.
         dirs
-            Path on the host -> path in the container.
+            Paths in the container, by path on the host.
         image
             Container image; None to run the workers on the node itself.
         env, preload_script, slots, runtime
@@ -140,24 +140,24 @@ class SlurmCluster(PoolCluster):
         self.add_component(component)
 
     def add_component(self, component: ComponentSpec, *, task_s: float = 0.0) -> None:
-        """Add the pool of a component; it starts empty.
+        """Add the empty pool of a component.
 
         Parameters
         ----------
         component
             Resource profile of the workers.
         task_s
-            Expected running time of the component's longest call in seconds; 0 to measure it.
+            Expected duration of the component's longest task in seconds; 0 to measure it.
         """
         self.add_pools([self._jobs.pool(component, task_s=task_s)])
 
     def add_components(self, spec: DeploymentSpec) -> None:
-        """Add the pools of a request; they start empty."""
+        """Add the pools of a request. They start empty."""
         self.add_pools(self._jobs.pools(spec))
 
     @property
     def _jobs(self) -> Jobs:
-        # Made with the first component, because the scheduler's address is known by then.
+        # Created with the first component, when the scheduler's address is available.
         if self._made is None:
             site = embedded_site(self, Path(self._log_dir) if self._log_dir else None)
             self._directory = site.directory
@@ -196,12 +196,12 @@ class SlurmCluster(PoolCluster):
             raise
 
     def submit(self, *tags: str) -> None:
-        """Submit the jobs that are wanted, and wait for Slurm's answer.
+        """Submit the desired jobs, and wait for Slurm's answer.
 
         Parameters
         ----------
         *tags
-            Tags of pools. If Slurm has refused the jobs of such a pool, an error is raised.
+            Tags of the pools whose refused jobs raise an error.
 
         Raises
         ------
@@ -216,9 +216,9 @@ class SlurmCluster(PoolCluster):
                 raise ProviderError(reason)
 
     def remove_workers(self, n: int, tag: str) -> None:
-        """Remove workers of a tag: waiting jobs first, then idle workers, then busy ones.
+        """Remove workers of a tag: queued jobs first, then idle workers, then busy ones.
 
-        Busy workers finish their running calls and hand over their results.
+        Busy workers finish their running tasks and hand over their results.
         """
         before = self._count(n, tag)
         self.scale(tag, max(0, before - n))
@@ -234,9 +234,9 @@ class SlurmCluster(PoolCluster):
         return self.pools[tag].wanted
 
     def job_of(self, worker: str) -> str | None:
-        """Return the id of a worker's Slurm job, such as ``12_3``; None without a job."""
+        """Return the id of a worker's Slurm job, such as ``12_3``, or None."""
         return None if self._made is None else self._made.launcher.job_of(worker)
 
     def scripts(self) -> Mapping[str, str]:
-        """Return tag -> batch script of that pool's jobs."""
+        """Map tags to the batch scripts of the pools' jobs."""
         return {} if self._made is None else self._made.scripts()

@@ -1,4 +1,4 @@
-"""Options of sbatch that users may add to batch scripts, and those that scalable sets. No I/O."""
+"""The sbatch options that users may add to batch scripts, and those that scalable sets. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from scalable.spec import names
 
-#: Shape of one directive.
+#: Rule for one directive.
 DIRECTIVE = names.Rule(
     "an option of sbatch",
     "write it as on the command line, such as --mail-type=END",
@@ -18,7 +18,7 @@ DIRECTIVE = names.Rule(
 _COMPONENT = "write {} in the component instead"
 _TARGET = "write {} in the target instead"
 _NONE = "leave it out"
-#: Option that scalable sets, or that it could not work with -> way out.
+#: Hints for the options that scalable sets, or with which it could not work.
 _OURS = {
     "job-name": _NONE,
     "comment": _NONE,
@@ -68,17 +68,15 @@ _SHORT = {
     "V": "version",
     "W": "wait",
 }
-#: Short options without a value: a further option may follow in the same word.
+#: Short options without a value: another option may follow in the same word.
 _FLAGS = frozenset("hHIkOQRsuvVW")
-#: Shortest beginning of a long option that sbatch may take for the whole.
+#: Shortest prefix of a long option that sbatch may accept as an abbreviation.
 _SHORTEST = 2
 
 
 def directive_fault(text: str) -> tuple[str, str] | None:
-    """Return why a directive is refused, and the way out; None for one that may be used.
-
-    Refused is what is no option, and each option that scalable sets itself: the directive would
-    silently have no effect, or take effect in its place.
+    """Return the reason why a directive is refused and a hint, or None if it is allowed.
+    Options that scalable sets are refused: they would be ignored, or replace scalable's own.
     """
     fault = DIRECTIVE.fault(text)
     if fault is not None:
@@ -91,7 +89,7 @@ def directive_fault(text: str) -> tuple[str, str] | None:
 
 
 def _ours(word: str) -> str | None:
-    """Return the name of the option of ours that a word of a directive sets, if any."""
+    """Return the option of ``_OURS`` that a word of a directive sets, if any."""
     if word.startswith("--"):
         given = word[2:].partition("=")[0]
         if given in _OURS:

@@ -24,17 +24,13 @@ logger = logging.getLogger("scalable.providers.slurm")
 DISCOVER_TIMEOUT_S = 4.0
 DELETE_TIMEOUT_S = 90.0
 BACKOFF = 1.5
-#: Message of Slurm's commands on a machine that belongs to no Slurm.
+#: Message of Slurm's commands on a machine that is not part of a Slurm cluster.
 NOT_CONFIGURED = "Could not establish a configuration source"
 
 
 def discover() -> list[dict[str, Any]]:
-    """Return a row for each cluster of this user's state directory that has a job in the queue.
-
-    Raises
-    ------
-    ProviderError
-        When Slurm is configured on this machine and does not answer.
+    """Return a row for each cluster of this user's state directory with a job in the queue.
+    Empty on a machine without Slurm. Raise ProviderError if a configured Slurm does not answer.
     """
     if shutil.which("squeue") is None:
         return []
@@ -49,7 +45,7 @@ def discover() -> list[dict[str, Any]]:
         cluster_id = cluster_of(element.name)
         if cluster_id is None or element.state is JobState.ENDED:
             continue
-        # Jobs of another state directory belong to a manager that this process cannot see.
+        # Jobs of another state directory belong to a manager that this process cannot find.
         directory = Path(str(said_by(element).get("directory", "")))
         if directory.is_relative_to(settings.state_dir() / "clusters" / cluster_id):
             rows.setdefault(cluster_id, Counter())[element.name] += 1
@@ -65,13 +61,7 @@ def _words(counted: tuple[str, int]) -> str:
 
 
 def states(cluster_id: str) -> dict[str, str]:
-    """Return the states of a cluster's scheduler and managers that run as jobs.
-
-    Returns
-    -------
-    dict
-        ``scheduler``, or the id of a manager -> ``pending`` or ``running``.
-    """
+    """Map the programs of a cluster that run as jobs to ``pending`` or ``running``."""
     words = {JobState.WAITING: "pending", JobState.THERE: "running"}
     found = wait_for(_alive(Slurm(), cluster_id))
     kinds = ((said_by(e).get("service") or kind_of(e.name), e) for e in found)
@@ -79,22 +69,8 @@ def states(cluster_id: str) -> dict[str, str]:
 
 
 def delete(cluster_id: str) -> list[str]:
-    """Cancel the jobs of a cluster and wait for their end; keep the job that calls this.
-
-    Parameters
-    ----------
-    cluster_id
-        UUID of the cluster.
-
-    Returns
-    -------
-    list of str
-        Descriptions of the cancelled jobs.
-
-    Raises
-    ------
-    ProviderError
-        When Slurm does not answer, or jobs do not end within 90 s.
+    """Cancel a cluster's jobs, except the calling one, and wait. Return their descriptions.
+    Raise ProviderError if Slurm does not answer, or if jobs have not ended within 90 s.
     """
     return wait_for(_delete(Slurm(), cluster_id))
 
@@ -133,5 +109,5 @@ async def _alive(slurm: Slurm, cluster_id: str) -> Sequence[Element]:
 
 
 def _is_ours(element: Element) -> bool:
-    """Return whether this process runs in the job: a scheduler may end its own cluster."""
+    """Return whether this process runs in the job: a scheduler may delete its own cluster."""
     return kind_of(element.name) is not None and os.environ.get("SLURM_JOB_ID") == f"{element.job}"

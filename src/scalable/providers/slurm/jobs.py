@@ -32,24 +32,8 @@ logger = logging.getLogger("scalable.providers.slurm")
 
 
 class Jobs:
-    """The pools of one manager whose workers are Slurm jobs.
-
-    Parameters
-    ----------
-    slurm
-        Slurm's commands.
-    site
-        Manager and scheduler of the workers; its directory is on a file system that the nodes
-        share.
-    options
-        Options of the target.
-    workflow_dir
-        Directory that relative paths of components start from.
-
-    Attributes
-    ----------
-    launcher
-        Launcher of all the pools.
+    """The pools of one manager whose workers are Slurm jobs, with one launcher for all of them.
+    The site's directory has to be on a file system that the nodes share.
     """
 
     def __init__(
@@ -62,13 +46,7 @@ class Jobs:
         self.launcher = SlurmLauncher(slurm, self._pools, site.directory)
 
     def pools(self, spec: DeploymentSpec) -> list[Pool]:
-        """Return the pools of all components of a request; they start empty.
-
-        Raises
-        ------
-        ProviderError
-            When a component's container cannot be started.
-        """
+        """Return the empty pools of a request. Raise ProviderError if a container cannot start."""
         made = []
         for tag, component in spec.components.items():
             lengths = [t.duration_s or 0.0 for t in spec.tasks.values() if t.component == tag]
@@ -76,14 +54,8 @@ class Jobs:
         return made
 
     def pool(self, component: ComponentSpec, *, task_s: float = 0.0) -> Pool:
-        """Return the pool of a component, and write the configuration of its workers.
-
-        Parameters
-        ----------
-        component
-            Resource profile of the workers.
-        task_s
-            Expected running time of the component's longest call in seconds; 0 to measure it.
+        """Return the pool of a component, and write the configuration file of its workers.
+        ``task_s`` is the expected duration of the longest task in seconds, or 0 to measure it.
         """
         site, tag, logs = self._site, component.name, self._logs()
         request = JobRequest(
@@ -96,7 +68,7 @@ class Jobs:
         )
         container = container_of(request)
         if container is not None and shutil.which(container.runtime):
-            # A trial start shows a fault before every job fails. If this machine lacks the
+            # A trial start reports an error before every job fails. If this machine lacks the
             # runtime, only the nodes can start the container.
             logger.debug("pool %r: starting its container once", tag)
             private_directory(request.config.parent)  # the container mounts it
@@ -124,8 +96,8 @@ class Jobs:
 
     def _config(self, component: ComponentSpec) -> WorkerConfig:
         site = self._site
-        # An image with its own Python has its own modules; of this machine's it gets only the
-        # workflow's.
+        # An image with its own Python has its own modules. From this machine it gets only the
+        # workflow's directory.
         alone = component.image is not None and component.runtime != "host"
         return WorkerConfig(
             scheduler=site.scheduler,
@@ -160,10 +132,9 @@ class Jobs:
         return logs.absolute()
 
     def scripts(self) -> dict[str, str]:
-        """Return tag -> batch script of that pool's jobs."""
         return {tag: pool.script(0) for tag, pool in self._pools.items()}
 
 
 def _ports(written: str | None) -> str:
-    """Return a range of ports in Dask's notation."""
+    """Return a port range in Dask's notation."""
     return "" if written is None else "{}:{}".format(*parse_port_range(written))

@@ -1,7 +1,5 @@
-"""The launcher of Slurm jobs.
-
-A unit (one job that brings one worker) is an element of a job array. One call of ``squeue`` reads
-the states of all units.
+"""The launcher of Slurm jobs. A unit is one job, with one worker, as an element of a job array.
+One ``squeue`` command reads the states of all units.
 """
 
 from __future__ import annotations
@@ -36,35 +34,26 @@ logger = logging.getLogger("scalable.providers.slurm")
 FASTEST_POLL_S = 1.0
 SLOWEST_POLL_S = 15.0
 BACKOFF = 1.5
-#: A job that was just submitted may be missing from the queue for a moment.
+#: Seconds for which a submitted job may be missing from the queue.
 UNSEEN_GRACE_S = 15.0
 STOP_TIMEOUT_S = 90.0
-#: States of a job that squeue does not list; such a job is cancelled nevertheless. An element of an
-#: array that is cancelled while it waits leaves no trace: it has never run.
+#: States of a job that squeue does not list. Such a job is cancelled anyway. An element of an
+#: array that is cancelled while it is queued leaves no trace: it has never run.
 UNSEEN = "UNSEEN"
 NEVER_RAN = "NEVER_RAN"
 
 
 @dataclass(frozen=True)
 class JobPool:
-    """The jobs of one pool.
+    """The jobs of one pool."""
 
-    Attributes
-    ----------
-    name
-        Name of its jobs.
-    prefix
-        Beginning of the names of its workers; a number follows.
-    script
-        Function: ``script(first)`` returns the batch script in which the worker at array index 0
-        has the number ``first``.
-    log
-        Function: ``log(job, index)`` returns the path of the log of an array element.
-    """
-
+    #: Name of the jobs.
     name: str
+    #: Prefix of the workers' names. A number follows.
     prefix: str
+    #: Takes the number of the worker at array index 0, and returns the batch script.
     script: Callable[[int], str]
+    #: Takes a job and an array index, and returns the path of the element's log.
     log: Callable[[int, int | None], str]
 
 
@@ -83,16 +72,8 @@ class _Unit:
 
 
 class SlurmLauncher:
-    """Launcher whose units (jobs that bring one worker each) are elements of job arrays.
-
-    Parameters
-    ----------
-    slurm
-        Slurm's commands.
-    pools
-        Tag -> pool; pools may be added later.
-    directory
-        Private directory of the manager; the comments of its jobs name it.
+    """Launcher whose units, one worker each, are elements of job arrays.
+    ``pools`` may be extended later. The jobs' comments name ``directory``, the manager's own.
     """
 
     def __init__(self, slurm: Slurm, pools: Mapping[str, JobPool], directory: Path) -> None:
@@ -105,19 +86,19 @@ class SlurmLauncher:
         self._poll_at = 0.0
         self._interval = FASTEST_POLL_S
         self._silent_since: float | None = None
-        # Units whose request got no answer; their jobs may be in the queue nevertheless.
+        # Units whose request got no answer. Their jobs may be in the queue anyway.
         self._unanswered: set[UnitName] = set()
         self._requests: dict[asyncio.Future[None], frozenset[UnitName]] = {}
 
     def job_of(self, name: UnitName) -> str | None:
-        """Return the id of a unit's Slurm job, such as ``12_3``; None for an unknown unit."""
+        """Return the id of a unit's job, such as ``12_3``, or None for an unknown unit."""
         unit = self._units.get(name)
         return None if unit is None else unit.job_id
 
     # Launching ----------------------------------------------------------------------------------
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Submit the units as one job array, or as several if Slurm limits the size of arrays."""
+        """Submit the units as one job array, or as several if Slurm limits array sizes."""
         names = [name for name in entries if name not in self._units]
         if not names:
             return
@@ -125,7 +106,7 @@ class SlurmLauncher:
         request = asyncio.ensure_future(self._request(pool, names))
         self._requests[request] = frozenset(names)
         request.add_done_callback(self._forget_request)
-        # A cancelled sbatch may submit jobs nevertheless, and stop() must know them.
+        # A cancelled sbatch may submit jobs anyway, and stop() must find them.
         await asyncio.shield(request)
 
     def _forget_request(self, request: asyncio.Future[None]) -> None:
@@ -168,7 +149,7 @@ class SlurmLauncher:
             self._take(name, _Unit(pool, job, index, submitted_at=now))
 
     async def _find_unanswered(self, pool: JobPool, numbers: dict[int, UnitName]) -> None:
-        """Take over the jobs of an earlier request whose answer was lost."""
+        """Adopt the jobs of an earlier request whose answer was lost."""
         for element in await self._slurm.queue():
             ours = said_by(element).get("prefix", pool.prefix) == pool.prefix
             number = number_of(element)
@@ -179,13 +160,7 @@ class SlurmLauncher:
                 self._take(name, _Unit(pool, element.job, element.index, time.monotonic()))
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Take over the jobs that an earlier process of this manager left in the queue.
-
-        Raises
-        ------
-        ProviderError
-            When Slurm does not answer.
-        """
+        """Adopt the jobs that an earlier process of this manager left in the queue."""
         tags = {pool.name: tag for tag, pool in self._pools.items()}
         adopted: dict[UnitName, str] = {}
         nameless = 0
@@ -212,7 +187,7 @@ class SlurmLauncher:
 
     def _take(self, name: UnitName, unit: _Unit) -> None:
         self._units[name] = unit
-        # The link leads from the worker's name to its output after the job's id is forgotten.
+        # The link leads from the worker's name to its output after the unit is removed.
         log = Path(unit.pool.log(unit.job, unit.index))
         with suppress(OSError):
             (log.parent / f"{file_name(str(name))}.log").symlink_to(log.name)
@@ -220,7 +195,7 @@ class SlurmLauncher:
     # Looking ------------------------------------------------------------------------------------
 
     def observe(self) -> dict[UnitName, Observation]:
-        """Return the state of each unit as of the last poll; begin another poll when it is due."""
+        """Return the unit states of the last poll, and start the next poll when it is due."""
         now = time.monotonic()
         idle = self._polling is None or self._polling.done()
         if self._units and idle and now >= self._poll_at:
@@ -238,7 +213,7 @@ class SlurmLauncher:
             return Observation(UnitState.PENDING, reason, suspended=True)
         if element.state is JobState.THERE:
             left = element.left_s
-            # How a job ended is known only when it is no longer completing.
+            # The reason of a job's exit is unknown while the job is completing.
             at = float("-inf") if element.raw_state == "COMPLETING" else unit.seen_at
             return Observation(
                 UnitState.RUNNING,
@@ -305,9 +280,9 @@ class SlurmLauncher:
     # Ending -------------------------------------------------------------------------------------
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """Cancel units and wait until they have ended."""
+        """Cancel units, and wait up to 90 s until they have ended."""
         if late := [r for r, asked in self._requests.items() if not asked.isdisjoint(names)]:
-            await asyncio.wait(late)  # this ends, because Slurm's commands have a timeout
+            await asyncio.wait(late)  # Slurm's commands have a timeout
         units = {name: self._units[name] for name in names if name in self._units}
         ended = {n for n, u in units.items() if u.element is not None and _is_over(u.element)}
         remaining = {name: unit for name, unit in units.items() if name not in ended}
@@ -321,7 +296,7 @@ class SlurmLauncher:
                     cancelled = True
                 remaining = _still_queued(remaining, await self._slurm.queue())
             except ProviderError as error:
-                # Callers stop a unit only once: if this fails, its job is left for good.
+                # Callers stop a unit only once. If this fails, its job is left in the queue.
                 if not error.transient or time.monotonic() > deadline:
                     raise
             if remaining and time.monotonic() > deadline:
@@ -336,7 +311,7 @@ class SlurmLauncher:
             self._units.pop(name, None)
 
     async def cancel_unanswered(self) -> None:
-        """Cancel jobs that may exist although Slurm's answer to their submission was lost."""
+        """Cancel jobs whose submission Slurm may have accepted although its answer was lost."""
         if self._unanswered:
             ours = {pool.name for pool in self._pools.values()}
             left = [e for e in await self._slurm.queue() if e.name in ours]

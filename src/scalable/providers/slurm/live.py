@@ -19,21 +19,9 @@ from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationR
 def check(
     spec: DeploymentSpec, scripts: Mapping[str, str], requests: Mapping[str, JobRequest]
 ) -> ValidationReport:
-    """Compare a request with a live Slurm and this machine; nothing is submitted.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    scripts
-        Tag -> batch script; Slurm is asked whether it would accept them.
-    requests
-        Tag -> request for its jobs; the images are checked last.
-
-    Raises
-    ------
-    ProviderError
-        When Slurm does not answer.
+    """Compare a request with a live Slurm and this machine. Nothing is submitted.
+    Slurm checks the scripts with ``--test-only``. Images are checked last. ``scripts`` and
+    ``requests`` are keyed by tag. Raise ProviderError if Slurm does not answer.
     """
     report = wait_for(_check(spec, scripts))
     if report.ok:
@@ -42,11 +30,11 @@ def check(
 
 
 def _trial(request: JobRequest) -> ContainerRequest | None:
-    """Return the container of a component's workers for a trial here; None if there can be none."""
+    """Return the workers' container for a trial on this machine, or None if it cannot run here."""
     container = container_of(request)
     if container is None or shutil.which(container.runtime) is None:
         return None
-    # The directory of a cluster, which workers mount, exists only later.
+    # The cluster's directory, which workers mount, does not exist yet.
     mounts = {path: inside for path, inside in container.mounts.items() if Path(path).exists()}
     return replace(container, mounts=mounts)
 
@@ -81,7 +69,7 @@ def _missing_mounts(component: ComponentSpec) -> list[Diagnostic]:
 
 
 async def _asked(slurm: Slurm, tag: str, script: str) -> list[Diagnostic]:
-    """Return Slurm's objections to a component's script, which is not submitted."""
+    """Return Slurm's objections to a component's script, without submitting it."""
     try:
         await slurm.submit(script, array=None, comment="scalable validate", test_only=True)
     except ProviderError as error:

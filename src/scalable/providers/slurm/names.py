@@ -1,12 +1,6 @@
 """Names and comments of jobs, which identify them in the queue. No I/O.
-
-The name of a job is ``scalable-<cluster>.<rest>``. Slurm can filter jobs by name and keeps names in
-its accounting, and the name is enough to cancel every job of a cluster. The rest is
-``<manager>@<tag>`` for workers, and ``@scheduler`` or ``@manager-<manager>`` for a scheduler or
-manager that runs as a job.
-
-The comment of a job holds further facts: the names of the workers, and the directory of the manager
-that submitted the job.
+A job is named ``scalable-<cluster>.<rest>``: by name Slurm can filter and cancel jobs. The comment,
+JSON, contains the workers' names and the directory of the manager that submitted the job.
 """
 
 from __future__ import annotations
@@ -21,7 +15,7 @@ from scalable.providers.slurm.queue import Element
 from scalable.providers.slurm.worker import file_name
 
 SCHEDULER = "scheduler"
-#: Maximum number of characters in a comment; slurmctld refuses a longer one.
+#: Maximum number of characters in a comment. slurmctld refuses longer ones.
 LONGEST_COMMENT = 1024
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _NAME = re.compile(rf"scalable-({_UUID})\.(.+)")
@@ -29,10 +23,7 @@ _MANAGER = "@manager-"
 
 
 def pool_name(cluster_id: str, manager: str, tag: str) -> str:
-    """Return the name of the jobs of a pool.
-
-    The ``@`` is in neither part: no two pools of a cluster have the same name.
-    """
+    """Return the name of a pool's jobs. ``@`` is in neither part, so names are unique."""
     return f"scalable-{cluster_id}.{file_name(manager)}@{file_name(tag)}"
 
 
@@ -43,13 +34,13 @@ def service_name(cluster_id: str, service: str) -> str:
 
 
 def cluster_of(name: str) -> str | None:
-    """Return the UUID of the cluster that a job belongs to; None for other jobs."""
+    """Return the UUID of a job's cluster, or None for other jobs."""
     match = _NAME.fullmatch(name)
     return None if match is None else match[1]
 
 
 def kind_of(name: str) -> str | None:
-    """Return the program that a job runs: ``scheduler`` or a manager's id; None for workers."""
+    """Return the program of a job: ``scheduler``, a manager's id, or None for workers."""
     match = _NAME.fullmatch(name)
     if match is None or not match[2].startswith("@"):
         return None
@@ -57,23 +48,9 @@ def kind_of(name: str) -> str | None:
 
 
 def comment(name: str, directory: Path, **more: Any) -> str:
-    """Return the comment of a job, as JSON.
-
-    Parameters
-    ----------
-    name
-        Name of the job.
-    directory
-        Private directory of the process that submits the job.
-    **more
-        For workers ``first`` (number of the worker whose array index is 0) and ``prefix``
-        (beginning of the workers' names). For a scheduler or manager ``service``: ``scheduler``,
-        or the id of the manager.
-
-    Raises
-    ------
-    ProviderError
-        When it is longer than Slurm allows.
+    """Return the comment of a job as JSON. Raise ProviderError if it is too long for Slurm.
+    ``more`` is ``first`` (number of the worker at array index 0) and ``prefix`` (of worker names)
+    for workers, and ``service`` (``scheduler`` or a manager's id) for other programs.
     """
     said = {"scalable": name, "directory": str(directory), **more}
     text = json.dumps(said, separators=(",", ":"))
@@ -88,7 +65,7 @@ def comment(name: str, directory: Path, **more: Any) -> str:
 
 
 def said_by(element: Element) -> dict[str, Any]:
-    """Return the fields of a job's comment; empty if the site has replaced the comment."""
+    """Return the fields of a job's comment. Empty if the site has replaced the comment."""
     try:
         said = json.loads(element.comment)
     except ValueError:
@@ -103,6 +80,6 @@ def number_of(element: Element) -> int:
 
 
 def worker_of(element: Element) -> str | None:
-    """Return the name of a job's worker; None if the site has replaced the job's comment."""
+    """Return the name of a job's worker, or None if the site has replaced the job's comment."""
     prefix = said_by(element).get("prefix")
     return f"{prefix}{number_of(element)}" if isinstance(prefix, str) else None

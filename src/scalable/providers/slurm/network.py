@@ -12,13 +12,7 @@ PORTS_TRIED = 200
 
 
 def address_of(interface: str) -> str:
-    """Return the IPv4 address of a network interface.
-
-    Raises
-    ------
-    ProviderError
-        When there is no such interface; the hint lists the interfaces.
-    """
+    """Return an interface's IPv4 address, or raise ProviderError with a list of the interfaces."""
     addresses: dict[str, str] = {}
     for name, found in psutil.net_if_addrs().items():
         for address in found:
@@ -34,13 +28,7 @@ def address_of(interface: str) -> str:
 
 
 def free_port(host: str, first: int) -> int:
-    """Return the first free port, starting at ``first``.
-
-    Raises
-    ------
-    ProviderError
-        When none of the 200 ports from ``first`` on is free.
-    """
+    """Return the first free port from ``first`` on. Raise ProviderError if none of 200 is free."""
     for port in range(first, min(first + PORTS_TRIED, 65536)):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

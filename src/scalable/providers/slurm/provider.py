@@ -34,7 +34,7 @@ class SlurmProvider:
     traits = TRAITS
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
-        """Compare the expected durations of tasks with the walltime; do not contact Slurm."""
+        """Compare the expected durations of tasks with the walltime, without contacting Slurm."""
         report = ValidationReport()
         if spec.walltime_s is None:
             return report
@@ -67,7 +67,7 @@ class SlurmProvider:
         return check(spec, self.render_scripts(spec), self._requests(spec))
 
     def render_scripts(self, spec: DeploymentSpec) -> dict[str, str]:
-        """Return tag -> batch script of a pool's jobs, with ``ID`` in place of the cluster's id."""
+        """Map tags to batch scripts of the pools' jobs, with ``ID`` for the cluster's id."""
         directory = settings.state_dir() / "clusters" / "ID"
         logs = Path(spec.options["logs"] or spec.log_dir or directory / "logs").absolute()
         return {
@@ -76,7 +76,7 @@ class SlurmProvider:
         }
 
     def _requests(self, spec: DeploymentSpec) -> dict[str, JobRequest]:
-        """Return tag -> request for its jobs; none of them is started."""
+        """Map tags to job requests, for scripts that are not submitted."""
         directory = settings.state_dir() / "clusters" / "ID"
         return {
             tag: JobRequest(
@@ -92,7 +92,7 @@ class SlurmProvider:
         }
 
     def build_cluster(self, spec: DeploymentSpec) -> SlurmCluster:
-        """Start a scheduler in this process; its pools are empty."""
+        """Start a scheduler in this process. Its pools are empty."""
         from scalable.providers.slurm.cluster import SlurmCluster
 
         options = dict(spec.options)
@@ -111,7 +111,7 @@ class SlurmProvider:
         return cluster
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
-        """Return the pools of a manager, whose workers are Slurm jobs; they start empty.
+        """Return the empty pools of a manager. Their workers are Slurm jobs.
 
         Raises
         ------
@@ -124,13 +124,13 @@ class SlurmProvider:
         return Jobs(Slurm(), site, spec.options, _directory(spec)).pools(spec)
 
     def discover(self) -> list[dict[str, Any]]:
-        """Return the clusters that have jobs in the queue; none on a machine without Slurm."""
+        """Return the clusters that have jobs in the queue. Empty on a machine without Slurm."""
         from scalable.providers.slurm.discovery import discover
 
         return discover()
 
     def delete(self, cluster_id: str) -> list[str]:
-        """Cancel every job of a cluster and wait for their end; do nothing if there are none."""
+        """Cancel every job of a cluster and wait until they have ended. Idempotent."""
         from scalable.providers.slurm.discovery import delete
 
         return delete(cluster_id)
@@ -159,10 +159,10 @@ class SlurmProvider:
         cluster.submit(*plan.workers_by_tag)
 
     def close(self, cluster: Any) -> None:
-        """Cancel every job and end the scheduler."""
+        """Cancel every job and stop the scheduler."""
         cluster.close()
 
 
 def _directory(spec: DeploymentSpec) -> Path:
-    """Return the directory that relative paths of the manifest start from."""
+    """Return the directory at which the manifest's relative paths start."""
     return Path.cwd() if spec.workflow_dir is None else Path(spec.workflow_dir)

@@ -34,13 +34,13 @@ _STATES = {
     "FAILED": "it failed",
     "REVOKED": "another cluster took it",
 }
-#: Final states of a job that the calls in the job did not cause.
+#: Final states of a job that the tasks in the job did not cause.
 FROM_OUTSIDE = frozenset(
     {"CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "DEADLINE", "BOOT_FAIL"}
 )
-#: States of a job that holds its place on a node, but does not run.
+#: States of a job that occupies its node, but does not run.
 SUSPENDED = frozenset({"SUSPENDED", "STOPPED"})
-#: Final states of a job whose time was over.
+#: Final states of a job that reached its time limit.
 WALLTIME_OVER = frozenset({"TIMEOUT", "DEADLINE"})
 
 _REASONS = {
@@ -78,7 +78,7 @@ _REASONS = {
     "QOSUsageThreshold": "your QOS has been used too much",
 }
 
-#: Parts of the messages of sbatch and squeue after which the same request may succeed later.
+#: Parts of messages of sbatch and squeue after which the same request may succeed later.
 _TRANSIENT = (
     "unable to contact slurm controller",
     "socket timed out",
@@ -96,13 +96,13 @@ _TRANSIENT = (
     "standby mode",
     "munge encode failed",
 )
-#: Parts of the messages of sbatch that mean that there are too many jobs, such as
+#: Parts of messages of sbatch that report too many jobs, such as
 #: AssocMaxSubmitJobLimit, AssocGrpSubmitJobsLimit and QOSMaxSubmitJobPerUserLimit.
 _JOB_LIMITS = ("submitjob", "maximum number of jobs", "queue is full", "reached the job limit")
 
 
 class JobState(Enum):
-    """The stages of a job: waiting, on a node, or ended."""
+    """The stages of a job: queued, on a node, or ended."""
 
     WAITING = "waiting"
     THERE = "there"
@@ -111,47 +111,26 @@ class JobState(Enum):
 
 @dataclass(frozen=True)
 class Element:
-    """One element of a job array, or one job.
+    """One element of a job array, or one job."""
 
-    Attributes
-    ----------
-    job
-        Id of the array, or of the single job. An element's own job id is not used, because the last
-        element to start gets the id of the array.
-    index
-        Index in the array, or None.
-    name
-        Name of the job.
-    state
-        Stage of the job.
-    reason
-        Reason why it waits, or the way in which it ended, in a sentence; empty on a node.
-    left_s
-        Seconds until its walltime is over; None if that is unknown or without limit.
-    raw_state
-        State in Slurm's notation.
-    comment
-        Comment of the job; empty without one.
-    uid
-        Numeric id of the user; None if it is unknown.
-    """
-
+    #: Id of the array or single job. The last element to start has the array's id as its own.
     job: int
     index: int | None
     name: str
     state: JobState
+    #: Sentence: the reason why it is queued, or how it ended. Empty on a node.
     reason: str
+    #: Seconds until the walltime is over. None if unknown or unlimited.
     left_s: float | None
+    #: State in Slurm's notation.
     raw_state: str
     comment: str = ""
+    #: Numeric id of the user, or None if unknown.
     uid: int | None = None
 
 
 def parse_queue(text: str) -> list[Element]:
-    """Return the jobs that ``squeue --noheader --array --states=all --format=...`` printed.
-
-    Other lines (warnings, other formats) are ignored.
-    """
+    """Return the jobs in ``squeue`` output of :data:`SQUEUE_FORMAT`. Ignore other lines."""
     elements = []
     for line in text.splitlines():
         parts = line.strip().split("|", _FIELDS - 1)
@@ -188,7 +167,7 @@ def _sentence(kind: JobState, state: str, reason: str) -> str:
 
 
 def explain_reason(reason: str) -> str:
-    """Return Slurm's reason why a job waits, with an explanation if one is known."""
+    """Return Slurm's reason why a job is queued, with an explanation if there is one."""
     code = reason.strip("()").split(",")[0].split(":")[0].strip()
     sentence = _REASONS.get(code)
     if code in ("", "None"):
@@ -197,16 +176,16 @@ def explain_reason(reason: str) -> str:
 
 
 def explain_end(state: str, reason: str = "") -> str:
-    """Return a sentence that says how a job ended, from Slurm's state and reason."""
+    """Return a sentence that explains how a job ended, from Slurm's state and reason."""
     shown = _STATES.get(state.split(maxsplit=1)[0] if state else "", "it is gone")
-    # The field may still hold the reason why the job waited, which does not explain its end.
+    # The field may still contain the reason why the job was queued, which explains nothing.
     silent = reason in ("", "None", "(null)", "NonZeroExitCode") or reason in _REASONS
     detail = "" if silent and reason != "NodeDown" else f", {reason}"
     return f"{shown} ({state}{detail})"
 
 
 def parse_left(text: str) -> float | None:
-    """Return the seconds of ``squeue``'s time left; None for UNLIMITED, NOT_SET and INVALID."""
+    """Return the seconds of ``squeue``'s time left. None for UNLIMITED, NOT_SET and INVALID."""
     try:
         return parse_walltime(text) if ":" in text else None
     except ValueError:
@@ -214,19 +193,19 @@ def parse_left(text: str) -> float | None:
 
 
 def is_transient(words: str) -> bool:
-    """Return whether a message from Slurm means that the same request may succeed later."""
+    """Return whether the same request may succeed later, judging by Slurm's message."""
     lowered = words.lower()
     return is_job_limit(words) or any(sign in lowered for sign in _TRANSIENT)
 
 
 def is_job_limit(words: str) -> bool:
-    """Return whether a message from Slurm means that there are as many jobs as there may be."""
+    """Return whether a message from Slurm reports that the limit of jobs is reached."""
     lowered = words.lower()
     return any(sign in lowered for sign in _JOB_LIMITS)
 
 
 def user_is_unknown(words: str) -> bool:
-    """Return whether a message from squeue means that it knows no user with the given uid."""
+    """Return whether a message from squeue reports that the uid does not exist."""
     return "invalid user" in words.lower()
 
 

@@ -1,4 +1,4 @@
-"""Text of batch scripts. No I/O."""
+"""Batch scripts as strings. No I/O."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from scalable.spec import ComponentSpec, names
 from scalable.spec.deployment import walltime_of
 
 MIB = 2**20
-#: Placeholder for the worker's name in a command; shell quoting leaves it unchanged.
+#: Placeholder for the worker's name in a command. Shell quoting leaves it unchanged.
 UNIT = "@UNIT@"
-#: Variable of the script that holds the worker's name; no component may set it.
+#: Variable of the script that contains the worker's name. No component may set it.
 _UNIT_VARIABLE = "SCALABLE_UNIT"
 
 LOGS = names.Rule(
@@ -31,32 +31,19 @@ LOGS = names.Rule(
 
 @dataclass(frozen=True)
 class JobTemplate:
-    """The settings that all jobs of one pool share.
-
-    Attributes
-    ----------
-    name
-        Name of the jobs, see :mod:`scalable.providers.slurm.names`.
-    component
-        Resource profile of a worker.
-    options
-        Options of the target, by their names in the manifest.
-    environment
-        Environment variables of the worker.
-    log
-        Pattern of the log's path, with Slurm's ``%A`` and ``%a``.
-    prefix
-        Beginning of the names of the pool's workers; a number follows.
-    command
-        Shell text that starts the worker, with :data:`UNIT` in place of its name.
-    """
+    """The settings that all jobs of one pool share."""
 
     name: str
     component: ComponentSpec
+    #: Options of the target, by their names in the manifest.
     options: Mapping[str, Any]
+    #: Environment variables of the worker.
     environment: Mapping[str, str] = field(default_factory=dict)
+    #: Pattern of the log's path, with Slurm's ``%A`` and ``%a``.
     log: str = "slurm-%A_%a.log"
+    #: Prefix of the workers' names. A number follows.
     prefix: str = ""
+    #: Shell command that starts the worker, with :data:`UNIT` for its name.
     command: str = "exec true"
 
 
@@ -71,8 +58,8 @@ def slurm_memory(memory_bytes: int) -> str:
     return f"{math.ceil(memory_bytes / MIB)}M"
 
 
-#: Option of a script -> environment variables with a user's default, which sbatch prefers to the
-#: option in the script.
+#: Options of a script, and the environment variables with a user's default. sbatch prefers the
+#: variable to the option in the script.
 _OVERRIDDEN_BY = {
     "array": ("SBATCH_ARRAY_INX",),
     "wait": ("SBATCH_WAIT",),
@@ -99,13 +86,7 @@ def overriding(script: str) -> set[str]:
 
 
 def quoted(value: str) -> str:
-    """Return a value as sbatch reads it in a script: in double quotes unless it is one word.
-
-    Raises
-    ------
-    ProviderError
-        When it has several lines or control characters.
-    """
+    """Quote a value for sbatch unless it is one word. Raise ProviderError for control codes."""
     names.PATH.require(value, ProviderError)
     if re.fullmatch(r"[^\s\"'#\\]+", value):
         return value
@@ -113,13 +94,7 @@ def quoted(value: str) -> str:
 
 
 def directives(template: JobTemplate) -> list[str]:
-    """Return the options of sbatch, one for each line of the script.
-
-    Raises
-    ------
-    ProviderError
-        When a name or an option of the target cannot be rendered.
-    """
+    """Return sbatch's options, one per line. Raise ProviderError if one cannot be rendered."""
     component, options = template.component, template.options
     made = [
         f"--job-name={names.JOB.require(template.name, ProviderError)}",
@@ -156,24 +131,14 @@ def directives(template: JobTemplate) -> list[str]:
 
 
 def batch_script(template: JobTemplate, first: int = 0) -> str:
-    """Return a batch script. It holds no secret: workers read credentials from a file.
-
-    Parameters
-    ----------
-    template
-        Settings of the pool's jobs.
-    first
-        Number of the worker whose Slurm array index is 0.
-
-    Raises
-    ------
-    ProviderError
-        When a name, a value or an option cannot be rendered; see :mod:`scalable.spec.names`.
+    """Return a batch script without secrets: workers read credentials from a file.
+    ``first`` is the number of the worker at array index 0. Raise ProviderError for a name, value
+    or option that cannot be rendered: see :mod:`scalable.spec.names`.
     """
     names.check_variables(template.environment, ProviderError)
     lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives(template)), ""]
     if UNIT in template.command:
-        # Before the component's variables: none of them changes a worker's name.
+        # Before the component's variables, so that none of them changes a worker's name.
         lines.append(unit_line(template.prefix, first))
     lines += [f"export {name}={shlex.quote(v)}" for name, v in template.environment.items()]
     lines += [template.command.replace(UNIT, f'"${_UNIT_VARIABLE}"'), ""]
@@ -181,15 +146,7 @@ def batch_script(template: JobTemplate, first: int = 0) -> str:
 
 
 def unit_line(prefix: str, first: int) -> str:
-    """Return shell text that puts the worker's name into a variable of the script.
-
-    Parameters
-    ----------
-    prefix
-        Beginning of the names of the pool's workers.
-    first
-        Number of the worker whose Slurm array index is 0.
-    """
+    """Return the line that sets the worker's name. ``first`` is the worker at array index 0."""
     return f'{_UNIT_VARIABLE}={shlex.quote(prefix)}"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))"'
 
 

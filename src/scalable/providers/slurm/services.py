@@ -18,9 +18,9 @@ from scalable.spec import ComponentSpec
 
 logger = logging.getLogger("scalable.providers.slurm")
 
-#: Memory of the job of a scheduler or manager; a scheduler takes about 10 KiB for each task.
+#: Memory of a scheduler's or manager's job. A scheduler takes about 10 KiB per task.
 MEMORY = "2G"
-#: Variables that an enclosing ``scalable run`` or cluster set for this process; jobs must not
+#: Variables that an enclosing ``scalable run`` or cluster set for this process. Jobs must not
 #: inherit them.
 OUTER = (
     settings.RUN_TARGET,
@@ -32,36 +32,13 @@ OUTER = (
 
 
 class SlurmServices:
-    """Starts the scheduler and managers of a detached cluster as small Slurm jobs.
-
-    Parameters
-    ----------
-    options
-        Options of the target; only needed by :meth:`start`.
-    """
+    """Starts the scheduler and managers of a detached cluster as small Slurm jobs."""
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self._options = options
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:
-        """Submit the job of a program.
-
-        Parameters
-        ----------
-        directory
-            Directory of the cluster; its name is the cluster's UUID.
-        service
-            ``scheduler``, or the id of a manager.
-        program
-            Command line of the program.
-        log
-            File for its output.
-
-        Raises
-        ------
-        ProviderError
-            When Slurm refuses the job.
-        """
+        """Submit the job of a program. Raise ProviderError if Slurm refuses the job."""
         name = service_name(directory.name, service)
         command = f"unset {' '.join(OUTER)}\nexec {shlex.join(program)}"
         template = JobTemplate(
@@ -76,26 +53,10 @@ class SlurmServices:
             job = wait_for(Slurm().submit(batch_script(template), array=None, comment=said))
             logger.debug("job %d: submitted as %s", job, name)
         except ProviderError as error:
-            # Slurm may have taken the job although its answer was lost.
+            # Slurm may have accepted the job although its answer was lost.
             if not error.transient or service not in self.state(directory.name):
                 raise
 
     def state(self, cluster_id: str) -> dict[str, str]:
-        """Return the states of a cluster's scheduler and managers that are in the queue.
-
-        Parameters
-        ----------
-        cluster_id
-            UUID of the cluster.
-
-        Returns
-        -------
-        dict
-            ``scheduler``, or the id of a manager -> ``pending`` or ``running``.
-
-        Raises
-        ------
-        ProviderError
-            When Slurm does not answer.
-        """
+        """Map ``scheduler`` and manager ids in the queue to ``pending`` or ``running``."""
         return states(cluster_id)

@@ -18,61 +18,36 @@ from scalable.spec import ComponentSpec
 
 #: Variables of the job that a worker in a container reads.
 JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")
-#: Seconds from SIGTERM until a container is killed: more than a worker takes to hand over its
+#: Seconds from SIGTERM until a container is killed: more than a worker needs to hand over its
 #: results, less than Slurm's usual KillWait.
 GRACE_S = 25
 
 
 @dataclass(frozen=True)
 class JobRequest:
-    """All that determines the jobs of one component.
-
-    Attributes
-    ----------
-    component
-        Resource profile of the workers.
-    options
-        Options of the target.
-    name
-        Name of the jobs.
-    config
-        File with the workers' configuration and credentials, on a shared file system; its
-        directory is mounted into a container.
-    directory
-        Directory that relative paths of the component start from.
-    script_dir
-        Directory of the workflow's script, which is mounted into a container; empty for none.
-    starts
-        Whether the jobs are to be started, so that mounts have to exist here.
-    """
+    """The properties that determine the jobs of one component."""
 
     component: ComponentSpec
     options: Mapping[str, Any]
     name: str
+    #: File with the workers' configuration and credentials, on a shared file system.
     config: Path
+    #: Directory at which relative paths of the component start.
     directory: Path
+    #: Directory of the workflow's script, to mount into a container, or empty.
     script_dir: str = ""
+    #: Whether the jobs will be started, so that mounts have to exist here.
     starts: bool = True
 
     @property
     def preload(self) -> list[str]:
-        """Return the absolute path of the preload script in a list; empty without one."""
+        """Absolute path of the preload script in a list, or an empty list."""
         script = self.component.preload_script
         return [] if script is None else [str((self.directory / script).resolve())]
 
 
 def job_template(request: JobRequest, *, prefix: str, logs: Path) -> JobTemplate:
-    """Return the template of a component's jobs.
-
-    Parameters
-    ----------
-    request
-        Parts of the jobs.
-    prefix
-        Beginning of the names of the workers; a number follows.
-    logs
-        Directory for their output, on a shared file system.
-    """
+    """Return the template of a component's jobs. ``logs`` is on a shared file system."""
     component = request.component
     return JobTemplate(
         name=request.name,
@@ -86,7 +61,7 @@ def job_template(request: JobRequest, *, prefix: str, logs: Path) -> JobTemplate
 
 
 def worker_command(request: JobRequest) -> str:
-    """Return the shell text that starts a worker, with :data:`UNIT` in place of its name."""
+    """Return the shell command that starts a worker, with :data:`UNIT` for its name."""
     config = str(request.config)
     program = [
         *interpreter_options(Path.cwd()),
@@ -104,9 +79,8 @@ def worker_command(request: JobRequest) -> str:
 
 
 def container_of(request: JobRequest) -> ContainerRequest | None:
-    """Return the container of a component's workers, None without one.
-
-    A runtime that the target names must be installed on the nodes, not on this machine.
+    """Return the container of a component's workers, or None.
+    A runtime that the target names has to be installed on the nodes, not on this machine.
     """
     component = request.component
     named = request.options.get("container_runtime") or "auto"
@@ -124,5 +98,5 @@ def container_of(request: JobRequest) -> ContainerRequest | None:
 
 
 def file_name(tag: str) -> str:
-    """Return a tag, or a worker's name, as part of a file name."""
+    """Return a tag or a worker's name with all characters replaced that file names may not have."""
     return re.sub(r"[^\w.-]", "_", tag)

@@ -1,5 +1,4 @@
-"""The model of how a cluster is, kept beside its scheduler.
-
-Listeners of the ledger keep counts and recent events in bounded memory. :class:`Overviews` makes
-overviews of them for all readers. Nothing here is shown to people: readers do that.
+"""Model of the state of a cluster, in the scheduler's process and in bounded memory.
+Listeners of the ledger keep counts and recent events, which :class:`Overviews` combines. Readers
+display them.
 """

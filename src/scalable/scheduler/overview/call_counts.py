@@ -1,4 +1,4 @@
-"""Numbers of calls by task name and state, updated with each event of the ledger."""
+"""Numbers of tasks by name and state, updated with each event of the ledger."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
 from scalable.scheduler.remembered import HeardOutcomes
 from scalable.spec.remembered import RememberedTally
 
-#: Number of task names that have a row each. Calls of further names are counted by the beginning
-#: of the name; if there are too many of these too, in one row.
+#: Number of task names that have a row each. Tasks of other names are counted by the prefix of the
+#: name, or, with too many prefixes, in one row.
 KEPT_NAMES = 1000
-#: Longest task name; the rest of a longer name is cut off.
+#: Maximum number of characters of a task name. The rest is cut off.
 LONGEST_NAME = 200
 OTHERS = "(other names)"
-#: Beginning of a name, up to the first digit.
+#: Prefix of a name, up to the first digit.
 _BEGINNING = re.compile(r"\D+")
 
-# Phases of a call.
+# Phases of a task.
 _WAITING, _READY, _DONE, _FAILED, _CANCELLED, _FOUND = range(6)
 
 
 def beginning_of(name: str) -> str:
-    """Return the name of the row for all names with the same beginning, such as ``fit-*``."""
+    """Return the name of the row for all names with the same prefix, such as ``fit-*``."""
     if name == OTHERS or name.endswith("*"):
         return name
     beginning = _BEGINNING.match(name)
@@ -37,22 +37,10 @@ def beginning_of(name: str) -> str:
 
 
 class NameRow:
-    """The calls of one task name and tag.
-
-    Attributes
-    ----------
-    name, tag
-        Name of the task; tag of its pool, or None.
-    names
-        Number of task names that are counted here.
-    phases
-        Number of calls in each phase: blocked by other calls, ready or running, done, failed,
-        cancelled, found (their results were remembered).
-    measured, total_s, logs, squares
-        Number of measured calls; sum of their running times in seconds, of the logarithms of the
-        times, and of the squares of the logarithms.
-    queued, queued_s
-        Number of ended calls whose queue time is known, and the sum of these times in seconds.
+    """Tasks of one name and tag, ``names`` of which share the row.
+    ``phases`` counts blocked, ready or running, done, failed, cancelled, and cache hits. ``logs``
+    and ``squares`` sum the logarithms of the running times and their squares. ``queued`` counts
+    finished tasks with a known queue time, and ``queued_s`` sums it.
     """
 
     __slots__ = (
@@ -69,17 +57,16 @@ class NameRow:
         self.total_s = self.logs = self.squares = 0.0
         self.queued = 0
         self.queued_s = 0.0
-        # What is stored for a call in each phase: one object for all calls of the row.
+        # What is stored for a task in each phase: one object for all tasks of the row.
         self.counted = tuple((self, phase, 1) for phase in range(6))
 
     @property
     def unfinished(self) -> int:
-        """Number of calls that have not ended."""
         return self.phases[_WAITING] + self.phases[_READY]
 
     @property
     def ended(self) -> tuple[int, int, int, int]:
-        """Numbers of calls that ended with a result, with an error, before their end, and found."""
+        """Numbers of tasks that are done, failed, cancelled, and cache hits."""
         done, failed, cancelled, found = self.phases[_DONE:]
         return done, failed, cancelled, found
 
@@ -90,14 +77,14 @@ class NameRow:
 
     @property
     def spread(self) -> float | None:
-        """Standard deviation of the logarithms of the running times; None with fewer than two."""
+        """Standard deviation of the logarithms of the running times, or None for fewer than two."""
         if self.measured < 2:
             return None
         variance = (self.squares - self.logs**2 / self.measured) / (self.measured - 1)
         return math.sqrt(max(0.0, variance))
 
     def measure(self, seconds: float, count: int = 1) -> None:
-        """Add the running time of one call, or the mean running time of several calls."""
+        """Add the running time of one task, or the mean running time of several."""
         log = math.log(max(seconds, 1e-6))
         self.measured += count
         self.total_s += seconds * count
@@ -105,7 +92,6 @@ class NameRow:
         self.squares += log * log * count
 
     def wait(self, end: EndedCall, count: int = 1) -> None:
-        """Add the queue time of a call that ended, or of the calls of a bundle."""
         ready_at, began = end.call.ready_at, end.measured.began
         if ready_at is not None and began is not None:
             self.queued += count
@@ -113,27 +99,16 @@ class NameRow:
 
 
 class NameCounts(Listener):
-    """Counts the calls of a scheduler by task name and phase.
-
-    A bundle (a batch of calls that a client sends as one task) counts as its calls.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
-
-    Attributes
-    ----------
-    remembered_calls
-        Totals of the outcomes of remembered calls.
+    """Counts the tasks of a scheduler by name and phase.
+    A bundle (a batch of tasks that a client sends as one) counts as its tasks.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._rows: dict[tuple[str, str | None], NameRow] = {}
         self._named: dict[tuple[str, str | None], NameRow] = {}
-        # Key of a call -> its row, its phase, and the number of calls that it stands for.
+        # By key of a task: its row, its phase, and the number of tasks that it stands for.
         self._calls: dict[Any, tuple[NameRow, int, int]] = {}
-        # Keys of the calls that were seen to run, and have not ended.
+        # Keys of the unfinished tasks that were observed running.
         self._begun: set[Any] = set()
         self.remembered_calls = RememberedTally()
         for task in scheduler.tasks.values():
@@ -146,17 +121,16 @@ class NameCounts(Listener):
         return iter(self._rows.values())
 
     def row_of(self, key: Any) -> NameRow | None:
-        """Return the row in which a call is counted, or None."""
         counted = self._calls.get(key)
         return None if counted is None else counted[0]
 
     def runs(self, key: Any) -> None:
-        """Take note that a call runs; a bundle that is forgotten then was cancelled."""
+        """Record that a task runs. A bundle that is forgotten after that was cancelled."""
         if key in self._calls:
             self._begun.add(key)
 
     def row_for(self, name: str, tag: str | None) -> NameRow:
-        """Return the row for calls of a task name and tag; it is made if there is none."""
+        """Return the row for tasks of a name and tag, made if there is none."""
         name = name[:LONGEST_NAME]
         row = self._named.get((name, tag))
         if row is not None:
@@ -169,7 +143,7 @@ class NameCounts(Listener):
         row = self._rows.get((shown, tag))
         if row is None:
             row = self._rows[shown, tag] = NameRow(shown, tag)
-        if len(self._named) < 20 * KEPT_NAMES:  # later names are found by the rule above again
+        if len(self._named) < 20 * KEPT_NAMES:  # later names are resolved by the rule above again
             self._named[name, tag] = row
             row.names += 1
         return row
@@ -177,7 +151,6 @@ class NameCounts(Listener):
     # Events of the ledger -------------------------------------------------------------------------
 
     def submitted(self, calls: list[Call]) -> None:
-        """Count new calls as waiting."""
         for call in calls:
             if call.is_known:
                 continue
@@ -185,22 +158,19 @@ class NameCounts(Listener):
                 self._put(call, _WAITING)
 
     def waiting(self, call: Call) -> None:
-        """Count a call as waiting for other calls."""
         if not call.is_known:
             self._put(call, _WAITING)
 
     def ready(self, call: Call) -> None:
-        """Count a call as waiting for a worker, or running."""
         if not call.is_known:
             self._put(call, _READY)
 
     def left(self, call: Call) -> None:
-        """Count a call as waiting: it was released before its end, and may run again."""
+        """Count a task as waiting: it was released before it finished, and may run again."""
         if not call.is_known:
             self._put(call, _WAITING)
 
     def ended(self, end: EndedCall) -> None:
-        """Count a call as done or failed, and its running time."""
         call = end.call
         self._begun.discard(call.key)
         began, ended, bundle = end.measured.began, end.measured.ended, end.measured.bundle
@@ -227,7 +197,7 @@ class NameCounts(Listener):
             row.wait(end, bundle["calls"])
 
     def remembered(self, heard: HeardOutcomes) -> None:
-        """Add up outcomes of remembered calls; count those that did not run as found."""
+        """Add up cache outcomes, and count those that did not run as hits."""
         for outcome in heard.outcomes:
             self.remembered_calls.add(heard.name[:LONGEST_NAME], outcome)
         found = sum(outcome.count for outcome in heard.outcomes if outcome.is_hit)
@@ -235,13 +205,12 @@ class NameCounts(Listener):
             self.row_for(heard.name, heard.tag).phases[_FOUND] += found
 
     def given_up(self, given_up: GivenUp) -> None:
-        """Count calls of a lost bundle as failed; they do not count as waiting any more."""
+        """Count tasks of a lost bundle as failed. They do not count as waiting any more."""
         call = given_up.call
         row = self.row_of(call.key) or self.row_for(call.name, call.tag)
         row.phases[_FAILED] += len(given_up.failures)
 
     def forgotten(self, call: Call) -> None:
-        """Count a call as cancelled, unless it has ended."""
         counted = self._calls.pop(call.key, None)
         if counted is None:
             return
@@ -250,13 +219,13 @@ class NameCounts(Listener):
         self._begun.discard(call.key)
         if phase in (_WAITING, _READY):
             row.phases[phase] -= count
-            # The client sends the calls of a bundle that it takes back, or that was given back, in
-            # another bundle.
+            # The client resends the tasks of a bundle that it takes back, or that was given back,
+            # in another bundle.
             if call.bundle is None or (begun and not is_given_back(call.task)):
                 row.phases[_CANCELLED] += count
 
     def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
-        """Count all unfinished calls as cancelled, because a scheduler drops them at a restart."""
+        """Count all unfinished tasks as cancelled, because a restart drops them."""
         for row, phase, count in self._calls.values():
             if phase in (_WAITING, _READY):
                 row.phases[phase] -= count
@@ -265,7 +234,7 @@ class NameCounts(Listener):
         self._begun.clear()
 
     def _put(self, call: Call, phase: int) -> NameRow:
-        """Count a call in a phase, and return its row."""
+        """Count a task in a phase, and return its row."""
         counted = self._calls.get(call.key)
         if counted is None:
             count = 1 if call.bundle is None else int(call.bundle["calls"])
@@ -280,7 +249,6 @@ class NameCounts(Listener):
         return row
 
     def _take(self, key: Any) -> NameRow | None:
-        """Stop counting a call, and return its row."""
         counted = self._calls.pop(key, None)
         if counted is None:
             return None

@@ -1,4 +1,4 @@
-"""Views of single calls: what the scheduler, the recent events and the worker know of a call."""
+"""Views of single tasks, from the scheduler, the recent events and the task's worker."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ logger = logging.getLogger("scalable.scheduler")
 
 #: Seconds that a worker has to answer.
 ASK_TIMEOUT_S = 2.0
-#: Longest key that is looked up, and longest text of a view.
+#: Maximum number of characters of a key that is looked up, and of a string in a view.
 LONGEST_KEY, LONGEST_TEXT = 10_000, 20_000
 _NOT_FAILED = frozenset({"running", "waiting", "done"})
 _NO_ARGUMENTS = "arguments are not shown: SCALABLE_RECORD_ARGUMENTS is off"
@@ -38,7 +38,7 @@ _NO_ARGUMENTS = "arguments are not shown: SCALABLE_RECORD_ARGUMENTS is off"
 
 @dataclass(frozen=True, repr=False)
 class result:  # noqa: N801 - shown as a word, as in ``(result(of='load-1'), 2)``
-    """The result of another call, in the arguments of a call that has not begun."""
+    """Result of another task, in the arguments of a task that has not started."""
 
     of: str
 
@@ -51,19 +51,9 @@ class _Results:
 
 
 class CallViews:
-    """Makes views of the calls of one cluster.
-
-    Nothing is unpickled and no code of the user runs: arguments are read from the graph that Dask's
-    scheduler holds, and those of a running call are asked of its worker, which answers with text.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
-    explainer
-        Explains the states of calls.
-    recent
-        Latest events of the cluster.
+    """Makes views of the tasks of one cluster.
+    Nothing is unpickled and no user code runs. Arguments are read from the graph in Dask's
+    scheduler, and those of a running task come from its worker as strings.
     """
 
     def __init__(self, scheduler: Scheduler, explainer: Explainer, recent: RecentEvents) -> None:
@@ -71,14 +61,9 @@ class CallViews:
         offer(scheduler, {Handler.CALL: self.call})
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
-        """Return the view of a call, as :meth:`CallView.to_dict` writes it.
-
-        Parameters
-        ----------
-        key
-            Key of the call, or of the bundle of an executor's call.
-        position
-            Position of the call in its bundle; None for the call of the bundle that runs.
+        """Return the view of a task, in the form of :meth:`CallView.to_dict`.
+        ``key`` is that of the task or its bundle. ``position`` is the task's position in its
+        bundle, None for the one that runs.
         """
         task = self._task(key)
         found: dict[str, Any] = {"key": key[:LONGEST_KEY], "position": position}
@@ -107,7 +92,7 @@ class CallViews:
 
     def _task(self, key: str) -> TaskState | None:
         task = self._scheduler.tasks.get(key)
-        if task is None and key.startswith("(") and len(key) <= LONGEST_KEY:  # a tuple, as text
+        if task is None and key.startswith("(") and len(key) <= LONGEST_KEY:  # repr of a tuple
             try:
                 task = self._scheduler.tasks.get(ast.literal_eval(key))
             except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
@@ -115,7 +100,6 @@ class CallViews:
         return task
 
     def _measured(self, task: TaskState | None, key: str) -> dict[str, Any]:
-        """Return times, memory, worker and state of a call that has ended."""
         profiles = getattr(self._scheduler, "profiles", None)
         if not isinstance(profiles, Profiles):
             return {}
@@ -137,7 +121,6 @@ class CallViews:
         return {"state": str(told.state), "sentence": told.sentence, "advice": told.advice}
 
     def _known(self, task: TaskState, notes: list[str]) -> dict[str, Any]:
-        """Return what the scheduler knows of a call beside its times."""
         call = Ledger.of(self._scheduler).call(task.key)
         told: dict[str, Any] = {"name": call.name, "tag": call.tag}
         told["calls"] = int((call.bundle or {}).get("calls", 0))
@@ -161,7 +144,6 @@ class CallViews:
         return told
 
     def _failure(self, key: str, position: int | None) -> dict[str, Any] | None:
-        """Return the failure of a call that is among the recent ones, or None."""
         for row in self._recent.latest("failures", KEPT["failures"]):
             details: Mapping[str, Any] = row.get("details") or {}
             if details.get("task_id") != key or details.get("position") != position:
@@ -180,7 +162,7 @@ class CallViews:
         return next((ws for ws in workers if str(ws.name) == name), None) if name else None
 
     async def _asked(self, worker: WorkerState, key: Any, notes: list[str]) -> Mapping[str, Any]:
-        """Return what the worker knows of a call; nothing if it does not answer in time."""
+        """Return the worker's facts about a task. Empty if it does not answer in time."""
         try:
             calls = WorkerCalls(self._scheduler.rpc(worker.address))
             return await asyncio.wait_for(calls.shown_call(key), ASK_TIMEOUT_S)
@@ -191,7 +173,7 @@ class CallViews:
 
 
 def _joined(found: dict[str, Any], told: Mapping[str, Any], position: int | None) -> dict[str, Any]:
-    """Return the facts about a call with those that its worker has told."""
+    """Return the facts about a task, completed by those of its worker."""
     joined = dict(found)
     if joined.get("output") is None:
         joined["output"] = told.get("output")
@@ -203,7 +185,7 @@ def _joined(found: dict[str, Any], told: Mapping[str, Any], position: int | None
 
 
 def _bounded(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts with texts of bounded length; of a traceback and output, the end is kept."""
+    """Return the facts with strings of bounded size. The tail of a traceback and output is kept."""
     short: dict[str, Any] = {}
     for name, value in found.items():
         if not isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Rows of task names that last: a name is counted in the same row for the life of the scheduler."""
+"""Lasting rows of task names: a name stays in the same row for the life of the scheduler."""
 
 from __future__ import annotations
 
@@ -8,16 +8,15 @@ from operator import add
 from scalable.scheduler.overview.call_counts import OTHERS, beginning_of
 from scalable.spec.overview import CallCounts, TaskOverview
 
-#: Number of task names that have a row each; calls of further names are counted by the beginning of
-#: the name, in as many rows again, and then in one.
+#: Number of task names that have a row each. Tasks of other names are counted by the prefix of the
+#: name, in as many rows again, and then in one.
 LASTING_ROWS = 100
 
 
 class LastingNames:
     """Sums up rows of task names in few rows whose names and members never change.
-
-    The numbers of ended calls of such a row never fall, as readers that record them over time need
-    it. The first names have a row each; later names share rows.
+    So a row's numbers of finished tasks never fall, as recorders of time series need it. The first
+    names have a row each, later names share rows.
     """
 
     def __init__(self) -> None:
@@ -35,7 +34,7 @@ class LastingNames:
             others = task.names, task.measured, task.queued, task.run_s, task.queued_s
             numbers = (*counts, *others)
             known = sums.get(row)
-            # In lists: rows of many names are summed up in the scheduler's event loop.
+            # In lists for speed: rows of many names are summed up in the scheduler's event loop.
             sums[row] = list(numbers) if known is None else list(map(add, known, numbers))
         return tuple(_task(name, tag, numbers) for (name, tag), numbers in sums.items())
 

@@ -36,18 +36,18 @@ from scalable.spec.overview import (
     TaskOverview,
 )
 
-#: Seconds for which an overview is given to all who ask.
+#: Seconds for which an overview is returned to all readers.
 FRESH_S = 0.5
-#: Number of rows of task names in an overview; the others are summed up in one row for each pool.
+#: Number of rows of task names in an overview. The others are summed up in one row per pool.
 SHOWN_NAMES = 200
-#: Number of reasons for which workers leave that a pool shows, the most frequent ones.
+#: Number of reasons for leaving workers that a pool shows, the most frequent ones.
 SHOWN_REASONS = 10
-#: Number of running calls in an overview.
+#: Number of running tasks in an overview.
 SHOWN_RUNNING = 50
 
 
 class Watched(Protocol):
-    """The cluster that is shown; usually a controller."""
+    """Cluster that is shown, usually a controller."""
 
     scheduler: Scheduler
     demand: Demand
@@ -58,12 +58,12 @@ class Watched(Protocol):
         """Return the state of the cluster, its pools and its managers."""
 
     def adaptive_bounds(self) -> Mapping[str, tuple[int, int | None]]:
-        """Return tag -> minimum and maximum of each pool that follows its load."""
+        """Map the tags of adaptive pools to minimum and maximum."""
 
 
 @dataclass
 class _Use:
-    """Calls that run in one pool: connected and busy workers, their slots, and the calls."""
+    """Use of one pool: connected and busy workers, and total and used slots."""
 
     workers: int = 0
     busy: int = 0
@@ -74,7 +74,7 @@ class _Use:
 
 @dataclass
 class _Load:
-    """Calls that run now: by pool, and numbers and elapsed seconds by row of names."""
+    """Running tasks by pool, and their numbers and elapsed seconds by row of names."""
 
     pools: dict[str, _Use] = field(default_factory=dict)
     running: Counter[NameRow] = field(default_factory=Counter)
@@ -87,22 +87,8 @@ class _Load:
 
 class Overviews:
     """Makes the overviews of one cluster, and answers readers.
-
-    Parameters
-    ----------
-    cluster
-        The cluster.
-
-    Attributes
-    ----------
-    facts
-        Facts of the cluster that do not change, such as its ``name`` and ``target``.
-    expected_s
-        Task name -> running time of a call in seconds, from the manifest.
-    reruns
-        Reason -> number of times that a call began again for it, as they are recorded.
-    recent
-        Latest events of the cluster.
+    ``facts`` do not change, such as ``name`` and ``target``. ``expected_s`` maps task names to the
+    manifest's running times, and ``reruns`` maps reasons to recorded restarts of tasks.
     """
 
     def __init__(self, cluster: Watched) -> None:
@@ -128,13 +114,7 @@ class Overviews:
     async def answer_in_turns(
         self, since: int | None = None, *, fresh_s: float = FRESH_S, **wanted: Any
     ) -> dict[str, Any]:
-        """Return :meth:`answer`, in two turns of the scheduler's event loop.
-
-        Parameters
-        ----------
-        since, fresh_s, **wanted
-            As in :meth:`answer`.
-        """
+        """Return :meth:`answer`, in two turns of the scheduler's event loop."""
         self.present(fresh_s)
         await asyncio.sleep(0)
         return self.answer(since, fresh_s=math.inf, **wanted)
@@ -148,24 +128,9 @@ class Overviews:
         fresh_s: float = FRESH_S,
     ) -> dict[str, Any]:
         """Return the present overview, and events, as plain JSON values.
-
-        Parameters
-        ----------
-        since
-            Number of the last event that the reader has, 0 for all; None for no events.
-        kinds
-            Kinds of events: ``decisions``, ``failures``, ``spans``, ``samples``.
-        lasting
-            Whether the rows of task names are those of :class:`LastingNames`, whose numbers of
-            ended calls never fall, instead of those that are best to look at.
-        fresh_s
-            Seconds that the overview may be old.
-
-        Returns
-        -------
-        dict
-            ``overview``, as :meth:`Overview.to_dict`; ``events``, as :meth:`Events.to_dict`, or
-            None.
+        ``since`` is the number of the reader's last event, 0 for all, None for no events.
+        ``lasting`` selects the rows of :class:`LastingNames`. The result has ``overview`` and
+        ``events``, which may be None.
         """
         overview = self.present(fresh_s)
         if lasting:
@@ -177,7 +142,6 @@ class Overviews:
         }
 
     def sample(self) -> None:
-        """Add the present state of the pools to the recent events."""
         overview = self.present()
         pools = {
             tag: [p.status.wanted, p.status.running, p.used_slots, p.slots, p.waiting]
@@ -242,7 +206,6 @@ class Overviews:
         return load
 
     def _backlog(self, pools: Mapping[str, Any]) -> Counter[NameRow]:
-        """Return the numbers of calls that still wait in clients."""
         relay = getattr(self._scheduler, "relay", None)
         waiting: Counter[NameRow] = Counter()
         if relay is None:
@@ -308,7 +271,7 @@ class Overviews:
         calls: dict[str, list[RemainingCalls]] = {}
         for row in self._names:
             count = row.unfinished + backlog[row]
-            if count or row.mean_s is not None:  # what has ended tells about what has not
+            if count or row.mean_s is not None:  # finished tasks predict the unfinished ones
                 known_s = self.expected_s.get(row.name) if row.mean_s is None else row.mean_s
                 remaining = RemainingCalls(
                     row.name, count, known_s, row.spread, row.measured, load.elapsed_s[row]
@@ -317,7 +280,7 @@ class Overviews:
         slots = {tag: load.use(tag).slots for tag in calls}
         for tag in calls.keys() & pools.keys():
             slots[tag] += pools[tag]["launching"] * pools[tag]["slots"]
-        if UNTAGGED in calls:  # calls without a tag run anywhere
+        if UNTAGGED in calls:  # tasks without a tag run anywhere
             slots[UNTAGGED] = sum(use.slots for use in load.pools.values())
         rest = predict_rest([RemainingPool(tag, slots[tag], calls[tag]) for tag in calls])
         if rest.seconds is None or rest.low is None or rest.high is None:
@@ -326,7 +289,6 @@ class Overviews:
 
 
 def _running_calls(calls: list[tuple[float, TaskState]]) -> Iterator[RunningCall]:
-    """Yield the calls that have run for the longest time."""
     for elapsed, task in heapq.nlargest(SHOWN_RUNNING, calls, key=lambda call: call[0]):
         call, worker = Call(task), task.processing_on
         place = "" if worker is None else str(worker.name)
@@ -335,7 +297,7 @@ def _running_calls(calls: list[tuple[float, TaskState]]) -> Iterator[RunningCall
 
 
 def _shortened(tasks: list[TaskOverview]) -> tuple[TaskOverview, ...]:
-    """Return the rows with unfinished and failed calls first; sum up those beyond the limit."""
+    """Return the rows, unfinished and failed tasks first, those beyond the limit summed up."""
     ranked = sorted(tasks, key=_rank)
     others: dict[str | None, TaskOverview] = {}
     for task in ranked[SHOWN_NAMES:]:

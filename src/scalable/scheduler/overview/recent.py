@@ -1,4 +1,4 @@
-"""The latest events of a cluster, in bounded memory and with numbers to ask by."""
+"""Latest events of a cluster, numbered and in bounded memory."""
 
 from __future__ import annotations
 
@@ -10,30 +10,24 @@ from typing import Any
 
 from scalable.spec.overview import Events
 
-#: Kind of event -> number of the latest events that are kept.
+#: Number of the latest events that are kept of each kind.
 KEPT = {"decisions": 500, "failures": 500, "spans": 20_000}
 #: Number of samples that are kept. If there are more, every second one is dropped.
 KEPT_SAMPLES = 1_000
 #: Seconds between two samples, as long as none was dropped.
 SAMPLES_INTERVAL_S = 1.0
-#: Largest numbers of spans and failures in one answer: the newest ones. A reader that asks each
+#: Largest numbers of spans and failures in one answer, the newest ones. A reader that polls each
 #: second misses none unless there are more in a second.
 SPANS_AT_ONCE, FAILURES_AT_ONCE = 1_000, 100
-#: Largest number of samples in one answer, times the number of pools. Of more, some are left out at
-#: even distances.
+#: Largest number of samples in one answer, times the number of pools. If there are more, samples at
+#: even distances are returned.
 SAMPLED_POOLS_AT_ONCE = 4_000
 
 KINDS = frozenset([*KEPT, "samples"])
 
 
 class RecentEvents:
-    """Keeps the latest events of each kind, numbered in the order in which they happened.
-
-    Attributes
-    ----------
-    seq
-        Number of the last event; 0 before the first.
-    """
+    """Keeps the latest events of each kind, numbered in order (``seq`` is the last number)."""
 
     def __init__(self) -> None:
         self.seq = 0
@@ -53,13 +47,7 @@ class RecentEvents:
         kept.append((self.seq, event))
 
     def sample(self, sample: Mapping[str, Any]) -> None:
-        """Add a sample, unless the last one is not old enough.
-
-        Parameters
-        ----------
-        sample
-            The state of the pools, with its time as ``at``, as in :class:`Events`.
-        """
+        """Add a sample of the pools with its time ``at``, unless the last one is too recent."""
         apart_s = self._samples_apart_s
         if self._samples and sample["at"] - self._samples[-1][1]["at"] < 0.9 * apart_s:
             return
@@ -76,14 +64,7 @@ class RecentEvents:
 
     def since(self, seq: int, kinds: frozenset[str] = KINDS) -> Events:
         """Return the events of some kinds after a number.
-
-        Parameters
-        ----------
-        seq
-            Number of the last event that the reader has; 0 for all events that are kept. A number
-            that was never given, such as that of an earlier scheduler, counts as 0.
-        kinds
-            Kinds of events to return.
+        A number that was never given, such as an earlier scheduler's, counts as 0: all kept events.
         """
         seq = seq if seq <= self.seq else 0
         found: dict[str, list[Any]] = {}
@@ -102,7 +83,7 @@ class RecentEvents:
 
 
 def _thinned(samples: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return samples at even distances up to the last, no more than fit in one answer."""
+    """Return samples at even distances up to the last, as many as fit in one answer."""
     values = sum(len(sample.get("pools", ())) for sample in samples)
     apart = max(1, math.ceil(values / SAMPLED_POOLS_AT_ONCE))
     return samples[::-apart][::-1]

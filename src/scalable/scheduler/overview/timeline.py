@@ -1,4 +1,4 @@
-"""Events for the timeline: calls that ended, failures, changes of counts, and samples."""
+"""Events for the timeline: finished tasks, failures, changes of counts, and samples."""
 
 from __future__ import annotations
 
@@ -14,36 +14,23 @@ from scalable.scheduler.failure_rows import failure_rows
 from scalable.scheduler.ledger import Call, EndedCall, Listener
 from scalable.scheduler.overview.recent import RecentEvents
 
-#: Longest text of a field of a failure.
+#: Maximum number of characters of a failure's field.
 LONGEST_TEXT = 4_000
-#: Longest key of a call in a span.
+#: Maximum number of characters of a task's key in a span.
 LONGEST_KEY = 300
-#: Calls that were shorter than this, in seconds, are joined with the call before them on the same
-#: worker, if it has the same name and not more time lies between the two.
+#: Tasks shorter than this, in seconds, are joined with the task before them on the same worker, if
+#: it has the same name. The gap between the two must be shorter too.
 JOINED_S = 0.02
-#: Number of failure classes that are counted apart, and the name for all others.
+#: Number of failure classes that are counted separately, and the name for all others.
 COUNTED_CLASSES = 50
 OTHER_CLASSES = "(other classes)"
-#: Longest name of a failure class; the rest is cut off.
+#: Maximum number of characters of a failure class. The rest is cut off.
 LONGEST_CLASS = 100
 
 
 class Timeline(Listener):
-    """Adds calls that end, failures and decisions to the recent events of a cluster.
-
-    Parameters
-    ----------
-    scheduler
-        Scheduler of the calls.
-    recent
-        Events of the cluster.
-
-    Attributes
-    ----------
-    failures
-        Failure class -> number of failures, including those that are not kept any more.
-    changes
-        Tag -> action -> number of changes of the wanted count.
+    """Adds finished tasks, failures and decisions to the recent events of a cluster.
+    ``failures`` counts all by class, ``changes`` the desired-count changes by tag and action.
     """
 
     def __init__(self, scheduler: Scheduler, recent: RecentEvents) -> None:
@@ -52,13 +39,12 @@ class Timeline(Listener):
         self.decided: dict[str, dict[str, Any]] = {}
         self._recent = recent
         self._names = {ws.address: str(ws.name) for ws in scheduler.workers.values()}
-        # Address of a worker -> the span that was added last for it.
+        # By address of a worker: the span that was added last for it.
         self._last: dict[str, list[Any]] = {}
 
     # Events of the ledger -------------------------------------------------------------------------
 
     def ended(self, end: EndedCall) -> None:
-        """Add the span of a call that ran; the failures of a call are added too."""
         timed = end.measured
         if (
             end.ran
@@ -73,16 +59,13 @@ class Timeline(Listener):
             self._failure(row)
 
     def given_up(self, given_up: GivenUp) -> None:
-        """Add the failures of calls that their client has given up."""
         for row in failure_rows(given_up):
             self._failure(row)
 
     def worker_added(self, worker: WorkerState) -> None:
-        """Remember the name of a worker."""
         self._names[worker.address] = str(worker.name)
 
     def worker_removed(self, address: str) -> None:
-        """Forget a worker."""
         self._names.pop(address, None)
         self._last.pop(address, None)
 
@@ -109,12 +92,11 @@ class Timeline(Listener):
     # Other events ---------------------------------------------------------------------------------
 
     def event(self, event: Event) -> None:
-        """Add the failure of a pool or worker, if that is what a manager's event tells."""
+        """Add the failure of a pool or worker, if a manager's event reports one."""
         if event.get("stream") == "failures":
             self._failure({key: value for key, value in event.items() if key != "stream"})
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
-        """Add a change of a pool's wanted count."""
         row = scaling_row(tag, before, after, reason, source)
         self.changes.setdefault(tag, Counter())[row["action"]] += 1
         self.decided[tag] = row
@@ -129,7 +111,7 @@ class Timeline(Listener):
 
 
 def _shortened(row: dict[str, Any]) -> dict[str, Any]:
-    """Return the row of a failure with texts of bounded length; of a traceback, the end is kept."""
+    """Return a failure's row with strings of bounded size. The tail of a traceback is kept."""
     short: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, dict):

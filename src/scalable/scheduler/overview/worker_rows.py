@@ -1,4 +1,4 @@
-"""Overviews of single workers, for readers that ask for them."""
+"""Overviews of single workers, on request."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from scalable.scheduler.pool_facts import name_of
 from scalable.scheduler.running import running_tasks
 from scalable.spec.worker_overview import WorkerOverview
 
-#: Largest number of workers in one answer, which holds the event loop for a few milliseconds.
+#: Largest number of workers in one answer, which blocks the event loop for a few milliseconds.
 WORKERS_AT_ONCE = 250
-#: Number of task names of a worker, and longest of them.
+#: Number of task names of a worker, and maximum number of characters of each.
 SHOWN_TASKS, LONGEST_NAME = 3, 100
 
 
 class Staffed(Protocol):
-    """The cluster whose workers are shown; usually a controller."""
+    """Cluster whose workers are shown, usually a controller."""
 
     scheduler: Scheduler
     counts: PoolCounts
@@ -33,13 +33,7 @@ class Staffed(Protocol):
 
 
 class WorkerRows:
-    """Makes overviews of the workers of one cluster, and answers readers.
-
-    Parameters
-    ----------
-    cluster
-        The cluster.
-    """
+    """Makes overviews of the workers of one cluster, and answers readers."""
 
     def __init__(self, cluster: Staffed) -> None:
         self._cluster = cluster
@@ -48,21 +42,9 @@ class WorkerRows:
     def answer(
         self, tag: str | None = None, first: int = 0, count: int = WORKERS_AT_ONCE
     ) -> dict[str, Any]:
-        """Return workers, ordered by pool and name.
-
-        Parameters
-        ----------
-        tag
-            Tag of the pool whose workers are returned, "" for those without a tag; None for all.
-        first, count
-            Number of workers that are left out at the beginning, and largest number of workers in
-            the answer, at most ``WORKERS_AT_ONCE``.
-
-        Returns
-        -------
-        dict
-            ``total``, the number of all workers (of the pool), and ``workers``, each as
-            :meth:`WorkerOverview.to_dict`.
+        """Return ``workers``, ordered by pool and name, and ``total``, their number in all.
+        ``tag`` selects a pool, "" the workers without a tag, None all. The first ``first`` workers
+        are left out. At most ``WORKERS_AT_ONCE`` are returned.
         """
         pools = self._cluster.counts.pools()
         tagged = [(_tag_of(ws, pools), ws) for ws in self._cluster.scheduler.workers.values()]
