@@ -70,8 +70,6 @@ class SimulationResult:
     looks: int
     #: Pool -> pairs (time, number of connected workers), one for each change of the number.
     workers: Mapping[str, list[tuple[float, int]]]
-    #: Manager -> cost of its workers; empty if no managers are simulated.
-    cost_by_manager: Mapping[str, float] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -315,7 +313,6 @@ class Run:
             worker.calls += 1
             if worker.calls == pool.terms.slots:
                 pool.free.pop()
-            self.dispatched(place, worker)
             self.at(self.now + call.duration_s, self.end, place, worker)
 
     def end(self, place: int, worker: SimulatedWorker) -> None:
@@ -349,9 +346,6 @@ class Run:
         for other in free:
             del self.groups[other]
         return sorted(free)
-
-    def dispatched(self, place: int, worker: SimulatedWorker) -> None:
-        """Note that a call runs on a worker."""
 
     def stop_counting(self, pool: SimulatedPool, place: int) -> None:
         """Take a call out of the running calls of its pool."""

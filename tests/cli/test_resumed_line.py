@@ -24,11 +24,11 @@ def noted(path, *calls):
 
 
 def test_remembered_calls_are_told_apart_from_those_of_the_resumed_run(tmp_path):
-    earlier = noted(tmp_path / "run-1", RunCall("m.total", Ended.KEPT, KEY, task="total"))
+    earlier = noted(tmp_path / "run-1", RunCall("m.total", Ended.KEPT, KEY))
     later = noted(
         tmp_path / "run-2",
-        RunCall("m.total", Ended.ANSWERED, KEY, task="total", cost_s=2.0),
-        RunCall("m.total", Ended.KEPT, "b" * 64, task="total"),
+        RunCall("m.total", Ended.ANSWERED, KEY, cost_s=2.0),
+        RunCall("m.total", Ended.KEPT, "b" * 64),
     )
     # Rows about tasks that are not remembered are those of calls that the resumed run answered.
     rows = [row("grow", "found", 3), row("grow", "waited"), row("grow", "missed", 2)]

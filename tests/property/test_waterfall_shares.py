@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.scaling.tiers import Tier
-from scalable.scaling.waterfall import Waterfall
+from scalable.scaling.waterfall import Tier, Waterfall
 
 TAGS = ("a", "b")
 COUNTS = st.integers(0, 20)

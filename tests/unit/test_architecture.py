@@ -11,7 +11,6 @@ import pytest
 
 RUNS_CODE_OF_USERS = {
     "caching/entries.py",  # where results are unpickled
-    "caching/failed_arguments.py",
     "caching/objects.py",  # the library of a store raises whatever it likes
     "caching/payloads.py",
     "caching/resumable.py",
@@ -32,7 +31,6 @@ RUNS_CODE_OF_USERS = {
     "protocol/messages.py",
     "protocol/private_socket.py",  # a defect of a handler is the asker's answer
     "protocol/shown_values.py",
-    "session/answered.py",
     "worker/outcomes.py",
 }
 SOURCE = Path(__file__).parents[2] / "src" / "scalable"

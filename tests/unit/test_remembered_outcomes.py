@@ -1,25 +1,23 @@
 """Outcomes of remembered calls: what they say, their totals, and how clients tell of hits."""
 
 import json
-from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.client.found_calls import OTHERS, TOLD_NAMES, FoundCalls
+from scalable.client.remembering_client import OTHERS, TOLD_NAMES, FoundCalls
 from scalable.protocol.measured import USAGE, addition, measured, remembered_addition
 from scalable.showing.remembered import remembered_in_words, remembered_line
 from scalable.spec.overview import Overview
 from scalable.spec.remembered import (
     OTHER_REASONS,
-    TOLD_KEYS,
     TOLD_REASONS,
     Kind,
     RememberedOutcome,
     RememberedTally,
     joined,
 )
-from scalable.telemetry.remembered import KeyedCalls, keyed_calls, totals_of
+from scalable.telemetry.remembered import totals_of
 
 FOUND = RememberedOutcome(Kind.FOUND, saved_s=2.0)
 WAITED = RememberedOutcome(Kind.WAITED, saved_s=3.0)
@@ -103,64 +101,27 @@ class Line:
 def test_hits_of_a_client_are_told_together():
     line = Line()
     for number in range(10_000):
-        line.calls.add("fit" if number % 4 else "grow", "model", 0.5, str(number))
+        line.calls.add("fit" if number % 4 else "grow", "model", 0.5)
     assert len(line.timers) == 1
     assert line.messages == []
     line.timers[0]()
     (message,) = line.messages
-    keys = [[str(n) for n in range(10_000) if bool(n % 4) is fit] for fit in (False, True)]
     assert message["calls"] == [
-        ["grow", "model", 2500, 1250.0, keys[0]], ["fit", "model", 7500, 3750.0, keys[1]]
+        ["grow", "model", 2500, 1250.0], ["fit", "model", 7500, 3750.0]
     ]  # fmt: skip
     line.calls.tell()  # when the client closes: nothing is left
     assert len(line.messages) == 1
-    line.calls.add("fit", "", 1.0, "key")
+    line.calls.add("fit", "", 1.0)
     assert len(line.timers) == 2
     line.calls.tell()
-    assert line.messages[1]["calls"] == [["fit", "", 1, 1.0, ["key"]]]
+    assert line.messages[1]["calls"] == [["fit", "", 1, 1.0]]
 
 
 def test_a_message_about_hits_is_bounded():
     line = Line()
     for number in range(3 * TOLD_NAMES):
-        line.calls.add(f"task {number}", "", 1.0, "key")
+        line.calls.add(f"task {number}", "", 1.0)
     line.calls.tell()
     calls = line.messages[0]["calls"]
     assert len(calls) == TOLD_NAMES + 1
-    assert calls[-1][:4] == [*OTHERS, 2 * TOLD_NAMES, 2.0 * TOLD_NAMES]
-    for _ in range(2):  # each message has its own keys
-        for number in range(TOLD_KEYS + 5):
-            line.calls.add("fit", "", 1.0, str(number))
-        line.calls.tell()
-        (told,) = line.messages[-1]["calls"]
-        assert told[2] == TOLD_KEYS + 5
-        assert told[4] == list(map(str, range(TOLD_KEYS)))
-
-
-def test_joined_outcomes_tell_the_keys_of_all_calls_up_to_a_number():
-    found = [RememberedOutcome(Kind.FOUND, key=str(number)) for number in range(TOLD_KEYS + 5)]
-    (few,) = joined(found[:3])
-    assert (few.key, few.more_keys, few.count) == ("0", ("1", "2"), 3)
-    assert RememberedOutcome.from_message(few.to_message()) == few
-    (many,) = joined([few, *found[3:]])
-    assert (len(many.keys), many.count) == (TOLD_KEYS, TOLD_KEYS + 5)
-    assert joined([FOUND, FOUND])[0].keys == ()
-
-
-def test_calls_of_a_task_are_counted_by_their_keys():
-    def row(kind, task="fit", **more):
-        return {"task_name": task, "tag": None, "kind": kind, **more}
-
-    rows = [
-        row("missed", key="a"),
-        row("missed", key="a", reason="tried again"),
-        row("missed", key="b"),
-        row("found", key="b"),
-        row("waited", key="c"),
-        row("found", count=4, key="c", more_keys=["d"]),
-        row("missed", reason="no key"),
-        row("found", task="other", key="a"),
-    ]
-    numbers = {"a": 1, "b": 2, "c": 2, "d": 1}
-    assert keyed_calls(rows, "fit") == KeyedCalls(Counter(numbers), unknown=3)
-    assert keyed_calls(rows, "none") == KeyedCalls()
+    assert calls[-1] == [*OTHERS, 2 * TOLD_NAMES, 2.0 * TOLD_NAMES]

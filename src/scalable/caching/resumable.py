@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scalable.caching.calls import Purpose, keys_of
-from scalable.caching.entries import Entry, Unreadable
+from scalable.caching.entries import Entry
 from scalable.caching.errors import UnfollowedReferencesError, UnstableValueError
 from scalable.caching.hearing import listener
 from scalable.caching.key import CallKey, KeyOptions, name_of
@@ -19,8 +19,6 @@ from scalable.caching.run_results import RunResults
 from scalable.spec.remembered import Kind, RememberedOutcome
 
 logger = logging.getLogger("scalable.caching")
-
-_ARGUMENT = "argument:"
 
 
 @dataclass(frozen=True)
@@ -39,9 +37,22 @@ class SharedParts:
 class ResumableFunction:
     """Function that takes its result from the resumed run, or runs and stores its result.
 
-    It runs in the process of the task, which has the arguments. Keys cover their content even if
-    other tasks produced it, since a random result has no other identity. Without a key, the task
-    runs.
+    It runs where the call runs: on a worker, which has the arguments. Keys are made from their
+    content, those of results of other calls too: a result that was drawn at random has no other
+    name. Whatever keeps a key from being made lets the call run.
+
+    Parameters
+    ----------
+    function
+        Function of the user.
+    results
+        Results of the run.
+    shared
+        Parts of the keys.
+    purpose
+        Task and tag of the calls.
+    unkept
+        Why results are not kept; empty if they are.
     """
 
     function: Callable[..., Any]
@@ -50,8 +61,6 @@ class ResumableFunction:
     purpose: Purpose = field(default_factory=Purpose)
     #: Why results are not stored, or empty.
     unkept: str = ""
-    #: Name of the file with the arguments of the failed task that runs again, or empty.
-    settles: str = ""
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -66,29 +75,23 @@ class ResumableFunction:
         if not self.results.is_here:
             logger.debug("%s: this process does not see the run's directory", self.__name__)
             return self.function(*args, **kwargs)
-        key, reason = self._key(args, kwargs)
-        found = None if key is None or self.unkept else self.results.take(key.digest, self.function)
+        key, reason = (None, self.unkept) if self.unkept else self._key(args, kwargs)
+        found = None if key is None else self.results.take(key.digest, self.function)
         if found is not None:
             self._note(Ended.ANSWERED, key, found.entry.cost_s)
             return found.value()
         began = time.monotonic()
         try:
             value = self.function(*args, **kwargs)
-        except Exception as error:
-            if not self.settles:  # its failure and its arguments are stored already
-                self._note_failure(error, key, args, kwargs, time.monotonic() - began)
+        except Exception:
+            self._note(Ended.FAILED, key, time.monotonic() - began)
             raise
         self._keep(value, key, reason, time.monotonic() - began)
-        if self.settles:
-            self._note(Ended.SETTLED, None, 0.0, arguments=self.settles)
-            self.results.arguments.remove(self.settles)
         return value
 
     def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[CallKey | None, str]:
-        """Return the key of a task, or None and the reason."""
-        # A key that does not cover all of the code still distinguishes arguments.
-        options = KeyOptions(depends_on=("",)) if self.shared.code is None else KeyOptions()
-        made_from = options, self.shared.environment, self.shared.code
+        """Return the key of a call; or None, and why it has none."""
+        made_from = KeyOptions(), self.shared.environment, self.shared.code
         try:
             return keys_of(self.results.store).key(self.function, args, kwargs, *made_from), ""
         except UnfollowedReferencesError as error:  # code that only an argument refers to
@@ -102,8 +105,8 @@ class ResumableFunction:
         return None, reason
 
     def _keep(self, value: Any, key: CallKey | None, reason: str, cost_s: float) -> None:
-        if key is None or self.unkept:
-            self._note(Ended.UNKEPT, None, cost_s, reason=reason or self.unkept)
+        if key is None:
+            self._note(Ended.UNKEPT, None, cost_s, reason)
             return
         described = Entry(
             key=key.digest,
@@ -119,50 +122,16 @@ class ResumableFunction:
         if self.results.keep(key.digest, value, described):
             self._note(Ended.KEPT, key, cost_s)
         else:
-            self._note(Ended.UNKEPT, key, cost_s, reason="the result cannot be stored")
+            self._note(Ended.UNKEPT, key, cost_s, "the result cannot be stored")
 
-    def _note_failure(
-        self,
-        error: Exception,
-        key: CallKey | None,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
-        cost_s: float,
-    ) -> None:
-        """Log a failed task, with its arguments unless the task has changed them."""
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0][:500]
-        name = ""
-        if (
-            key is None
-            or (after := self._key(args, kwargs)[0]) is None
-            or (_arguments(after) != _arguments(key))
-        ):
-            logger.debug("%s: it is not known whether its arguments changed", self.__name__)
-        else:
-            try:
-                name = self.results.arguments.add(self.function, args, kwargs)
-            except Unreadable as fault:
-                self.results.warn(
-                    f"failed {self.__name__}",
-                    f"failed calls of {self.__name__} cannot be run again alone: their arguments "
-                    f"{fault}",
-                )
-        noted = None if self.unkept else key
-        self._note(Ended.FAILED, noted, cost_s, reason=reason, arguments=name)
-
-    def _note(
-        self, end: Ended, key: CallKey | None, cost_s: float, reason: str = "", arguments: str = ""
-    ) -> None:
+    def _note(self, end: Ended, key: CallKey | None, cost_s: float, reason: str = "") -> None:
         call = RunCall(
             name_of(self.function),
             end,
             code=self.shared.code_digest,
             environment=self.shared.environment_digest,
-            task=self.purpose.task,
-            tag=self.purpose.tag,
             cost_s=round(cost_s, 6),
             reason=reason,
-            arguments=arguments,
         )
         call = call if key is None else replace(call, key=key.digest)
         self.results.log.add(call)
@@ -178,7 +147,3 @@ class ResumableFunction:
         else:
             reason = f"{self.results.earlier_calls.cause(call)}, compared with the resumed run"
             tell(RememberedOutcome(Kind.MISSED, reason=reason, key=call.key))
-
-
-def _arguments(key: CallKey) -> dict[str, str]:
-    return {name: part for name, part in key.parts.items() if name.startswith(_ARGUMENT)}

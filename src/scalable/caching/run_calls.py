@@ -9,7 +9,7 @@ import secrets
 import socket
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
@@ -34,8 +34,6 @@ class Ended(StrEnum):
     UNKEPT = "unkept"
     #: It ran and failed.
     FAILED = "failed"
-    #: A failed task has run again with success. ``arguments`` names it.
-    SETTLED = "settled"
 
 
 #: Outcomes of tasks that ran.
@@ -55,7 +53,23 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class RunCall:
-    """Finished task of a run."""
+    """A call of a run that has ended.
+
+    Attributes
+    ----------
+    function
+        Name of its function, with the module.
+    end
+        Its end.
+    key
+        Digest of its key; empty if it has none.
+    code, environment
+        Digests of the parts of the key that the function's calls share.
+    cost_s
+        Seconds that it ran.
+    reason
+        Why its result is not kept; empty if it is.
+    """
 
     #: Name of its function, with the module.
     function: str
@@ -65,14 +79,9 @@ class RunCall:
     #: Digests of the key parts that the tasks of the function share.
     code: str = ""
     environment: str = ""
-    task: str = ""
-    tag: str = ""
-    #: Seconds that it ran.
     cost_s: float = 0.0
     #: Why it failed, or why its result is not stored.
     reason: str = ""
-    #: Name of the file with the arguments of a failed task, or empty.
-    arguments: str = ""
 
 
 _NAMES = frozenset(field.name for field in fields(RunCall))
@@ -126,19 +135,6 @@ def _calls_in(path: Path) -> Iterator[RunCall]:
                 row = json.loads(line)
                 row = {name: value for name, value in row.items() if name in _NAMES}
                 yield RunCall(**(row | {"end": Ended(row["end"])}))
-
-
-def failed_calls(calls: Sequence[RunCall]) -> list[RunCall]:
-    """Return the failed tasks that have not succeeded since, for each key the last one."""
-    succeeded = {call.key for call in calls if call.end in (Ended.KEPT, Ended.ANSWERED)}
-    settled = {call.arguments for call in calls if call.end is Ended.SETTLED}
-    found: dict[str, RunCall] = {}
-    for number, call in enumerate(calls):
-        if call.end is not Ended.FAILED or (call.arguments and call.arguments in settled):
-            continue
-        if not (call.key and call.key in succeeded):
-            found[call.key or f"without a key {number}"] = call
-    return list(found.values())
 
 
 class EarlierCalls:

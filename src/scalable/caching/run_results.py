@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from scalable.caching.entries import Entry, Unreadable, pieces_of
-from scalable.caching.failed_arguments import FailedArguments
 from scalable.caching.folders import Folder
 from scalable.caching.outcomes import Found
 from scalable.caching.payloads import packed
@@ -63,11 +62,6 @@ class RunResults:
         return ResultStore(self._directory)
 
     @cached_property
-    def arguments(self) -> FailedArguments:
-        """The arguments of the failed tasks."""
-        return FailedArguments(self._directory / "failed")
-
-    @cached_property
     def is_here(self) -> bool:
         """True if this process can read the run's directory, unlike some in containers."""
         return self._directory.parent.is_dir()
@@ -106,10 +100,6 @@ class RunResults:
                 self.store.remove([key])
             return found
         return None
-
-    def holds(self, digest: str, number: int) -> bool:
-        """Return whether the result of this number (from 1) is stored, without reading it."""
-        return self._folder.exists(key_of(digest, number))
 
     def keep(self, digest: str, value: Any, described: Entry) -> bool:
         """Store a result, and return whether that was possible. Sets key and size of the entry."""

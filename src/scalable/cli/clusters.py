@@ -164,8 +164,6 @@ def render_status(status: ClusterStatus) -> str:
         for m in status.managers
     ]
     lines += ["", *table(_MANAGER_HEADER + more, managers)] if managers else []
-    for m in status.managers:
-        lines += [f"  {m['id']}: {tag}: {why}" for tag, why in m.get("reasons", {}).items()]
     for manager in status.managers if len(status.managers) > 1 else ():
         for tag, report in manager.get("pools", {}).items():
             if why := report.get("reason") or report.get("waiting"):

@@ -46,16 +46,10 @@ def render_cost(cost: Mapping[str, Any]) -> list[str]:
     budget = cost.get("budget")
     if budget is not None:
         share = int(100 * cost["cost"] / budget)
-        ends = _at_end(cost.get("budget_action"))
-        lines.append(f"Budget:    {_amount(budget)} {CURRENCY}, {share} % spent ({ends})")
+        lines.append(f"Budget:    {_amount(budget)} {CURRENCY}, {share} % spent")
         if cost.get("words"):
             lines.append(f"           {cost['words']}; {cost['way_out']}")
     return lines
-
-
-def _at_end(action: str | None) -> str:
-    ends = {"warn": "a warning", "down": "the cluster is ended"}
-    return f"at its end: {ends.get(action or '', 'pools are emptied')}"
 
 
 def no_prices(budget: float) -> str:

@@ -26,7 +26,6 @@ VERBS = (
     "plan",
     "prices",
     "run",
-    "rerun",
     "report",
     "runs",
     "cache",

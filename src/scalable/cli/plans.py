@@ -13,7 +13,6 @@ from scalable.cli.costs import no_prices
 from scalable.cli.output import Output
 
 if TYPE_CHECKING:
-    from scalable.session.answered import Answered
     from scalable.session.request import Request
     from scalable.spec import Plan
 
@@ -103,15 +102,11 @@ class AskedPlan:
         request = Request.read(manifest, plan.target_name)
         return request, checked_plan(request, plan, str(self.file))
 
-    def make(
-        self,
-        request: Request,
-        output: Output,
-        *,
-        detached: bool = False,
-        answered: Answered | None = None,
-    ) -> Plan:
-        """Return a new plan for the options, with a budget only if anything has a price."""
+    def make(self, request: Request, output: Output, *, detached: bool = False) -> Plan:
+        """Return the plan that the options ask for.
+
+        A budget limits the plan where anything has a price.
+        """
         budget = self.budget
         if budget is not None and not _has_prices(request, detached=detached):
             if not detached:  # `up` reports it for the cluster
@@ -123,7 +118,6 @@ class AskedPlan:
             deadline=self.deadline,
             budget=budget,
             detached=detached,
-            answered=answered,
         )
 
 

@@ -14,8 +14,6 @@ from scalable.units import counted
 
 if TYPE_CHECKING:
     from scalable.caching.run_calls import RunCall
-    from scalable.session.answered import Answered
-    from scalable.session.request import Request
     from scalable.spec import DeploymentSpec
     from scalable.spec.remembered import RememberedTotals
 
@@ -84,27 +82,6 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
             f"{path.name} is still running", hint="resume it when it has ended, or name another run"
         )
     return path.absolute()
-
-
-def answered_by(
-    asked: str, request: Request, target: str | None, workflow: Path | None, manifest: Path | None
-) -> Answered:
-    """Return the calls that a run would answer if it were resumed now.
-
-    Parameters
-    ----------
-    asked, target
-        As in :func:`resumed_run`.
-    request
-        Manifest and target.
-    workflow, manifest
-        The script and the manifest as they were given; the script is beside the manifest if not.
-    """
-    from scalable.session.answered import answered_calls
-
-    run = resumed_run(asked, request.spec.project_name, target)
-    script = workflow or settings.manifest_path(manifest).parent / WORKFLOW
-    return answered_calls(run, request.spec, script)
 
 
 def calls_of(run: Path) -> list[RunCall]:

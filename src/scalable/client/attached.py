@@ -311,9 +311,9 @@ class AttachedCluster(ShownCluster, Cluster):
         answer = await asyncio.wait_for(self._calls.overview(fresh_s=NOW_S), ANSWER_S)
         return Overview.from_dict(answer["overview"])
 
-    def set_budget(self, amount: float, action: str | None = None) -> Any:
-        """Set the cluster's budget (see :meth:`scalable.ScalableSession.set_budget`)."""
-        return self.sync(self._calls.set_budget, amount, action)
+    def set_budget(self, amount: float) -> Any:
+        """Set the cluster's budget; see :meth:`scalable.ScalableSession.set_budget`."""
+        return self.sync(self._calls.set_budget, amount)
 
     async def run_files(self, known: Mapping[str, int]) -> dict[str, Any]:
         """Return the name of the cluster's run, and the content of its files beyond known sizes.

@@ -1,11 +1,13 @@
-"""`RememberingClient`: a client that takes the results of tasks from the cache."""
+"""`RememberingClient`: a client that answers calls with remembered results, and counts them."""
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 from dask.utils import funcname, key_split
 from distributed import Future
@@ -14,7 +16,6 @@ from distributed.comm.core import CommClosedError
 from scalable.caching.calls import Purpose, call_remembered
 from scalable.caching.key import KeyOptions
 from scalable.caching.outcomes import Found
-from scalable.client.found_calls import FoundCalls
 from scalable.client.kept_failures import FailureKeepingClient
 from scalable.client.remembering import RememberedCall, RememberedCalls
 from scalable.client.resuming import ResumableCalls
@@ -23,6 +24,73 @@ from scalable.protocol.dask_seams.client import send_to_scheduler
 from scalable.protocol.dask_seams.known_results import known_future
 from scalable.protocol.operations import CARRIES, FOUND, REMEMBERING
 from scalable.spec.remembering import Remembering
+
+#: Seconds for which found results are collected before the scheduler is told.
+TELL_AFTER_S: Final = 1.0
+#: Number of task names and tags that one message tells apart; further ones are told as others.
+TOLD_NAMES: Final = 200
+OTHERS: Final = ("(other names)", "")
+
+
+@dataclass
+class _Group:
+    """Found results of one task name and tag: their number, and seconds saved."""
+
+    calls: int = 0
+    saved_s: float = 0.0
+
+
+class FoundCalls:
+    """Counts the results that a client has found, and tells the scheduler now and then.
+
+    A call whose result is found costs no message: numbers are sent at most once a second, and when
+    the client closes.
+
+    Parameters
+    ----------
+    later
+        Function that has a function called in the event loop of the client after some seconds.
+    send
+        Function that sends a message to the scheduler.
+    """
+
+    def __init__(
+        self,
+        later: Callable[[float, Callable[[], None]], None],
+        send: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._later, self._send = later, send
+        self._lock = threading.Lock()
+        self._groups: dict[tuple[str, str], _Group] = {}
+
+    def add(self, name: str, tag: str, saved_s: float) -> None:
+        """Count a call whose result was found.
+
+        Parameters
+        ----------
+        name, tag
+            Name of the task; tag of its pool, or "".
+        saved_s
+            Seconds that the call that computed the result had taken.
+        """
+        with self._lock:
+            is_first = not self._groups
+            group = self._groups.get((name, tag))
+            if group is None:
+                told_as = (name, tag) if len(self._groups) < TOLD_NAMES else OTHERS
+                group = self._groups.setdefault(told_as, _Group())
+            group.calls += 1
+            group.saved_s += saved_s
+        if is_first:
+            self._later(TELL_AFTER_S, self.tell)
+
+    def tell(self) -> None:
+        """Tell the scheduler what was counted since the last time; in the event loop."""
+        with self._lock:
+            groups, self._groups = self._groups, {}
+        if groups:
+            calls = [[*place, *vars(group).values()] for place, group in groups.items()]
+            self._send({"op": FOUND, "calls": calls})
 
 
 class RememberingClient(FailureKeepingClient):
@@ -108,7 +176,7 @@ class RememberingClient(FailureKeepingClient):
         if key in self.futures:
             return Future(key, self)
         name = task or key_split(key)
-        self._found_calls.add(name, tag or "", found.entry.cost_s, found.entry.key)
+        self._found_calls.add(name, tag or "", found.entry.cost_s)
         return known_future(self, key, found.value())
 
     def _map_remembered(

@@ -44,8 +44,3 @@ def not_offered(resource: str) -> str:
 def degraded(tag: str, reason: str) -> str:
     """State that the managers no longer start workers for a pool."""
     return f"{shown(tag)} is degraded: {reason}"
-
-
-def has_no_workers(tag: str, reason: str) -> str:
-    """State that a pool stays without workers."""
-    return f"{shown(tag)} has no workers: {reason}"

@@ -89,8 +89,9 @@ class AttachedDeployment:
         found: dict[str, Any] = self.cluster.status_now()
         return found
 
-    def set_budget(self, amount: float, action: str | None) -> None:
-        self.cluster.set_budget(amount, action)
+    def set_budget(self, amount: float) -> None:
+        """Set the budget of the cluster."""
+        self.cluster.set_budget(amount)
 
     def close(self) -> None:
         """Disconnect. The cluster keeps running."""

@@ -204,7 +204,6 @@ def _record(creation: Creation) -> ClusterRecord:
         manager_grace_s=spec.manager_grace_s or MANAGER_GRACE_S,
         spill_after_s=spec.spill_after_s,
         manager_policy=spec.manager_policy,
-        deadline_s=spec.deadline_s,
         workflow_dir=spec.workflow_dir,
         working_dir=str(Path.cwd()),
         runs_dir=str(settings.runs_dir().absolute()),

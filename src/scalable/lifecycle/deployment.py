@@ -219,14 +219,14 @@ class Deployment:
 
         return dict(self.cluster.sync(look))
 
-    def set_budget(self, amount: float, action: str | None) -> None:
-        """Set the budget of the cluster. Errors are those of :meth:`status`."""
+    def set_budget(self, amount: float) -> None:
+        """Set the budget of the cluster; errors are those of :meth:`status`."""
         if hasattr(self.cluster, "status_now"):
-            self.cluster.set_budget(amount, action)
+            self.cluster.set_budget(amount)
             return
 
         async def change() -> None:
-            self._controller().spending.set_budget(amount, action)
+            self._controller().spending.set_budget(amount)
 
         self.cluster.sync(change)
 

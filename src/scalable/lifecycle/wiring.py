@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,14 +34,6 @@ class Wiring:
         self._recorder: Recorder | None = None
         self._reruns: Counter[str] = Counter()
         self._snapshots: Snapshots | None = None
-
-    @property
-    def deadline_at(self) -> float | None:
-        """Monotonic time by which the cluster's work should be done, or None."""
-        if self._record.deadline_s is None:
-            return None
-        made_at = datetime.fromisoformat(self._record.created_at).timestamp()
-        return time.monotonic() + made_at + self._record.deadline_s - time.time()
 
     def start_recorder(self, scheduler: Any) -> Recorder | None:
         """Start recording tasks in the run. Call it in the scheduler's event loop."""
@@ -137,9 +128,15 @@ class Wiring:
             self._snapshots.close()
 
     def count_costs(self, controller: Controller, spec: DeploymentSpec) -> None:
-        """Start counting costs. Call it in the scheduler's event loop."""
-        from scalable.scaling.budget import checked_budget
+        """Begin to count costs; to be called in the scheduler's event loop.
 
+        Parameters
+        ----------
+        controller
+            Controller of the scheduler.
+        spec
+            Deployment spec of the target of the scheduler.
+        """
         spending, record = controller.spending, self._record
         # The scheduler of an embedded cluster is in the user's process.
         detached = record.abandoned_after_s is None
@@ -148,7 +145,7 @@ class Wiring:
             spending.listeners.append(self._recorder.event)
         spending.begin(
             scheduler=price,
-            budget=None if spec.budget is None else checked_budget(spec.budget, spec.budget_action),
+            budget=spec.budget,
             state=None if self._directory is None else self._directory.spending(),
         )
 
@@ -160,5 +157,4 @@ class Wiring:
             expectations=record.expectations,
             objective=record.objective,
             policy=record.policy,
-            deadline_at=self.deadline_at,
         )

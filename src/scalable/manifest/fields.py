@@ -347,11 +347,7 @@ class ProviderOptions(Record):
     Each field is an option. Its type, default and description appear in error messages, in the
     JSON Schema and in the documentation. Subclasses do not repeat the options of every target
     (``provider``, ``overlay``, ``adaptive``, ``idle_timeout``, ``time_to_live``,
-    ``manager_grace``, ``spill_after``, ``price_per_core_hour``, ``prices``, ``budget``,
-    ``budget_action``)::
-
-        class Options(ProviderOptions):
-            queue: Text | None = Field(default=None, description="Queue that jobs go to.")
+    ``manager_grace``, ``spill_after``, ``price_per_core_hour``, ``prices``, ``budget``).
 
     Attributes
     ----------

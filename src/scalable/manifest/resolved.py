@@ -157,13 +157,11 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         price_per_core_hour=common.price_per_core_hour,
         prices=common.prices,
         budget=common.budget,
-        budget_action=common.budget_action,
         managers=tuple(
             ManagerSpec(manager.target, manager.priority, manager.limits, manager.scheduler_address)
             for manager in checked.managers.places
         ),
         manager_policy=checked.managers.policy,
-        deadline_s=_seconds(checked.managers.deadline),
         local_cache=project.local_cache,
         cache_limit=parse_bytes(project.cache_limit),
         keep_results=_kept(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
@@ -270,10 +270,6 @@ class Target(Record):
         default=None,
         description="Money that a cluster may spend; no pool grows once 80 % of it are spent.",
     )
-    budget_action: Literal["warn", "drain", "down"] = Field(
-        default="drain",
-        description="At the end of the budget: only warn, empty the pools, or end the cluster.",
-    )
     keep_results: KeepResults = Field(
         default=None, description="As keep_results of the project, for this target."
     )
@@ -301,11 +297,7 @@ class Managers(Record):
 
     policy: ManagerPolicy = Field(
         default="waterfall",
-        description="Rule that divides workers: waterfall (by priority) or cheapest (by cost).",
-    )
-    deadline: Duration | None = Field(
-        default=None,
-        description="Time from the start of the cluster in which cheapest wants to end the work.",
+        description="Order of the managers: waterfall (by priority) or cheapest (by price).",
     )
     places: tuple[Manager, ...] = Field(
         default=(), description="The managers; by default one, on the target that `up` names."

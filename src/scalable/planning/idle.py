@@ -54,7 +54,7 @@ def known_calls(
     planned = dict.fromkeys(spec.components, 0)
     guessed = set()
     for c in calls:
-        planned[c.tag] += c.count + c.answered
+        planned[c.tag] += c.count
         if c.counted == "guess":
             guessed.add(c.tag)
     return {

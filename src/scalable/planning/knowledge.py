@@ -65,8 +65,6 @@ class Knowledge:
         Task -> forecast of one call. For tasks without a forecast the manifest's values are used.
     calls
         Task -> number of calls in earlier runs.
-    answered
-        Task -> number of calls that a resumed run answers, and that do not run.
     busiest
         Tag -> greatest number of calls that one of the latest complete runs sent to the pool.
     unlisted
@@ -97,7 +95,6 @@ class Knowledge:
 
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
     calls: Mapping[str, int] = field(default_factory=dict)
-    answered: Mapping[str, int] = field(default_factory=dict)
     busiest: Mapping[str, int] = field(default_factory=dict)
     unlisted: Sequence[TaskSpec] = ()
     startup_s: Mapping[str, float] = field(default_factory=dict)

@@ -274,7 +274,6 @@ def _task(calls: Calls) -> TaskPrediction:
         memory=forecast.memory,
         samples=forecast.samples,
         source=forecast.source,
-        answered=calls.answered,
         measured_on=dict(forecast.measured_on),
     )
 

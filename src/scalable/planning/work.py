@@ -33,8 +33,6 @@ class Calls:
         Names of the tasks that must end first.
     counted
         Source of ``count``: manifest, history or guess.
-    answered
-        Number of further calls that a resumed run answers.
     """
 
     task: str
@@ -43,7 +41,6 @@ class Calls:
     forecast: Forecast
     after: tuple[str, ...] = ()
     counted: CallSource = "manifest"
-    answered: int = 0
 
     @property
     def guessed(self) -> bool:
@@ -96,14 +93,12 @@ def _calls(task: TaskSpec, spec: DeploymentSpec, knowledge: Knowledge, most: int
         count, counted = knowledge.calls[task.name], "history"
     if count is None:
         count, counted = GUESSED_CALLS * (most or 1) * slots_of(spec, task.component), "guess"
-    answered = min(count, knowledge.answered.get(task.name, 0))
     forecast = knowledge.forecasts.get(task.name)
     if forecast is None and task.duration_s is not None:
         forecast = Forecast.exactly(task.duration_s)
     if forecast is None:
         forecast = Forecast(*(GUESSED_DURATION_S,) * 4)
-    running = count - answered
-    return Calls(task.name, task.component, running, forecast, task.after, counted, answered)
+    return Calls(task.name, task.component, count, forecast, task.after, counted)
 
 
 def slots_of(spec: DeploymentSpec, tag: str) -> int:

@@ -30,8 +30,6 @@ from scalable.protocol.importing import Importer
 from scalable.protocol.operations import STORAGE
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
-from scalable.scaling.cheapest_policy import Cheapest
-from scalable.scaling.tiers import AllocationPolicy
 from scalable.scaling.waterfall import Waterfall
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
@@ -114,8 +112,18 @@ async def serve(
 def _controlled(
     scheduler: PoolScheduler, record: ClusterRecord, wiring: Wiring
 ) -> tuple[Controller, Callable[[], None]]:
-    """Add recorder and controller to a scheduler. Also return a function that closes it."""
-    demand = Demand(_policy(record, wiring.deadline_at))
+    """Add recorder and controller to a scheduler.
+
+    Returns
+    -------
+    Controller
+        The controller.
+    callable
+        Function that closes the scheduler.
+    """
+    spill_after_s = record.spill_after_s or DEFAULT_SPILL_AFTER_S
+    by_price = record.manager_policy == "cheapest"
+    demand = Demand(Waterfall(spill_after_s, by_price=by_price))
     closing: list[asyncio.Task[Any]] = []
 
     def close() -> None:
@@ -138,14 +146,6 @@ def _controlled(
         demand.want(tag, count, before=0, reason="scale", source="plan")
     scheduler.add_plugin(controller)
     return controller, close
-
-
-def _policy(record: ClusterRecord, deadline_at: float | None) -> AllocationPolicy:
-    """Return the policy that divides the desired workers among the managers."""
-    spill_after_s = record.spill_after_s or DEFAULT_SPILL_AFTER_S
-    if record.manager_policy == "cheapest":
-        return Cheapest(spill_after_s, deadline_at)
-    return Waterfall(spill_after_s)
 
 
 def _listening(spec: DeploymentSpec) -> dict[str, Any]:

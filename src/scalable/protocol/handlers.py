@@ -235,9 +235,9 @@ class SchedulerCalls:
         bounds = {"minimum": minimum, "maximum": maximum}
         await self._call(Handler.ADAPT, tag=tag, enabled=enabled, **bounds, **options)
 
-    async def set_budget(self, amount: float, action: str | None = None) -> dict[str, Any]:
-        """Set the cluster's budget, and return its costs, as in the status."""
-        answer: dict[str, Any] = await self._call(Handler.SET_BUDGET, amount=amount, action=action)
+    async def set_budget(self, amount: float) -> dict[str, Any]:
+        """Set the cluster's budget; return its costs, as in the status."""
+        answer: dict[str, Any] = await self._call(Handler.SET_BUDGET, amount=amount)
         return answer
 
     async def end(self, reason: str) -> None:

@@ -60,9 +60,7 @@ def render_plan(plan: Plan) -> str:
     """Return a plan as text."""
     counts, resources = plan.scale_plan.workers_by_tag, plan.scale_plan.resources_by_tag
     rows = [(tag, str(count), *_resources(resources.get(tag))) for tag, count in counts.items()]
-    tasks = [
-        f"  {task} -> {tag}{_resumed(plan, task)}" for task, tag in plan.task_to_component.items()
-    ]
+    tasks = [f"  {task} -> {tag}" for task, tag in plan.task_to_component.items()]
     objective = f"Objective: {plan.objective}, policy {plan.policy}"
     lines = [
         f"Target:    {plan.target_name} (provider {plan.provider_name})",
@@ -78,14 +76,6 @@ def render_plan(plan: Plan) -> str:
         *(line for reason in plan.reasons for line in _wrapped("  - ", reason)),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _resumed(plan: Plan, task: str) -> str:
-    """Return how many tasks of a name run and how many a resumed run answers, if any."""
-    known = plan.tasks.get(task)
-    if known is None or not known.answered:
-        return ""
-    return f": {known.answered} of {known.answered + known.calls} calls answered, {known.calls} run"
 
 
 def _wrapped(first: str, text: str) -> list[str]:

@@ -51,9 +51,6 @@ class PoolScaler:
         weight, see :data:`TIME_WEIGHTS`.
     hysteresis
         Minimum relative improvement for which the count changes: 0.005 is 0.5 %.
-    deadline_s
-        Time, on the clock of ``view.now``, by which the known calls should end at any cost. None
-        for no deadline. When it has passed, it counts no more.
     longest_idle_s
         Maximum seconds for which a stream keeps idle workers. The default None means 45 s if
         workers start within 15 s, otherwise no maximum. Idle workers may be released earlier.
@@ -69,7 +66,6 @@ class PoolScaler:
         objective: PoolObjective = "balance",
         *,
         hysteresis: float = 0.005,
-        deadline_s: float | None = None,
         longest_idle_s: float | None = None,
     ) -> None:
         if objective not in TIME_WEIGHTS:
@@ -82,7 +78,6 @@ class PoolScaler:
             raise ValueError(f"longest_idle_s {longest_idle_s} is negative")
         self.objective = objective
         self.hysteresis = hysteresis
-        self.deadline_s = deadline_s
         self.longest_idle_s = longest_idle_s
         self._weight = TIME_WEIGHTS[objective]
         self._rate = ArrivalRate()
@@ -106,7 +101,7 @@ class PoolScaler:
         """Return the wanted worker count; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         self._remember(view)
         decision = None
-        if view.graph and self.deadline_s is None:
+        if view.graph:
             decision = self._unchanged.decision(view)
         if decision is None:
             decision = self._decided(view, model)
@@ -296,9 +291,7 @@ class PoolScaler:
             most = max(connected, min(most, view.maximum))
         if not most:
             return 0, "no workers are allowed"
-        hurries = self.deadline_s is not None and view.now < self.deadline_s
-        if not hurries:
-            most = max(now, first_try(view, loads, most))
+        most = max(now, first_try(view, loads, most))
         # The compared counts do not depend on earlier decisions: a repeated decision is the same.
         counts = {*steps(connected, max(most, now)), most, now} - ({0} if not now else set())
         values = dict.fromkeys(counts, 0.0)
@@ -310,36 +303,14 @@ class PoolScaler:
         best = min(values, key=lambda count: (values[count], count))
         if values[best] == _INF:  # even the maximum is too small for the arriving calls
             return most, f"{most} workers, the useful maximum, for more calls than they can run"
-        if hurries:
-            best = max(best, self._in_time(view, load, connected, on_way, most))
         # Past spending makes each improvement relatively smaller, so the threshold shrinks as well.
         known = load.work_s / max(1e-9, load.work_s + (0.0 if view.graph else self._paid_s))
         least = self.hysteresis * known
         if view.graph and best < now and on_way and len(loads) > 1:
             least = max(least, CANCELLING_GAIN)
-        if not hurries and current - values[best] <= least:
+        if current - values[best] <= least:
             return now, "no other count is sufficiently better"
         return best, f"{best} workers for {work_of(loads)}"
-
-    def _in_time(
-        self,
-        view: PoolView,
-        load: Load,
-        connected: int,
-        on_way: Sequence[float],
-        most: int,
-    ) -> int:
-        """Return the fewest workers, at most ``most``, that finish the work by the deadline."""
-        assert self.deadline_s is not None
-        left = self.deadline_s - view.now
-        low, high = 0, most
-        while low < high:
-            middle = (low + high) // 2
-            if self._time_s(view, load, connected, on_way, middle) <= left:
-                high = middle
-            else:
-                low = middle + 1
-        return low
 
     @staticmethod
     def _capacity(

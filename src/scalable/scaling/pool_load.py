@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scalable.scaling.beliefs import Beliefs
 from scalable.scaling.capacity import Portion, merged
-from scalable.scaling.outlook import Outlook, likeliest, outlooks
+from scalable.scaling.outlook import Outlook, outlooks
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.task_model import Kind, TaskModel
 
@@ -55,11 +55,6 @@ def outlooks_of(view: PoolView, model: TaskModel) -> list[Outlook]:
         unfinished[kind] += count
     beliefs = Beliefs(model, view.running, view.startup_s, unfinished)
     return [outlook._replace(coming=view.coming) for outlook in outlooks(beliefs, unfinished)]
-
-
-def likeliest_load(view: PoolView, model: TaskModel) -> Load:
-    """Return the known work of a pool in its likeliest outlook."""
-    return load_of(view, likeliest(outlooks_of(view, model)))
 
 
 def load_of(view: PoolView, outlook: Outlook) -> Load:

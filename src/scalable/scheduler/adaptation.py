@@ -14,12 +14,10 @@ from tornado.ioloop import PeriodicCallback
 from scalable.errors import ClusterError
 from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
 from scalable.scaling.policy import PoolObjective, PoolScaler
-from scalable.scaling.pool_load import likeliest_load
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.target_duration import TargetDuration
 from scalable.scaling.task_model import Expectation, TaskModel
-from scalable.scaling.tiers import WaitingWork
 from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.pool_views import PoolViews
@@ -90,13 +88,21 @@ class Adaptation:
         expectations: Mapping[str, Sequence[Any]] | None = None,
         objective: str | None = None,
         policy: str | None = None,
-        deadline_at: float | None = None,
     ) -> None:
-        """Make a manifest's pools adaptive.
-        ``pools`` maps tags to minimum and maximum counts. ``expectations`` maps task names to (tag,
-        seconds, bytes) per task, None if unknown. ``deadline_at`` is the monotonic time by which
-        the known tasks should be finished. With the policy "safe", counts change only for a clear
-        gain.
+        """Make the pools of a manifest adaptive.
+
+        Parameters
+        ----------
+        pools
+            Tag -> minimum and maximum number of workers.
+        maximum
+            Maximum number of workers of all pools together, adaptive or not; None for no limit.
+        expectations
+            Task name -> (tag, expected seconds, expected bytes) of one call; None for an unknown
+            amount.
+        objective, policy
+            Objective and policy of the plan. With the policy "safe" a count changes only for a
+            clear gain.
         """
         pool_objective = POOL_OBJECTIVES.get(objective, "balance")
         hysteresis = HYSTERESIS.get(policy, USUAL_HYSTERESIS)
@@ -108,7 +114,7 @@ class Adaptation:
         if self._workload is None:
             self.model = TaskModel(expected)
         for tag, (least, most) in pools.items():
-            scaler = PoolScaler(pool_objective, hysteresis=hysteresis, deadline_s=deadline_at)
+            scaler = PoolScaler(pool_objective, hysteresis=hysteresis)
             self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:
@@ -131,10 +137,7 @@ class Adaptation:
         if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
             return
         adaptive.decide(self._measured(), self.model)
-        ceiling = self._cluster.demand.ceiling
-        if ceiling.empties:  # the budget is spent; the counts are kept for when it is raised
-            return
-        wished = ceiling.limited(self._allotted(pools))
+        wished = self._cluster.demand.ceiling.limited(self._allotted(pools))
         changes = {tag: count - pools[tag].wanted for tag, count in wished.items()}
         # Pools that shrink come first, so that the common maximum always holds.
         for tag, change in sorted(changes.items(), key=lambda item: item[1]):
@@ -155,15 +158,6 @@ class Adaptation:
             Ledger.of(self._cluster.scheduler).listen(self._workload)
             self._views = PoolViews(self._cluster, self._workload)
         return self._views
-
-    def work(self) -> dict[str, WaitingWork]:
-        known = {}
-        for tag in self._cluster.pools().keys() & self._cluster.demand.totals.keys():
-            load = likeliest_load(self._measured().view(tag, 0, None), self.model)
-            pool = self._pools.get(tag)
-            least = None if pool is None else pool.minimum
-            known[tag] = WaitingWork(load.portions, load.rest_s, pool is None, least)
-        return known
 
     def _allotted(self, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
         decided = {t: p for t, p in self.pools.items() if p.decision is not None and t in pools}

@@ -19,7 +19,6 @@ from scalable.protocol.events import Event
 from scalable.protocol.handlers import Change, Handler, offer
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC
 from scalable.scaling.decisions import ScaleDecision
-from scalable.scaling.tiers import WaitingWork
 from scalable.scheduler.attendance import Attendance
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.demand import Demand
@@ -87,7 +86,7 @@ class Controller(SchedulerPlugin):
         parts = self.demand, self.managers, self.counts, self.lifetime, self.spending
         self._status = Status(scheduler, *parts, expected=expected)
         self._close_with = close_with
-        self._sharing = Sharing(self.demand, self.managers, self.counts, expected, self._work)
+        self._sharing = Sharing(self.demand, self.managers, self.counts, expected)
         self.attendance = Attendance(self, self._sharing)
         self._end_by = 0.0
         self._unmanaged = UnmanagedWorkers(scheduler, self.managers, self.counts, self.lifetime)
@@ -261,9 +260,6 @@ class Controller(SchedulerPlugin):
     def attachments(self) -> list[Attachment]:
         return [manager.attachment for manager in self.managers]
 
-    def _work(self) -> Mapping[str, WaitingWork]:
-        return {} if self._follow_with is None else self.adaptation.work()
-
     def leaves(self, worker: WorkerState) -> bool:
         return self.departures.state(worker) is not None
 
@@ -271,14 +267,12 @@ class Controller(SchedulerPlugin):
 
     def _tick(self) -> None:
         now, running = time.monotonic(), self.counts.running()
-        spent = self.spending.look(self.counts.pools(running))
-        fails = spent is not None and self._close_with is None  # it cannot stop itself
-        self._waiting.look(self.counts.pools(running), fail=fails)
+        self.spending.look(self.counts.pools(running))
+        self._waiting.look(self.counts.pools(running))
         self._sharing.share(now, running)
         self.departures.drain(self._unmanaged.look(now))
         if self._close_with is not None and self.ending is None:
-            held = self.demand.ceiling.empties
-            reason = spent or self.lifetime.look(self.demand.changed_at, held=held)
+            reason = self.lifetime.look(self.demand.changed_at)
             if reason is not None:
                 self.end(reason)
         left = any(manager.state(now) != "lost" for manager in self.managers)

@@ -11,8 +11,7 @@ from scalable.errors import ClusterError
 from scalable.protocol.pools import check_count, check_tag, shown
 from scalable.scaling.budget import Ceiling
 from scalable.scaling.decisions import ScaleDecision
-from scalable.scaling.tiers import AllocationPolicy, Tier, WaitingWork, unplaced
-from scalable.scaling.waterfall import Waterfall
+from scalable.scaling.waterfall import Tier, Waterfall, unplaced
 from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")
@@ -24,12 +23,20 @@ Orders = dict[str, tuple[int, int]]
 
 
 class Demand:
-    """Desired worker counts of one cluster, and the orders that managers carry out.
-    An order gives one manager the number of workers of a tag to provide. Thread-safe.
+    """The wanted worker counts of one cluster, and the orders that managers carry out.
+
+    An order tells one manager how many workers of a tag to provide.
+
+    Methods may be called from any thread.
+
+    Parameters
+    ----------
+    policy
+        Policy that divides the counts among managers; by default by their priorities.
     """
 
-    def __init__(self, policy: AllocationPolicy | None = None) -> None:
-        self.policy: AllocationPolicy = policy or Waterfall()
+    def __init__(self, policy: Waterfall | None = None) -> None:
+        self.policy = policy or Waterfall()
         self.totals: dict[str, int] = {}
         self.listeners: list[ScalingListener] = []
         #: Maps tags to the number of desired workers that no manager can provide.
@@ -78,7 +85,7 @@ class Demand:
             if source in ("manual", "plan"):
                 self._refuse_growth(tag, count)
         if source == "decision":  # like those of adaptive pools, decisions are lowered
-            counts = {t: self._allowed(t, count) for t, count in counts.items()}
+            counts = self.ceiling.limited(counts)
         present = {tag: pools[tag].wanted if tag in pools else 0 for tag in counts}
         before = {tag: self.totals.get(tag, present[tag]) for tag in counts}
         for tag, count in counts.items():
@@ -94,14 +101,8 @@ class Demand:
         with self._lock:
             self.ceiling, self.held, self.way_out = ceiling, held, way_out
 
-    def _allowed(self, tag: str, count: int) -> int:
-        """Return a new count lowered to the budget, though not below a pool's present count."""
-        ceiling = self.ceiling
-        most = self.totals.get(tag, 0) if ceiling.empties else ceiling.allows(tag, count)
-        return min(count, most)
-
     def _refuse_growth(self, tag: str, count: int) -> None:
-        most = self._allowed(tag, count)
+        most = self.ceiling.allows(tag, count)
         if count > most:
             raise ClusterError(
                 f"{shown(tag)} cannot have {count} workers: {self.held} (at most {most} here)",
@@ -118,15 +119,19 @@ class Demand:
         wanted = {tag: pool.wanted for tag, pool in pools.items()} | self.totals
         return decision.counts(wanted)
 
-    def share(self, tiers: Iterable[Tier], work: Mapping[str, WaitingWork] | None = None) -> None:
-        """Divide the desired counts among the managers, with new orders where counts changed.
-        ``tiers`` has one entry per manager; ``work`` is needed by policies that weigh it.
+    def share(self, tiers: Iterable[Tier]) -> None:
+        """Divide the wanted counts among the managers, and give new orders where counts changed.
+
+        Parameters
+        ----------
+        tiers
+            One entry for each manager, with its limits and its running workers.
         """
         with self._lock:
             able = list(tiers)
             wanted = self.ceiling.limited(self.totals)
-            shares = self.policy.allot(wanted, able, time.monotonic(), work)
-            left = unplaced(wanted, shares, self.policy.spared) if able else {}
+            shares = self.policy.allot(wanted, able, time.monotonic())
+            left = unplaced(wanted, shares) if able else {}
             if left != self.unplaced:
                 logger.debug("workers that no manager can provide: %s", left)
             self.unplaced = left

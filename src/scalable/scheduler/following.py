@@ -7,7 +7,6 @@ from typing import Any, Protocol
 
 from scalable.protocol.attachments import Attachment
 from scalable.protocol.handlers import Change
-from scalable.scaling.tiers import WaitingWork
 from scalable.scheduler.demand import Demand
 from scalable.spec import PoolStatus
 
@@ -27,7 +26,6 @@ class LoadFollower(Protocol):
         expectations: Mapping[str, Sequence[Any]] | None = None,
         objective: str | None = None,
         policy: str | None = None,
-        deadline_at: float | None = None,
     ) -> None:
         """Make the pools of a manifest adaptive."""
 
@@ -39,9 +37,6 @@ class LoadFollower(Protocol):
 
     def connected(self, worker: Any) -> None:
         """Record a connected worker, to measure how long workers take to start."""
-
-    def work(self) -> Mapping[str, WaitingWork]:
-        """Map each tag with a desired count to the known work of its pool."""
 
 
 class FollowedPools(Protocol):

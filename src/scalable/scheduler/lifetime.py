@@ -35,14 +35,18 @@ class Lifetime:
         self._began = self._active_at = time.monotonic()
         self._seen: tuple[int, int] = (0, 0)
 
-    def look(self, ordered_at: float, *, held: bool = False) -> str | None:
-        """Return why the cluster has to stop now, or None. ``ordered_at`` is monotonic.
-        ``held`` means that the pools must be empty, so that waiting tasks do not count as activity.
+    def look(self, ordered_at: float) -> str | None:
+        """Return why the cluster has to end now; None if it may go on.
+
+        Parameters
+        ----------
+        ordered_at
+            Time of the last change of the wanted worker counts, in monotonic seconds.
         """
         now = time.monotonic()
         scheduler = self._scheduler
         seen = (scheduler.transition_counter, len(scheduler.clients))
-        if seen != self._seen or self._unfinished(held=held):
+        if seen != self._seen or self._unfinished():
             self._active_at = now
         self._seen = seen
         self._active_at = max(self._active_at, ordered_at)
@@ -53,10 +57,10 @@ class Lifetime:
             return f"it had no work for {format_duration(limits.idle_timeout_s)}"
         return None
 
-    def _unfinished(self, *, held: bool) -> bool:
+    def _unfinished(self) -> bool:
         scheduler = self._scheduler
         working = any(ws.processing for ws in scheduler.workers.values())
-        return working or (not held and count_tasks_without_worker(scheduler) > 0)
+        return working or count_tasks_without_worker(scheduler) > 0
 
     def ends_at(self) -> tuple[float | None, float | None]:
         """Return when time to live and idle timeout expire, in epoch seconds (None: no limit)."""

@@ -10,8 +10,8 @@ from typing import Any
 
 from scalable.protocol.attachments import AttachAnswer, Attachment
 from scalable.protocol.matching import Shape, difference
-from scalable.scaling.tiers import Tier, UnitPrice
-from scalable.spec import PoolStatus, Starting
+from scalable.scaling.waterfall import Tier
+from scalable.spec import PoolStatus
 
 #: Seconds without a heartbeat after which a manager counts as lost, and another process may attach
 #: under its id.
@@ -155,8 +155,7 @@ class Managers:
                 running=running.get(name, {}),
                 failed={t: r.reason for t, r in manager.report.items() if r.reason},
                 present=manager.state(now) == "attached",
-                prices={t: UnitPrice(**p) for t, p in manager.attachment.prices.items()},
-                starting=Starting(**manager.attachment.starting),
+                prices={t: p["per_hour"] for t, p in manager.attachment.prices.items()},
             )
             for name, manager in self._managers.items()
         ]

@@ -66,8 +66,7 @@ class PoolViews:
     def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
         now = time.monotonic()
         pools = self._cluster.pools()
-        # Workers that the division holds back are not starting.
-        wanted = max(0, pools[tag].wanted - self._cluster.demand.policy.spared.get(tag, 0))
+        wanted = pools[tag].wanted
         running: dict[Kind, list[float]] = {}
         queued = Counter(self._workload.ready_calls.get(tag, {})) + self._workload.in_clients(tag)
         busy = idle = 0

@@ -29,11 +29,18 @@ class HeardOutcomes:
 def take_found(
     hear: Callable[[HeardOutcomes], None], calls: Iterable[Sequence[Any]], client: str
 ) -> None:
-    """Pass on a client's cache hits: name, tag, count, seconds saved and some keys of each kind."""
+    """Hear of the calls whose results a client has found.
+
+    Parameters
+    ----------
+    hear
+        Function that hears the outcomes of each task name and tag.
+    calls
+        Task name, tag or "", number of calls and seconds saved, of each task name and tag.
+    client
+        Id of the client.
+    """
     del client
-    for name, tag, count, saved_s, keys in calls:
-        key, *more_keys = map(str, keys or ("",))
-        outcome = RememberedOutcome(
-            Kind.FOUND, int(count), float(saved_s), key=key, more_keys=tuple(more_keys)
-        )
+    for name, tag, count, saved_s in calls:
+        outcome = RememberedOutcome(Kind.FOUND, int(count), float(saved_s))
         hear(HeardOutcomes(str(name), tag or None, (outcome,)))

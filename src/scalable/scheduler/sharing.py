@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
-from scalable.scaling.tiers import WaitingWork
 from scalable.scheduler.counts import PoolCounts, Running
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Managers
@@ -15,30 +12,29 @@ GATHER_S = 10.0
 
 
 class Sharing:
-    """Divides the desired counts among the managers, once the expected ones are attached.
-    ``work`` maps tags to the known work of their pools. It is called only if the policy weighs
-    work.
+    """Divides the wanted worker counts among the managers, once the expected ones are attached.
+
+    Parameters
+    ----------
+    demand, managers, counts
+        Wanted counts, known managers, and the counts of their workers.
+    expected
+        Number of managers that the cluster starts with.
     """
 
     def __init__(
-        self,
-        demand: Demand,
-        managers: Managers,
-        counts: PoolCounts,
-        expected: int,
-        work: Callable[[], Mapping[str, WaitingWork]],
+        self, demand: Demand, managers: Managers, counts: PoolCounts, expected: int
     ) -> None:
         self._demand, self._managers, self._counts = demand, managers, counts
-        self._expected, self._work = expected, work
+        self._expected = expected
         self._gather_by: float | None = None
 
     def share(self, now: float, running: Running | None = None) -> None:
         """Divide the desired counts, unless expected managers are still awaited."""
         if self._gathers(now):
             return
-        work = self._work() if self._demand.policy.weighs_work else None
         running = self._counts.running() if running is None else running
-        self._demand.share(self._managers.tiers(running, now), work)
+        self._demand.share(self._managers.tiers(running, now))
 
     def _gathers(self, now: float) -> bool:
         """Return whether to wait for expected managers.

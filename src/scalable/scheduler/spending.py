@@ -12,7 +12,7 @@ from distributed import Scheduler
 from scalable.protocol.events import Event, billed, budget_reached
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import WAITING_TOPIC
-from scalable.scaling.budget import Budget, Stage, checked_budget, next_ceiling
+from scalable.scaling.budget import Stage, checked_budget, describe_spent, next_ceiling
 from scalable.scaling.metering import Bill, Charge, Meter
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Manager
@@ -27,9 +27,21 @@ ROWS_INTERVAL_S = 60.0
 
 
 class Spending:
-    """Counts the costs of a cluster, and sets the limits of its budget in :class:`Demand`.
-    ``clock`` returns epoch seconds and must not go back. ``listeners`` get each row for the run
-    record.
+    """Counts the costs of a cluster, and tells :class:`Demand` what its budget allows.
+
+    Parameters
+    ----------
+    scheduler, demand, managers
+        The scheduler of the cluster, its wanted worker counts, and its managers.
+    clock
+        Function that returns the time in seconds since 1970. It must not go back.
+
+    Attributes
+    ----------
+    budget
+        Amount of money that the cluster may spend, or None.
+    listeners
+        Functions that are called with each row for the record of the run.
     """
 
     def __init__(
@@ -40,7 +52,7 @@ class Spending:
         clock: Callable[[], float] | None = None,
     ) -> None:
         offset = time.time() - time.monotonic()
-        self.budget: Budget | None = None
+        self.budget: float | None = None
         self.listeners: list[Callable[[Event], object]] = []
         self._scheduler = scheduler
         self._demand = demand
@@ -48,7 +60,7 @@ class Spending:
         self._meter = Meter(self._clock())
         self._rows_at = self._clock()
         self._ended = False
-        self._worded: tuple[Budget | None, Stage] = (None, Stage.OPEN)
+        self._worded: tuple[float | None, Stage] = (None, Stage.OPEN)
         for known in managers:
             self.price(known.attachment.manager, known.attachment.prices)
         offer(scheduler, {Handler.SET_BUDGET: self.set_budget})
@@ -59,10 +71,20 @@ class Spending:
         self,
         *,
         scheduler: HourlyPrice | None = None,
-        budget: Budget | None = None,
+        budget: float | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start with the scheduler's price, the budget, and an earlier :attr:`state`."""
+        """Begin with what the cluster's record says.
+
+        Parameters
+        ----------
+        scheduler
+            Price of the scheduler's machine, or None.
+        budget
+            Amount of money that the cluster may spend, or None.
+        state
+            State of an earlier scheduler of the same cluster (:attr:`state`), or None.
+        """
         meter, self._meter = self._meter, Meter(self._clock(), scheduler)
         self._meter.take_prices(meter)
         self.budget = budget
@@ -71,7 +93,7 @@ class Spending:
         try:
             self._meter.go_on(state["meter"])
             if state.get("budget") is not None:
-                self.budget = checked_budget(*state["budget"])
+                self.budget = checked_budget(state["budget"])
         except (KeyError, TypeError, ValueError) as error:
             logger.warning("the costs of this cluster are counted anew: %r", error)
             self._meter = Meter(self._clock(), scheduler)
@@ -111,42 +133,40 @@ class Spending:
 
     # The budget -----------------------------------------------------------------------------------
 
-    def set_budget(self, amount: float, action: str | None = None) -> dict[str, Any]:
-        """Set the budget, and return the new state as :meth:`status` does.
-        ``action=None`` keeps the present action. Raises ClusterError for an invalid amount or
-        action.
+    def set_budget(self, amount: float) -> dict[str, Any]:
+        """Set the budget; return the new state, as in :meth:`status`.
+
+        Parameters
+        ----------
+        amount
+            The new budget.
+
+        Raises
+        ------
+        ClusterError
+            When the amount is not valid.
         """
-        before = self.budget
-        kept = "drain" if before is None else before.action
-        self.budget = checked_budget(amount, action or kept)
+        before, self.budget = self.budget, checked_budget(amount)
         logger.info(
             "the budget is %s %s now; it was %s",
             format_amount(amount, CURRENCY),
             CURRENCY,
-            "not set" if before is None else format_amount(before.amount, CURRENCY),
+            "not set" if before is None else format_amount(before, CURRENCY),
         )
         self._judge({})
         return self.status() or {}
 
-    def look(self, pools: Mapping[str, PoolStatus]) -> str | None:
-        """Count the costs up to now, and hold the pools to the budget.
-        Return the reason why the cluster has to stop now, or None.
-        """
+    def look(self, pools: Mapping[str, PoolStatus]) -> None:
+        """Count the costs up to now, and hold the pools to the budget."""
         if not self.counts:
-            return None
+            return
         now = self._clock()
-        working = self._working()
-        self._meter.look(working, now)
+        self._meter.look(self._working(), now)
         if now - self._rows_at >= ROWS_INTERVAL_S:
             self._rows_at = now
             self._record(self._meter.bills())
             self._tell([self._of_scheduler(now)])
         self._judge(pools)
-        budget = self.budget
-        done = self._demand.ceiling.empties and not any(working.values())
-        if budget is not None and budget.action == "down" and done:
-            return f"its budget of {format_amount(budget.amount, CURRENCY)} {CURRENCY} is spent"
-        return None
 
     def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
         before = self._demand.ceiling
@@ -170,15 +190,9 @@ class Spending:
         self._worded = reached
 
     def _words(self, spent: float, stage: Stage) -> str | None:
-        budget = self.budget
-        if budget is None or stage is Stage.OPEN:
+        if self.budget is None or stage is Stage.OPEN:
             return None
-        told = budget.describe(spent)
-        if stage is Stage.HELD or budget.action == "warn":
-            return f"{told}: no pool grows"
-        if budget.action == "down":
-            return f"{told}: running calls finish, then the cluster ends"
-        return f"{told}: running calls finish, then workers end, and other calls wait"
+        return f"{describe_spent(spent, self.budget)}: no pool grows"
 
     def _way_out(self, spent: float) -> str:
         more = f"{max(1.0, 2 * spent):.0f}"
@@ -189,17 +203,20 @@ class Spending:
     # Results --------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any] | None:
-        """Return costs and budget as plain JSON values, or None if nothing has a price.
-        Contains the values of :meth:`scalable.spec.costs.Costs.to_dict`; ``stage`` is ``open``,
-        ``held`` or ``spent``.
+        """Return costs and budget as plain JSON values; None if nothing has a price.
+
+        Returns
+        -------
+        dict
+            The values of :meth:`scalable.spec.costs.Costs.to_dict`, and ``budget``, ``stage``
+            (``open``, ``held`` or ``spent``), ``words`` and ``way_out``.
         """
         if not self.counts:
             return None
-        budget, demand = self.budget, self._demand
+        demand = self._demand
         return {
             **self._meter.costs(self._clock()).to_dict(),
-            "budget": None if budget is None else budget.amount,
-            "budget_action": None if budget is None else budget.action,
+            "budget": self.budget,
             "stage": str(demand.ceiling.stage),
             "words": demand.held,
             "way_out": demand.way_out,
@@ -210,11 +227,7 @@ class Spending:
         """State for a restarted scheduler as plain JSON values, or None without prices."""
         if not self.counts:
             return None
-        budget = self.budget
-        return {
-            "meter": self._meter.to_dict(self._clock()),
-            "budget": None if budget is None else [budget.amount, budget.action],
-        }
+        return {"meter": self._meter.to_dict(self._clock()), "budget": self.budget}
 
     def _spent(self) -> float:
         return self._meter.costs(self._clock()).total.cost
@@ -225,9 +238,8 @@ class Spending:
 
     def _of_scheduler(self, now: float) -> Event:
         cost = self._meter.scheduler_cost(now)
-        budget = None if self.budget is None else self.budget.amount
         used_s = now - self._meter.began
-        return billed("scheduler", "", "", used_s, cost.cost, cost.idle, budget)
+        return billed("scheduler", "", "", used_s, cost.cost, cost.idle, self.budget)
 
     def _record(self, bills: Iterable[Bill]) -> None:
         self._tell(

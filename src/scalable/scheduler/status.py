@@ -54,8 +54,7 @@ class Status:
         for tag, total in self._demand.totals.items():
             if tag != UNTAGGED and tag not in pools:
                 pools[tag] = PoolStatus(wanted=total)
-        reasons = self._demand.policy.reasons
-        managers = [_manager_row(manager, running, now, reasons) for manager in self._managers]
+        managers = [_manager_row(manager, running, now) for manager in self._managers]
         state, reason = self._state(pools, managers, ending)
         ends_at, idle_ends_at = self._lifetime.ends_at()
         workers = self._scheduler.workers.values()
@@ -101,8 +100,6 @@ class Status:
         for tag, pool in pools.items():
             if pool.reason:
                 return "degraded", f"pool {tag!r}: {pool.reason}"
-        if self._demand.ceiling.empties:
-            return "degraded", self._demand.held
         if lost:
             return "degraded", words_of_lost(lost)
         short = [t for t, pool in pools.items() if pool.wanted and not pool.running]
@@ -112,9 +109,7 @@ class Status:
         return "running", None
 
 
-def _manager_row(
-    manager: Manager, running: Running, now: float, reasons: Mapping[str, Mapping[str, str]]
-) -> dict[str, Any]:
+def _manager_row(manager: Manager, running: Running, now: float) -> dict[str, Any]:
     attachment = manager.attachment
     connected = running.get(attachment.manager, {})
     return {
@@ -129,6 +124,4 @@ def _manager_row(
             for tag, report in manager.report.items()
             if tag != UNTAGGED
         },
-        # Why the policy orders this number of workers from this manager, if the policy has reasons.
-        "reasons": dict(reasons.get(attachment.manager, {})),
     }

@@ -60,7 +60,6 @@ class WaitingCalls:
         self._waiting_since: dict[str, float] = {}
         self._said_at: dict[str, float] = {}
         self._told: dict[str, _Told] = {}
-        self._fails = False
 
     def event(self, event: Event) -> None:
         """Notify all clients of a worker that has not connected. Its manager has logged it."""
@@ -69,11 +68,14 @@ class WaitingCalls:
             told = {"clients": [], "words": event["message"]}
             self.scheduler.log_event(WAITING_TOPIC, told)
 
-    def look(self, pools: Mapping[str, PoolStatus], *, fail: bool = False) -> None:
-        """Log why tasks wait, and fail those that no pool can ever run.
-        With ``fail``, tasks fail instead of waiting when the budget does not allow workers.
+    def look(self, pools: Mapping[str, PoolStatus]) -> None:
+        """Log why calls wait, and fail the calls that no pool can ever run.
+
+        Parameters
+        ----------
+        pools
+            Tag -> status of the existing pools.
         """
-        self._fails = fail
         self._pools.look(pools)
         waiting: dict[str, list[TaskState]] = {}
         for task in tasks_no_worker_takes(self.scheduler):
@@ -144,9 +146,7 @@ class WaitingCalls:
         asked = [t for t in tasks if tag in (t.resource_restrictions or {})]
         large = [t for t in asked if not fits(t.resource_restrictions, tag, slots)]
         self._fail(large, ClusterError(impossible.too_many_slots(tag, slots)))
-        if pool.held is not None and self._fails:
-            self._fail(tasks, NoWorkersError(impossible.has_no_workers(tag, pool.held)))
-        elif cause is not None and cause.reason is Reason.MANAGER_FAILS:
+        if cause is not None and cause.reason is Reason.MANAGER_FAILS:
             self._fail(tasks, NoWorkersError(impossible.degraded(tag, cause.words)))
         elif cause is not None:
             waiting = "1 call waits" if len(tasks) == 1 else f"{len(tasks)} calls wait"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
@@ -18,7 +17,6 @@ from scalable.storage import scheme_of
 
 if TYPE_CHECKING:
     from scalable.manifest import Manifest, ResolvedManifest
-    from scalable.session.answered import Answered
     from scalable.spec import Plan
 
 logger = logging.getLogger("scalable.session")
@@ -173,10 +171,11 @@ class Request:
         deadline: str | float | None = None,
         budget: float | None = None,
         detached: bool = False,
-        answered: Answered | None = None,
     ) -> Plan:
         """Predict the run from the manifest and from earlier runs of the project.
-        With ``detached``, managers have machines of their own; ``answered`` tasks do not run.
+
+        For parameters and errors see :meth:`scalable.ScalableSession.plan`; ``detached`` says
+        whether the cluster outlives its creator, so that managers have machines of their own.
         """
         from scalable.forecasting import gather, quoted_prices
         from scalable.planning import PlanRequest, make_plan
@@ -185,12 +184,7 @@ class Request:
         asked = PlanRequest.parse(objective, policy, deadline, budget)
         self.require_valid()
         prices = quoted_prices(self.provider, self.spec, detached=detached)
-        knowledge = gather(self.spec, prices)
-        if answered is not None:
-            knowledge = replace(knowledge, answered=answered.calls)
-        plan = make_plan(self.spec, self.resolved.lock, knowledge, asked)
-        if answered is not None:
-            plan = replace(plan, reasons=(*answered.reasons, *plan.reasons))
+        plan = make_plan(self.spec, self.resolved.lock, gather(self.spec, prices), asked)
         logger.debug(
             "plan for target %r: workers %s, time %s s, lock %.12s",
             self.target,

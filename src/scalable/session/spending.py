@@ -65,19 +65,17 @@ class Spending(Planned):
         """
         return self._running().status()
 
-    def set_budget(self, amount: float, action: str | None = None) -> None:
-        """Set the money that the cluster may spend in total since its start.
+    def set_budget(self, amount: float) -> None:
+        """Set the money that the cluster may spend in all, from its start on.
 
         Parameters
         ----------
         amount
-            The new budget. Once 80 % of it is spent, no pool grows.
-        action
-            Action when it is spent: ``"warn"``, ``"drain"`` or ``"down"``; None keeps the present.
+            The new budget. Once 80 % of it are spent, no pool grows.
 
         Raises
         ------
         ClusterError
-            When the amount or the action is not valid, or the session is not running.
+            When the amount is not valid, or the session is not running.
         """
-        self._running().set_budget(amount, action)
+        self._running().set_budget(amount)

@@ -231,7 +231,6 @@ def managers_table(overview: Overview) -> Table:
             for tag, pool in pools.items()
         )
         reasons = [f"{tag}: {pool['reason']}" for tag, pool in pools.items() if pool.get("reason")]
-        reasons += [f"{tag}: {why}" for tag, why in (manager.get("reasons") or {}).items()]
         silent_s = manager.get("silent_s")
         texts = (
             *(manager.get("id", "?"), manager.get("target") or "-"),

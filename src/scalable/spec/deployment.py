@@ -72,15 +72,10 @@ class DeploymentSpec:
         Component, or the provider's name of a shape -> price of one worker or machine for one hour.
     budget
         Amount of money that the cluster may spend, or None.
-    budget_action
-        Action when the budget is spent: ``warn``, ``drain`` or ``down``.
     managers
         Managers of the cluster.
     manager_policy
-        Rule that divides the desired workers among the managers: ``waterfall`` or ``cheapest``.
-    deadline_s
-        Seconds from the start of the cluster in which ``cheapest`` aims to finish the work, or
-        None.
+        Order in which managers are filled: ``waterfall`` (by priority) or ``cheapest`` (by price).
     local_cache
         Directory or URL of cached results as written, or None; see ``results_url``.
     cache_limit
@@ -110,10 +105,8 @@ class DeploymentSpec:
     price_per_core_hour: float | None = None
     prices: Mapping[str, float] = field(default_factory=dict)
     budget: float | None = None
-    budget_action: str = "drain"
     managers: tuple[ManagerSpec, ...] = ()
     manager_policy: str = "waterfall"
-    deadline_s: float | None = None
     local_cache: str | None = None
     cache_limit: int = CACHE_LIMIT
     keep_results: KeepResults | None = None

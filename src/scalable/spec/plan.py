@@ -148,7 +148,19 @@ class PredictedCost:
 
 @dataclass(frozen=True)
 class TaskPrediction:
-    """The tasks of one name, as a plan assumes them."""
+    """The calls of one task, as a plan assumes them.
+
+    Attributes
+    ----------
+    tag
+        Pool of the calls.
+    calls
+        Number of calls.
+    counted
+        Source of ``calls``: manifest, history or guess.
+    mean_s, q50_s, q80_s, q95_s, memory, samples, source, measured_on
+        As in :class:`scalable.spec.Forecast`.
+    """
 
     #: Pool of the tasks.
     tag: str
@@ -164,8 +176,6 @@ class TaskPrediction:
     memory: int | None
     samples: int
     source: str
-    #: Number of further tasks that do not run, because a resumed run has their results.
-    answered: int = 0
     measured_on: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:

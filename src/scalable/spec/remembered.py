@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import islice
-from typing import Any, Final, Self
-
-#: Maximum number of keys that a task, a bundle or a client reports at once.
-TOLD_KEYS: Final = 10_000
+from typing import Any, Self
 
 
 class Kind(StrEnum):
@@ -25,7 +21,23 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class RememberedOutcome:
-    """The cache outcome of one task, or of several tasks with the same outcome."""
+    """The outcome of a call whose result is remembered, or of several with the same outcome.
+
+    Attributes
+    ----------
+    kind
+        One of :class:`Kind`.
+    count
+        Number of calls.
+    saved_s
+        Seconds that the calls that computed the found results had taken.
+    reason
+        Reason of a miss, as a sentence without a full stop.
+    changed
+        Names of the parts of the key that differ from those of the nearest earlier result.
+    key, nearest
+        Key of the (first) call, and that of the nearest earlier result; "" if not known.
+    """
 
     kind: Kind
     count: int = 1
@@ -38,12 +50,6 @@ class RememberedOutcome:
     #: Key of the (first) task, and that of the nearest earlier result; "" if unknown.
     key: str = ""
     nearest: str = ""
-    #: Keys of the other tasks, up to :data:`TOLD_KEYS`.
-    more_keys: tuple[str, ...] = ()
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return (self.key, *self.more_keys) if self.key else self.more_keys
 
     @property
     def is_hit(self) -> bool:
@@ -53,9 +59,12 @@ class RememberedOutcome:
     def to_message(self) -> dict[str, Any]:
         """Return the non-empty attributes as plain values."""
         told = {"kind": str(self.kind), "count": self.count, "saved_s": round(self.saved_s, 6)}
-        texts = {"reason": self.reason, "key": self.key, "nearest": self.nearest}
-        lists = {"changed": list(self.changed), "more_keys": list(self.more_keys)}
-        rest: dict[str, Any] = {**texts, **lists}
+        rest = {
+            "reason": self.reason,
+            "key": self.key,
+            "nearest": self.nearest,
+            "changed": list(self.changed),
+        }
         return {**told, **{name: value for name, value in rest.items() if value}}
 
     @classmethod
@@ -72,7 +81,6 @@ class RememberedOutcome:
             tuple(map(str, message.get("changed", ()))),
             str(message.get("key", "")),
             str(message.get("nearest", "")),
-            tuple(map(str, message.get("more_keys", ()))),
         )
 
 
@@ -85,13 +93,10 @@ def joined(outcomes: Iterable[RememberedOutcome]) -> list[RememberedOutcome]:
 
 
 def _joined(group: Sequence[RememberedOutcome]) -> RememberedOutcome:
-    keys = islice((key for each in group for key in each.keys), TOLD_KEYS)
     return replace(
         group[0],
         count=sum(each.count for each in group),
         saved_s=sum(each.saved_s for each in group),
-        key=next(keys, ""),
-        more_keys=tuple(keys),
     )
 
 

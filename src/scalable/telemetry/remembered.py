@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from scalable.spec.remembered import RememberedOutcome, RememberedTally, RememberedTotals
@@ -31,29 +29,3 @@ def totals_of(rows: Iterable[Mapping[str, Any]]) -> RememberedTotals:
     for name, _, outcome in outcomes_in(rows):
         tally.add(name, outcome)
     return tally.totals()
-
-
-@dataclass(frozen=True)
-class KeyedCalls:
-    """Tasks of one name with cached results."""
-
-    #: Number of tasks by key.
-    numbers: Counter[str] = field(default_factory=Counter)
-    #: Number of tasks whose keys are not in the record.
-    unknown: int = 0
-
-
-def keyed_calls(rows: Iterable[Mapping[str, Any]], task: str) -> KeyedCalls:
-    """Return the tasks of a name in rows of ``remembered.jsonl``.
-    Several misses of one key are attempts of one task.
-    """
-    found, missed, unknown = Counter[str](), set[str](), 0
-    for name, _, outcome in outcomes_in(rows):
-        if name != task:
-            continue
-        unknown += max(0, outcome.count - len(outcome.keys))
-        if outcome.is_hit:
-            found.update(outcome.keys)
-        else:
-            missed.update(outcome.keys)
-    return KeyedCalls(found + Counter(missed), unknown)

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import random
 import threading
 import time
 from pathlib import Path
@@ -11,12 +10,10 @@ import pytest
 
 from scalable.caching.calls import Purpose
 from scalable.caching.entries import Entry
-from scalable.caching.failed_arguments import FailedArguments
 from scalable.caching.hearing import heard_by
 from scalable.caching.resumable import ResumableFunction, SharedParts
-from scalable.caching.run_calls import CallLog, Cause, Ended, RunCall, causes, failed_calls
+from scalable.caching.run_calls import CallLog, Cause, Ended, RunCall, causes
 from scalable.caching.run_results import RunResults, key_of, remove_expired
-from scalable.errors import RunError
 
 KEY = "ab" * 32
 
@@ -149,11 +146,6 @@ def fail(x):
     raise OSError(f"no data\nfor {x}")
 
 
-def spoil(x):
-    x.append(1)
-    raise OSError("no data")
-
-
 def ends(results):
     return [call.end.value for call in results.log.calls()]
 
@@ -178,9 +170,7 @@ def test_a_function_runs_once_for_each_call_of_a_resumed_run(run):
         assert first(9) == 9
     assert len(heard) == 4  # a run that resumes none looks for no results
     assert ends(second.results) == ["answered", "answered", "kept", "answered"]
-    assert {(c.task, c.tag, c.code) for c in second.results.log.calls()} == {
-        ("task", "tag", "code")
-    }
+    assert {call.code for call in second.results.log.calls()} == {"code"}
 
 
 @pytest.mark.parametrize("unkept", ["", "it calls eval"])
@@ -202,53 +192,11 @@ def test_where_the_run_is_not_seen_calls_run(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_failed_call_is_kept_with_its_arguments(run):
+def test_a_failed_call_is_noted(run):
     results = run("a")
     with pytest.raises(OSError, match="no data"):
         ResumableFunction(fail, results, CODE)(3)
-    (call,) = results.log.calls()
-    assert (call.end, call.reason) == (Ended.FAILED, "OSError: no data")
-    assert results.arguments.call(call.arguments) == (fail, (3,), {})
-
-
-def test_arguments_that_a_failed_call_has_changed_are_not_kept(run):
-    results = run("a")
-    with pytest.raises(OSError, match="no data"):
-        ResumableFunction(spoil, results, CODE)([])
-    (call,) = results.log.calls()
-    assert (call.end, call.arguments) == (Ended.FAILED, "")
-
-
-# Arguments of failed calls -------------------------------------------------------------------------
-
-
-def test_a_function_is_kept_by_name_and_called_as_it_is_now(tmp_path, monkeypatch):
-    kept = FailedArguments(tmp_path / "failed")
-    name = kept.add(double, (1,), {})
-    monkeypatch.setattr(f"{__name__}.double", lambda x: 3 * x)
-    function, args, _ = kept.call(name)
-    assert function(*args) == 3
-    assert (tmp_path / "failed" / name).stat().st_mode & 0o777 == 0o600
-    kept.remove(name)
-    with pytest.raises(RunError, match="no longer kept"):
-        kept.call(name)
-
-
-def test_what_has_no_name_or_is_too_large_is_refused(tmp_path, monkeypatch):
-    kept = FailedArguments(tmp_path / "failed")
-    with pytest.raises(Exception, match="lambda"):
-        kept.add(lambda: 1, (), {})
-    monkeypatch.setattr("scalable.caching.failed_arguments.CALL_LIMIT", 1000)
-    with pytest.raises(Exception, match="have more than"):
-        kept.add(double, (random.randbytes(2000),), {})
-
-
-def test_arguments_that_others_could_have_written_are_not_loaded(tmp_path):
-    kept = FailedArguments(tmp_path / "failed")
-    name = kept.add(double, (1,), {})
-    (tmp_path / "failed" / name).chmod(0o666)
-    with pytest.raises(RunError, match="can be changed by other users"):
-        kept.call(name)
+    assert ends(results) == ["failed"]
 
 
 # Notes -------------------------------------------------------------------------------------------
@@ -263,8 +211,8 @@ def test_torn_lines_and_unknown_ends_are_left_out(tmp_path):
     assert [call.function for call in log.calls()] == ["m.f"]
 
 
-def call(key, end=Ended.KEPT, function="f", code="1", environment="e", arguments=""):
-    return RunCall(function, end, key, code, environment, arguments=arguments)
+def call(key, end=Ended.KEPT, function="f", code="1", environment="e"):
+    return RunCall(function, end, key, code, environment)
 
 
 def test_the_causes_of_calls_that_ran():
@@ -289,17 +237,3 @@ def test_the_causes_of_calls_that_ran():
         Cause.ENVIRONMENT: 1,
         Cause.UNKEYED: 1,
     }
-
-
-def test_a_failed_call_that_has_succeeded_or_was_settled_since_is_none():
-    calls = [
-        call("a", Ended.FAILED, arguments="1"),
-        call("a"),
-        call("b", Ended.FAILED, arguments="2"),
-        call("b", Ended.FAILED, arguments="3"),
-        call("c", Ended.FAILED, arguments="4"),
-        call("", Ended.SETTLED, arguments="4"),
-        call("", Ended.FAILED),
-        call("", Ended.FAILED),
-    ]
-    assert [one.arguments for one in failed_calls(calls)] == ["3", "", ""]

@@ -287,11 +287,11 @@ def test_whole_numbers_are_written_without_a_point(load):
     assert "- 4\n    - 4.5\n" in resolved.to_yaml()
 
 
-def test_a_policy_of_managers_with_its_places_and_deadline(load):
-    policy = "managers: {policy: cheapest, deadline: 2h, places: [{target: dev}]}\n"
+def test_a_policy_of_managers_with_its_places(load):
+    policy = "managers: {policy: cheapest, places: [{target: dev}]}\n"
     resolved = load(DOCUMENT + policy).resolve("big")
     assert resolved.spec.managers == (ManagerSpec("dev"),)
-    assert (resolved.spec.manager_policy, resolved.spec.deadline_s) == ("cheapest", 7200)
+    assert resolved.spec.manager_policy == "cheapest"
     assert set(resolved.data["targets"]) == {"big", "dev"}
     listed = load(DOCUMENT + "managers: [{target: dev}]\n").resolve("big")
     assert listed.spec.manager_policy == "waterfall"

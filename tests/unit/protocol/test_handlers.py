@@ -33,7 +33,7 @@ ARGUMENTS = {
     Handler.SCALE: (({"a": 1},), {"source": "plan", "reason": "scale"}),
     Handler.APPLY: (({"a": 1}, {"b": 1}, {}, "because"), {}),
     Handler.ADAPT: (("a", 0, 3), {"enabled": True}),
-    Handler.SET_BUDGET: ((25.0,), {"action": "warn"}),
+    Handler.SET_BUDGET: ((25.0,), {}),
     Handler.END: (("its end was requested",), {}),
     Handler.CREATOR_LIVES: ((), {}),
     Handler.PROFILE: (("key",), {}),

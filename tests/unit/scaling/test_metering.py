@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.scaling.budget import Budget, Ceiling, Stage, checked_budget, next_ceiling
+from scalable.scaling.budget import Ceiling, Stage, checked_budget, next_ceiling
 from scalable.scaling.metering import Charge, Meter
 from scalable.spec.costs import HourlyPrice
 
@@ -84,9 +84,9 @@ def test_workers_without_a_price_are_named_by_their_manager():
 
 
 def test_a_worker_that_is_lost_may_be_replaced_while_no_pool_grows():
-    held = next_ceiling(Ceiling(), Budget(10.0), 8.5, wanted={"a": 5}, present={"a": 3})
+    held = next_ceiling(Ceiling(), 10.0, 8.5, wanted={"a": 5}, present={"a": 3})
     assert held.stage is Stage.HELD
-    later = next_ceiling(held, Budget(10.0), 9.0, wanted={"a": 5}, present={"a": 2})
+    later = next_ceiling(held, 10.0, 9.0, wanted={"a": 5}, present={"a": 2})
     assert later.allows("a", 5) == 3
 
 

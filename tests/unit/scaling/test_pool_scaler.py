@@ -231,13 +231,6 @@ def test_idle_workers_of_a_graph_leave_where_waiting_costs_more_than_their_start
     assert decide(PoolScaler(), view) == 1
 
 
-def test_a_deadline_buys_workers_that_cost_too_much_otherwise() -> None:
-    view = PoolView(0.0, queued={RUN: 40}, submitted=40, graph=True, billed_startup_s=300.0)
-    without = decide(PoolScaler("cost"), view)
-    within = decide(PoolScaler("cost", deadline_s=31.0), view)
-    assert without < within == 40
-
-
 def test_long_running_calls_tell_that_nothing_is_short() -> None:
     """Forty calls that have run for 100 s, none ended: the assumed 10 s are not believed."""
     view = PoolView(

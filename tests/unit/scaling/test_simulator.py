@@ -8,11 +8,8 @@ from functools import partial
 
 import pytest
 
-from scalable.scaling.cheapest_policy import Cheapest
 from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.task_model import Expectation, Kind, TaskModel
-from scalable.scaling.waterfall import Waterfall
-from simulation.managers import SimulatedManager, clairvoyant_managers, simulate_managers
 from simulation.reference import clairvoyant
 from simulation.rules import DaskAdaptive, Fixed, HyperQueue, JgcriScalable, OpenGris, Parsl
 from simulation.simulator import simulate
@@ -160,55 +157,3 @@ def test_traces_in_wfformat_are_read() -> None:
     ]
     with pytest.raises(ValueError, match=r"WfFormat 1\.5"):
         of_wfformat({"workflow": {}}, pools)
-
-
-# Several managers ---------------------------------------------------------------------------------
-
-
-def manager(name, delay_s, price=1.0, **more):
-    return SimulatedManager(name, Startup(delay_s, 0.0, spread=(1.0, 1.0)), price, **more)
-
-
-def divided(policy, *managers, calls=8, every_s=1.0):
-    return simulate_managers(
-        work(*[100.0] * calls), lambda _: Script({0: 4}), managers, policy, every_s=every_s
-    )
-
-
-def test_workers_come_from_managers_at_their_prices() -> None:
-    outcome = divided(Waterfall(), manager("a", 10.0, maximum=3), manager("b", 20.0, price=3.0))
-    # 3 workers begin at 10 s, one at 20 s: 8 tasks take two rounds, and 210 s or 220 s.
-    assert outcome.makespan_s == 220.0
-    assert outcome.cost_by_manager == {"a": 3 * 210.0, "b": 3.0 * 200.0}
-    assert outcome.cost == sum(outcome.cost_by_manager.values())
-
-
-def test_managers_deliver_late_little_or_nothing() -> None:
-    assert divided(Waterfall(), manager("few", 10.0, delivers=2), calls=4).makespan_s == 210.0
-    closed = manager("a", 10.0, closed=((5.0, 50.0), (50.0, 80.0)))
-    assert divided(Waterfall(), closed).makespan_s == 280.0
-    failing = manager("never", 1.0, 0.1, delivers=0)
-    for policy in (Waterfall(30.0), Cheapest(30.0)):
-        outcome = divided(policy, failing, manager("b", 10.0, priority=1))
-        assert outcome.cost_by_manager["never"] == 0.0
-        assert 240.0 <= outcome.makespan_s < 250.0
-
-
-def test_cheap_manager_replaces_the_expensive_one() -> None:
-    slow, quick = manager("slow", 200.0, 1.0), manager("quick", 5.0, 3.0, priority=1)
-    cheapest, waterfall = (
-        divided(policy, slow, quick, calls=100, every_s=5.0)
-        for policy in (Cheapest(60.0), Waterfall(60.0))
-    )
-    assert waterfall.cost_by_manager["slow"] == 0.0  # it gives up each trial after a minute
-    assert cheapest.cost_by_manager["quick"] == 0.0  # it knows how long the slow one takes
-    assert cheapest.cost < 0.5 * waterfall.cost
-
-
-def test_clairvoyant_uses_the_expensive_manager_only_for_a_deadline() -> None:
-    slow, quick = manager("slow", 600.0, 1.0), manager("quick", 5.0, 3.0)
-    loose = clairvoyant_managers(work(*[100.0] * 8), [slow, quick], 10_000.0)
-    assert loose.cost == 800.0
-    assert loose.time_s >= 700.0
-    tight = clairvoyant_managers(work(*[100.0] * 8), [slow, quick], 250.0)
-    assert (tight.cost, tight.time_s <= 250.0) == (2400.0, True)

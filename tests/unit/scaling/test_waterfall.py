@@ -4,8 +4,7 @@ import logging
 from dataclasses import replace
 from itertools import pairwise
 
-from scalable.scaling.tiers import Tier, unplaced
-from scalable.scaling.waterfall import Waterfall
+from scalable.scaling.waterfall import Tier, Waterfall, in_order, unplaced
 
 ONLY = frozenset({"a"})
 HPC = Tier("hpc", priority=0, tags=ONLY)
@@ -189,3 +188,19 @@ def test_a_tier_that_is_passed_over_is_logged_once(caplog):
     for now in (0, 11, 12):
         shares(policy, 4, now, running(HPC, 0), CLOUD)
     assert caplog.messages == ["pool 'a' of 4 workers: manager 'hpc' is passed over"]
+
+
+def test_by_price_the_cheaper_manager_comes_first_and_then_the_priority():
+    dear = replace(HPC, prices={"a": 2.0})
+    cheap = replace(CLOUD, prices={"a": 1.0})
+    same = Tier("other", priority=2, tags=ONLY, prices={"a": 1.0})
+    other = Tier("no pool of it", tags=frozenset({"b"}))
+    given = [dear, same, cheap, other]
+    assert in_order("a", given, by_price=True) == [cheap, same, dear]
+    assert in_order("a", given, by_price=False) == [dear, cheap, same]
+    free = Tier("free", priority=9, tags=ONLY)
+    assert in_order("a", [cheap, free], by_price=True) == [free, cheap]
+    policy = Waterfall(10, by_price=True)
+    assert shares(policy, 4, 0, dear, cheap) == (0, 4)
+    assert shares(policy, 4, 11, dear, cheap) == (4, 0)  # it has not delivered
+    assert shares(policy, 1, 12, running(dear, 2), running(cheap, 1)) == (0, 1)

@@ -1,7 +1,6 @@
 """Numbers of calls by task name and state."""
 
 import json
-from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -22,7 +21,6 @@ from scalable.scheduler.overview.call_counts import NameCounts
 from scalable.scheduler.recorder import Recorder
 from scalable.scheduler.remembered import take_found
 from scalable.spec.remembered import Kind, RememberedOutcome
-from scalable.telemetry.remembered import KeyedCalls, keyed_calls
 from unit.scheduler.test_ledger import FakeScheduler
 
 
@@ -107,7 +105,7 @@ def test_calls_whose_results_are_found_did_not_run(scheduler):
     scheduler.move("a", "waiting", "processing", "memory", **hit())
     scheduler.move("b", "waiting", "processing", "memory", **computed(1.0, 3.0))
     scheduler.move("known", "waiting", "processing", "memory", **computed(1.0, 1.1))
-    take_found(Ledger.of(scheduler).hear, [["fit", "small", 10, 80.0, ["k1", "k2"]]], client="one")
+    take_found(Ledger.of(scheduler).hear, [["fit", "small", 10, 80.0]], client="one")
     (row,) = counts
     assert (row.unfinished, row.ended, row.mean_s) == (0, (1, 0, 0, 11), 2.0)
     totals = counts.remembered_calls.totals()
@@ -120,7 +118,6 @@ def test_calls_whose_results_are_found_did_not_run(scheduler):
     assert [(r["task_id"], r["count"], r["saved_s"]) for r in rows.remembered] == [
         ("a", 1, 8.0), (None, 10, 80.0)
     ]  # fmt: skip
-    assert keyed_calls(rows.remembered, "fit") == KeyedCalls(Counter(["k1", "k2"]), 9)
 
 
 def test_found_calls_of_a_bundle_did_not_run(scheduler):

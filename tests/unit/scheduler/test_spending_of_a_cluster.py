@@ -8,7 +8,6 @@ from distributed import Scheduler
 
 from scalable.errors import ClusterError
 from scalable.lifecycle.rates import program_price, worker_prices
-from scalable.scaling.budget import Budget, checked_budget
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.spending import Spending
 from scalable.spec import ComponentSpec, DeploymentSpec, PoolStatus
@@ -46,12 +45,12 @@ def test_the_budget_counts_all_managers_and_warns_once_for_each_stage(caplog):
 
     def scenario(clock, demand, spending):
         spending.listeners.append(rows.append)
-        spending.begin(scheduler=HourlyPrice(360.0), budget=Budget(100.0))
+        spending.begin(scheduler=HourlyPrice(360.0), budget=100.0)
         pools = {"a": PoolStatus(wanted=2, running=2)}
         for clock.now in range(1, 41):
             spending.report("near", units("a-0", seconds=float(clock.now)))
             spending.report("far", units("a-1", seconds=float(clock.now)))
-            assert spending.look(pools) is None
+            spending.look(pools)
             assert demand.held is None or clock.now * 2.1 >= 80
         for clock.now in range(41, 60):
             spending.report("near", units("a-0", seconds=float(clock.now)))
@@ -62,7 +61,7 @@ def test_the_budget_counts_all_managers_and_warns_once_for_each_stage(caplog):
         assert cost["scheduler"]["cost"] == pytest.approx(5.9)
         assert cost["managers"]["far"]["cost"] == pytest.approx(59.0)
         assert (cost["stage"], cost["budget"]) == ("spent", 100.0)
-        assert demand.ceiling.limited({"a": 2}) == {"a": 0}
+        assert demand.ceiling.limited({"a": 3}) == {"a": 2}
 
     with caplog.at_level(logging.WARNING, "scalable"):
         played(scenario)
@@ -76,7 +75,7 @@ def test_the_budget_counts_all_managers_and_warns_once_for_each_stage(caplog):
 
 def test_growth_is_refused_with_the_number_and_the_way_out():
     def scenario(clock, demand, spending):
-        spending.begin(budget=Budget(100.0))
+        spending.begin(budget=100.0)
         clock.now = 85.0
         spending.report("near", units("a-0", seconds=85.0))
         pools = {"a": PoolStatus(wanted=2, running=1)}
@@ -99,21 +98,21 @@ def test_growth_is_refused_with_the_number_and_the_way_out():
 
 def test_another_scheduler_goes_on_with_costs_and_budget():
     def scenario(clock, demand, spending):
-        spending.begin(budget=Budget(100.0))
+        spending.begin(budget=100.0)
         clock.now = 10.0
         spending.report("near", units("a-0", seconds=10.0))
-        spending.set_budget(50.0, "warn")
+        spending.set_budget(50.0)
         state = spending.state
         later = Spending(spending._scheduler, demand, clock=clock)
-        later.begin(budget=Budget(100.0), state=state)
+        later.begin(budget=100.0, state=state)
         later.price("near", PRICE)
-        assert later.budget == Budget(50.0, "warn")
+        assert later.budget == 50.0
         clock.now = 20.0
         later.report("near", units("a-0", seconds=1.0))
         assert later.status()["cost"] == pytest.approx(20.0)
         damaged = Spending(spending._scheduler, demand, clock=clock)
-        damaged.begin(budget=Budget(100.0), state={"meter": {}})
-        assert damaged.budget == Budget(100.0)
+        damaged.begin(budget=100.0, state={"meter": {}})
+        assert damaged.budget == 100.0
 
     played(scenario)
 
@@ -127,7 +126,6 @@ def test_jobs_on_slurm_cost_what_the_manifest_says_and_its_budget_holds_them():
         {"a": ComponentSpec("a", cpus=4, memory="1G")},
         price_per_core_hour=0.05,
         budget=1.0,
-        budget_action="drain",
     )
     prices = worker_prices(spec)
     assert prices["a"]["per_hour"] == pytest.approx(0.2)
@@ -135,13 +133,13 @@ def test_jobs_on_slurm_cost_what_the_manifest_says_and_its_budget_holds_them():
 
     def scenario(clock, demand, spending):
         spending.price("hpc", prices)
-        spending.begin(budget=checked_budget(spec.budget, spec.budget_action))
+        spending.begin(budget=spec.budget)
         pools = {"a": PoolStatus(wanted=2, running=2)}
         hour = 3600.0
         for clock.now, stage, ceiling in (
             (1 * hour, "open", None),  # 0.4
             (2.05 * hour, "held", 2),  # 0.82
-            (2.6 * hour, "spent", 0),  # 1.04
+            (2.6 * hour, "spent", 2),  # 1.04
         ):
             spending.report("hpc", units("job-1", "job-2", seconds=clock.now))
             spending.look(pools)

@@ -56,7 +56,7 @@ def overview(**changes):
         ),
         "managers": (
             {"id": "hpc", "target": "hpc", "provider": "slurm", "state": "running",
-             "silent_s": 0.4, "pools": {"small": {"wanted": 2, "running": 2}}, "reasons": {}},
+             "silent_s": 0.4, "pools": {"small": {"wanted": 2, "running": 2}}},
         ),
         "workers": 3,
         "clients": 1,

@@ -13,7 +13,6 @@ from scalable import settings
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.cli.plans import objective_options
-from scalable.cli.resuming import LAST, answered_by, split_manifest
 from scalable.spec import Plan
 
 LOCK_FILE = "manifest.lock"
@@ -48,19 +47,6 @@ LOCK_FILE = "manifest.lock"
     help="Compare a recorded run with its plan (latest: the last run).",
 )
 @click.option(
-    "--resume",
-    is_flag=False,
-    flag_value=LAST,
-    metavar="[RUN]",
-    help="Count only the calls that `scalable run --resume` would run.",
-)
-@click.option(
-    "--workflow",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="The workflow's script, for --resume; by default workflow.py next to the manifest.",
-)
-@click.option(
     "--show-script", is_flag=True, help="Show the script that starts a worker, for each tag."
 )
 @click.option(
@@ -74,14 +60,12 @@ LOCK_FILE = "manifest.lock"
     help="Plan a cluster of `scalable up`, not of a session: its managers have machines too.",
 )
 @output_options
-def command(  # noqa: PLR0913 - what a user may say
+def command(
     manifest: Path | None,
     target: str | None,
     *,
     front: bool,
     run: str | None,
-    resume: str | None,
-    workflow: Path | None,
     show_script: bool,
     show_manifests: bool,
     detached: bool,
@@ -101,10 +85,8 @@ def command(  # noqa: PLR0913 - what a user may say
         )
     from scalable.session.request import Request
 
-    resume, manifest = split_manifest(resume, manifest)
     request = Request.read(manifest, target)
-    answered = None if resume is None else answered_by(resume, request, target, workflow, manifest)
-    plan = request.plan(**asked, detached=detached, answered=answered)
+    plan = request.plan(**asked, detached=detached)
     for warning in request.validate().warnings:
         output.note(warning.render())
     if show_manifests:

@@ -25,7 +25,6 @@ from scalable.cli.resuming import (
     LAST,
     WORKFLOW,
     Resumed,
-    answered_by,
     nothing_kept,
     remembered_calls,
     resumed_run,
@@ -133,10 +132,7 @@ def command(  # noqa: PLR0913 - what a user may say
     request, plan = asked.read(path, target)
     resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
     if plan is None:
-        answered = None
-        if resume is not None and (dry_run or asked.chosen):
-            answered = answered_by(resume, request, target, script, path)
-        plan = asked.make(request, output, answered=answered)
+        plan = asked.make(request, output)
     if dry_run:
         output.show(plan_result(plan))
         return 0

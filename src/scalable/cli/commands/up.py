@@ -183,12 +183,12 @@ def _outlook(request: Request, options: DetachOptions) -> str:
     lines.append(f"Ends:   after {format_duration(idle)} without work")
     if live is not None:
         lines.append(f"        and in any case after {format_duration(live)}")
-    by_cost = request.spec.manager_policy == "cheapest"
+    by_price = request.spec.manager_policy == "cheapest"
     for manager in request.spec.managers:
         limits = ", ".join(f"{tag} at most {n}" for tag, n in manager.limits.items())
         lines.append(
             f"Manager on {manager.target}: "
-            + ("filled by cost" if by_cost else f"priority {manager.priority}")
+            + ("filled by price" if by_price else f"priority {manager.priority}")
             + (f", {limits}" if limits else "")
         )
     return "\n".join(lines)

@@ -201,11 +201,10 @@ function drawManagers(now) {
   const rows = now.managers.map((manager) => {
     const pools = Object.entries(manager.pools).map(([tag, pool]) =>
       `${tag}: ${pool.running} of ${pool.wanted}`).join(", ");
-    const reasons = Object.entries(manager.reasons || {}).map(([tag, why]) => `${tag}: ${why}`);
     const bad = Object.entries(manager.pools).filter(([, pool]) => pool.reason)
       .map(([tag, pool]) => `${tag}: ${pool.reason}`);
     return [manager.id, manager.target || "-", manager.provider, manager.state,
-      duration(manager.silent_s), pools, [...bad, ...reasons].join("; ")];
+      duration(manager.silent_s), pools, bad.join("; ")];
   });
   fill(at("managers"), [text("Manager"), text("Target"), text("Provider"), text("State"),
     number("Last heard"), text("Workers"), text("Reasons")], rows);
