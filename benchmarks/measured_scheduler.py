@@ -34,8 +34,7 @@ from scalable.protocol.dask_seams.stealing import PoolStealing
 from scalable.protocol.importing import Importer
 from scalable.records import ClusterDirectory
 from scalable.scheduler.adaptation import PoolAdaptive
-from scalable.scheduler.attendance import Attendance
-from scalable.scheduler.controller import Controller
+from scalable.scheduler.controller import Attendance, Controller, Status
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.ledger import EVENTS, Ledger, Listener
 from scalable.scheduler.overview.call_counts import NameCounts, NameRow
@@ -43,7 +42,6 @@ from scalable.scheduler.overview.overviews import Overviews
 from scalable.scheduler.overview.timeline import Timeline
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.scheduler.recorder import Recorder
-from scalable.scheduler.status import Status
 from scalable.scheduler.workload import Workload
 from scalable.spec import ClusterRecord
 

@@ -110,7 +110,7 @@ SMALL = """\
 import os, sys, time
 sys.path.insert(0, {tests!r})
 from scalable.cli import workflow
-from scalable.cli.script_terminal import ScriptTerminal
+from scalable.cli.workflow import ScriptTerminal
 from scalable.session.displays import LiveDisplay
 from scalable.spec.overview import CallCounts, Overview, TaskOverview
 

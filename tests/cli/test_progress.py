@@ -3,7 +3,7 @@
 import pytest
 
 from scalable.cli.output import open_output
-from scalable.cli.progress import Followed
+from scalable.cli.workflow import Followed
 from scalable.records.overview_file import OverviewFile
 from scalable.session import displays
 from scalable.session.displays import Display, LineDisplay

@@ -19,7 +19,7 @@ from scalable.protocol.measured import PROFILE
 from scalable.providers.local.launcher import ENDS_KEPT
 from scalable.records import find
 from scalable.scaling.task_model import KEPT_SAMPLES
-from scalable.scheduler.lost_bundles import REMEMBERED
+from scalable.scheduler.bundle_relay import REMEMBERED
 from scalable.scheduler.profiles import KEPT_FORGOTTEN
 
 #: Growth of a process that is no leak: of threads, of files, and of memory as a share and in bytes.
@@ -55,7 +55,7 @@ BOUNDED = {
     "scalable.scheduler.departures.Departures._gone": WORKERS,
     "scalable.scheduler.departures.Departures._lost_with": 2 * WORKERS,
     "scalable.scheduler.departures.Departures._withheld": WORKERS,
-    "scalable.scheduler.lost_bundles.LostBundles._lost": 4 * REMEMBERED,
+    "scalable.scheduler.bundle_relay.LostBundles._lost": 4 * REMEMBERED,
     "scalable.scheduler.lost_workers.LostWorkers._begun": 2 * WORKERS,
     "scalable.scheduler.lost_workers.LostWorkers._lost_with": 2 * WORKERS,
     "scalable.scheduler.lost_workers.LostWorkers._memories": 3 * WORKERS,

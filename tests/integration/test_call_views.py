@@ -10,7 +10,7 @@ from scalable import ScalableSession
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.scheduler import explaining
 from scalable.scheduler.overview import call_views
-from scalable.spec.call_view import CallView
+from scalable.spec.overview import CallView
 
 MANIFEST = """\
 version: 1

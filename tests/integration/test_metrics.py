@@ -12,8 +12,7 @@ from distributed.security import Security
 
 from scalable import ScalableSession
 from scalable.embedded.pool_cluster import PoolCluster
-from scalable.metrics.exported import exposition
-from scalable.metrics.labels import LONGEST_VALUE
+from scalable.metrics.exported import LONGEST_VALUE, exposition
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.spec.overview import CallCounts, Overview, TaskOverview
 

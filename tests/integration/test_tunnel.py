@@ -16,9 +16,15 @@ import pytest
 
 from scalable.client import tunnel as tunnels
 from scalable.client.tunnel import BackgroundTunnel, Tunnel, TunnelClosedError
-from scalable.protocol import stream_ends
-from scalable.protocol.stream_ends import SocketCarrier
-from scalable.protocol.streams import ANSWER_LENGTH, Answer, Hello, Refusal, new_stream_id
+from scalable.protocol import streams
+from scalable.protocol.streams import (
+    ANSWER_LENGTH,
+    Answer,
+    Hello,
+    Refusal,
+    SocketCarrier,
+    new_stream_id,
+)
 from scalable.scheduler import stream_relay
 from scalable.scheduler.stream_relay import StreamRelay
 
@@ -185,8 +191,8 @@ def test_both_directions_go_on_while_the_tunnel_is_cut(way):
 
 
 def test_a_tunnel_that_went_silent_is_opened_again(way, monkeypatch, caplog):
-    monkeypatch.setattr(stream_ends, "SILENT_S", 0.5)
-    monkeypatch.setattr(stream_ends, "ALIVE_S", 0.1)
+    monkeypatch.setattr(streams, "SILENT_S", 0.5)
+    monkeypatch.setattr(streams, "ALIVE_S", 0.1)
     _, _, network, tunnel = way(echo)
     with caplog.at_level(logging.INFO, "scalable.client"), connect(tunnel) as connection:
         connection.sendall(b"one")
@@ -200,7 +206,7 @@ def test_a_tunnel_that_went_silent_is_opened_again(way, monkeypatch, caplog):
 
 
 def test_a_writer_waits_for_the_tunnel_longer_than_its_kernel_would(way, monkeypatch, eventually):
-    monkeypatch.setattr(stream_ends, "TRICKLE_S", 0.1)
+    monkeypatch.setattr(streams, "TRICKLE_S", 0.1)
     _, _, network, tunnel = way(digest, window=2**20)
     with connect(tunnel) as connection:
         connection.sendall(b"x")

@@ -11,8 +11,8 @@ import sys
 import pytest
 
 from scalable import ScalableSession
-from scalable.protocol.attachments import Attachment
 from scalable.protocol.handlers import Handler
+from scalable.protocol.pools import Attachment
 from scalable.worker.config import WorkerConfig, security_fields
 
 MODEL = """

@@ -15,8 +15,14 @@ from scalable.dashboard.serving import page_application
 from scalable.protocol.handlers import Handler
 from scalable.scheduler.overview.recent import RecentEvents
 from scalable.spec import PoolStatus
-from scalable.spec.call_view import CallView, RunningCall
-from scalable.spec.overview import CallCounts, Overview, PoolOverview, TaskOverview
+from scalable.spec.overview import (
+    CallCounts,
+    CallView,
+    Overview,
+    PoolOverview,
+    RunningCall,
+    TaskOverview,
+)
 
 CHROMIUM = shutil.which("chromium")
 TOKEN = "token-of-a-test"

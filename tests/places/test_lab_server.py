@@ -19,7 +19,7 @@ from tornado.websocket import websocket_connect
 
 import scalable
 from scalable.lab import show
-from scalable.lab.pages import _trusting
+from scalable.lab.handlers import _trusting
 from scalable.lifecycle.creation import DetachOptions
 from scalable.lifecycle.ending import end
 from scalable.lifecycle.waiting import wait_until_ready

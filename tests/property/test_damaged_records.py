@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from scalable.cli.clusters import render_list, render_status
 from scalable.errors import ClusterError, ScalableError
-from scalable.lifecycle import discovery, ended, garbage, resuming
+from scalable.lifecycle import discovery, ending, garbage, resuming
 from scalable.lifecycle.managing import config_of
 from scalable.liveness import identify_process
 from scalable.records import ClusterDirectory, status_of
@@ -82,7 +82,7 @@ def state():
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(path))
         patch.setattr(discovery, "_ask_plugins", lambda: ([], []))
-        patch.setattr(ended, "WATCH_S", 0.0)
+        patch.setattr(ending, "WATCH_S", 0.0)
         yield path
     shutil.rmtree(path)
 
@@ -137,7 +137,7 @@ def test_a_damaged_file_costs_one_row_and_every_answer_is_an_error_of_ours(data,
     for ask in (
         lambda: status_of(made, time.time()),
         lambda: resuming.lost_elsewhere(made),
-        lambda: ended.why_ended(made),
+        lambda: ending.why_ended(made),
         lambda: config_of(made, "m"),
     ):
         with contextlib.suppress(ScalableError, FileNotFoundError):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scalable.quantiles import Durations, Quantiles
 from scalable.report import report_on
 from scalable.telemetry import STREAMS, RunTail, read_run, summarize
-from scalable.telemetry.bundled import bundled
+from scalable.telemetry.calls import bundled
 from scalable.telemetry.streams import StoredRows, decode_object
 
 FINAL = ("succeeded", "failed", "cancelled")

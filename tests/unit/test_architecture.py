@@ -18,14 +18,10 @@ RUNS_CODE_OF_USERS = {
     "caching/store.py",
     "client/calls/backlog.py",
     "client/calls/executor.py",
-    "client/calls/held_calls.py",
+    "client/calls/dispatcher.py",
     "client/calls/in_flight.py",
-    "client/calls/kept_results.py",
     "client/calls/mapped_calls.py",
     "client/calls/options.py",
-    "client/calls/outcomes.py",
-    "client/calls/packing.py",
-    "client/calls/uploads.py",
     "client/unsendable.py",
     "protocol/described_failures.py",
     "protocol/messages.py",
@@ -126,7 +122,6 @@ def test_only_the_output_of_the_command_line_prints():
 PROVIDERS_NAMED = {
     "__init__.py": "public names",
     "session/session.py": "ScalableSession.local, a word of the user's surface, and its target",
-    "session/local_pools.py": "ScalableSession.local, a word of the user's surface, and its target",
     "manifest/choose.py": "the target that is called local is chosen before others",
     "manifest/starter.py": "text of the example manifest",
 }

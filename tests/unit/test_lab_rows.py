@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.errors import ClusterError
-from scalable.lab.rows import bounds, names, row, shares
+from scalable.lab.watching import bounds, names, row, shares
 from scalable.spec import ClusterStatus, PoolStatus
 
 ID = "0f0e0d0c-1111-4222-8333-444455556666"

@@ -10,7 +10,7 @@ import pytest
 from scalable.errors import ClusterError, ProviderError
 from scalable.lab import show, watching
 from scalable.lab import sidebar as sidebar_module
-from scalable.lab.pages import Page, page_of
+from scalable.lab.handlers import Page, page_of
 from scalable.lab.sidebar import Sidebar
 from scalable.lab.watching import Reading, Watch
 from scalable.liveness import identify_process

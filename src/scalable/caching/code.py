@@ -7,28 +7,24 @@ imports. Python and installed packages are not followed: their versions represen
 from __future__ import annotations
 
 import builtins
+import dataclasses
+import dis
+import enum
 import functools
 import importlib
+import inspect
 import logging
+import re
 import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from scalable.caching.content import Contents
-from scalable.caching.definitions import (
-    annotated,
-    annotating,
-    attributes,
-    cell_values,
-    declared,
-    members,
-    metadata,
-    shape,
-)
 from scalable.caching.errors import UnstableValueError
-from scalable.caching.references import DYNAMIC, HIDDEN, IMPORTERS, OF_MODULES, references
 from scalable.caching.sources import (
     binding_digest,
     is_held,
@@ -383,3 +379,213 @@ def _attribute(module: types.ModuleType, name: str) -> Any:
 
 def _shown(name: str) -> str:
     return name.partition(":")[2].partition("#")[0]
+
+
+# Definitions --------------------------------------------------------------------------------------
+
+#: Class attributes that Python or a library derives from others; see :func:`declared`.
+_MADE: Final = frozenset(
+    {
+        "__dict__",
+        "__weakref__",
+        "__doc__",
+        "__module__",
+        "__qualname__",
+        "__firstlineno__",
+        "__static_attributes__",
+        "__annotations__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations_cache__",
+        "__dataclass_fields__",
+        "__dataclass_params__",
+        "__slotnames__",  # pickling an object of the class writes it
+        "__abstractmethods__",
+        "_abc_impl",
+        "__parameters__",
+        "__orig_bases__",
+        "_value2member_map_",  # an enumeration adds combined flags as they are used
+    }
+)
+#: Content of an enclosing function's variable that is not assigned yet.
+_EMPTY: Final = (..., "not assigned")
+_ADDRESS: Final = " at 0x"
+_NAME: Final = re.compile(r"[^\W\d]\w*")
+
+
+def shape(code: types.CodeType) -> list[Any]:
+    """Return what a code object does, without its file and line numbers."""
+    return [
+        code.co_code,
+        [shape(c) if isinstance(c, types.CodeType) else c for c in code.co_consts],
+        code.co_names,
+        code.co_varnames,
+        code.co_freevars,
+        code.co_cellvars,
+        [code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags],
+        code.co_exceptiontable,
+    ]
+
+
+def cell_values(cells: tuple[types.CellType, ...]) -> tuple[Any, ...]:
+    """Return the values of a function's closure variables."""
+    values = []
+    for cell in cells:
+        try:
+            values.append(cell.cell_contents)
+        except ValueError:  # not assigned yet
+            values.append(_EMPTY)
+    return tuple(values)
+
+
+def attributes(function: types.FunctionType) -> dict[str, Any]:
+    """Return the attributes that were set on a function, without ``__wrapped__``."""
+    return {name: value for name, value in vars(function).items() if name != "__wrapped__"}
+
+
+def members(kind: type) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the value of each attribute that a class defines itself."""
+    for name in sorted(vars(kind)):
+        value = _unwrapped(vars(kind)[name])
+        if name not in _MADE and not isinstance(value, types.MemberDescriptorType):
+            yield name, value
+
+
+def _unwrapped(value: Any) -> Any:
+    """Return the functions of a descriptor, or the value itself."""
+    if isinstance(value, staticmethod | classmethod):
+        return [type(value).__name__, value.__func__]
+    if isinstance(value, property):
+        return ["property", value.fget, value.fset, value.fdel]
+    if isinstance(value, functools.cached_property):
+        return ["cached_property", value.func]
+    return value
+
+
+def declared(kind: type) -> list[Any]:
+    """Return a class's docstring, annotations and generic bases, which programs may read."""
+    text = vars(kind).get("__doc__")
+    return [
+        text if isinstance(text, str) and _ADDRESS not in text else None,
+        annotated(kind),
+        [_as_text(base) for base in vars(kind).get("__orig_bases__", ())],
+    ]
+
+
+def metadata(kind: type) -> list[Any]:
+    """Return the metadata of dataclass fields, and the values of enumeration members."""
+    fields = vars(kind).get("__dataclass_fields__", {}) if dataclasses.is_dataclass(kind) else {}
+    found: list[Any] = [(name, dict(one.metadata)) for name, one in fields.items() if one.metadata]
+    if isinstance(kind, enum.EnumMeta):
+        found += [(name, member.value) for name, member in vars(kind)["_member_map_"].items()]
+    return found
+
+
+def annotated(item: Any) -> list[tuple[str, str]]:
+    """Return annotations as names and strings, without those that cannot be evaluated."""
+    with suppress(Exception):  # annotations are expressions of the user
+        return [(name, _as_text(kind)) for name, kind in inspect.get_annotations(item).items()]
+    return []
+
+
+def annotating(kind: type) -> Iterator[type]:
+    """Yield the classes to which a class's annotations refer."""
+    with suppress(Exception):  # annotations are expressions of the user
+        space = vars(sys.modules.get(kind.__module__, types))
+        for given in inspect.get_annotations(kind).values():
+            yield from _classes(given, space)
+
+
+def _classes(given: Any, space: dict[str, Any]) -> Iterator[type]:
+    if isinstance(given, str):
+        found = (space.get(name) for name in _NAME.findall(given))
+        yield from (one for one in found if isinstance(one, type))
+    elif isinstance(given, type) and not isinstance(given, types.GenericAlias):
+        yield given
+    else:
+        for one in getattr(given, "__args__", ()):
+            yield from _classes(one, space)
+
+
+def _as_text(annotation: Any) -> str:
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    return str(text).partition(_ADDRESS)[0]
+
+
+# References ---------------------------------------------------------------------------------------
+
+_GLOBALS: Final = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
+_ATTRIBUTES: Final = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
+
+#: Built-in functions that reach code by names that are known only at run time.
+DYNAMIC: Final = frozenset({"eval", "exec", "compile", "globals", "__import__"})
+#: Names of Python's own modules that do so.
+IMPORTERS: Final = frozenset(
+    {
+        *(("builtins", name) for name in DYNAMIC),
+        ("importlib", "import_module"),
+        ("importlib.util", "module_from_spec"),
+        ("pkgutil", "resolve_name"),
+        ("runpy", "run_module"),
+        ("runpy", "run_path"),
+        ("sys", "modules"),
+    }
+)
+#: Attributes by which code reaches other code that is known only at run time.
+HIDDEN: Final = frozenset({"__globals__", "__subclasses__", "f_globals"})
+#: Names that Python gives to each module.
+OF_MODULES: Final = frozenset(
+    {
+        "__builtins__",
+        "__cached__",
+        "__file__",
+        "__loader__",
+        "__name__",
+        "__package__",
+        "__path__",
+        "__spec__",
+    }
+)
+
+
+@dataclass(frozen=True)
+class References:
+    """Names to which a code object, and those within it, refer."""
+
+    #: Global names with attributes: ``np.random.rand`` is ``("np", "random", "rand")``.
+    globals: tuple[tuple[str, ...], ...]
+    #: Imports at run time: level (0 is absolute), module, and the names taken from it.
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...]
+    #: All names of globals and attributes that are read.
+    names: frozenset[str]
+
+
+@lru_cache(maxsize=4096)
+def references(code: types.CodeType) -> References:
+    """Return the names to which a code object and those within it refer, each once, in order."""
+    chains: dict[tuple[str, ...], None] = {}
+    imports: dict[tuple[int, str, tuple[str, ...]], None] = {}
+    names: set[str] = set()
+    for part in with_nested(code):
+        names.update(part.co_names)
+        instructions = [i for i in dis.get_instructions(part) if i.opname != "EXTENDED_ARG"]
+        for number, instruction in enumerate(instructions):
+            if instruction.opname in _GLOBALS:
+                chain = [str(instruction.argval)]
+                for following in instructions[number + 1 :]:
+                    if following.opname not in _ATTRIBUTES:
+                        break
+                    chain.append(str(following.argval))
+                chains[tuple(chain)] = None
+            elif instruction.opname == "IMPORT_NAME":
+                level, taken = (instructions[number - n].argval for n in (2, 1))
+                imports[int(level), str(instruction.argval), tuple(taken or ())] = None
+    return References(tuple(chains), tuple(imports), frozenset(names))
+
+
+def with_nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a code object and those of the functions, classes and comprehensions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from with_nested(constant)

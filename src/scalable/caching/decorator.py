@@ -12,8 +12,8 @@ from typing import Any, ParamSpec, TypeVar, overload
 from scalable.caching.calls import RememberedFunction, keys_of
 from scalable.caching.code import OPTIONS, options_of
 from scalable.caching.errors import UnfollowedReferencesError
-from scalable.caching.hearing import unheard
 from scalable.caching.key import KeyOptions
+from scalable.caching.outcomes import unheard
 from scalable.caching.store import ResultStore
 from scalable.settings import results_dir
 from scalable.spec.deployment import CACHE_LIMIT

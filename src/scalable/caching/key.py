@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 import logging
+import platform
+import shutil
+import subprocess
+import sys
 import types
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, Final
 
 from scalable.caching.code import Reach
 from scalable.caching.content import Contents
 from scalable.caching.errors import (
+    MovableImageError,
     UnfollowedReferencesError,
     UnkeyedFutureError,
     UnstableArgumentError,
     UnstableValueError,
 )
 from scalable.caching.file_digests import FileDigests
-from scalable.caching.packages import package_version, python_version
+from scalable.protocol.code import read_source
 
 logger = logging.getLogger("scalable.caching")
 
@@ -275,3 +282,100 @@ def digest_of(parts: Mapping[str, str]) -> str:
 def _written(*texts: str) -> bytes:
     """Encode strings, each after its size. Most parts are the same for all tasks of a function."""
     return b"".join([b"%d:%s" % (len(data), data) for data in map(str.encode, texts)])
+
+
+# Packages -----------------------------------------------------------------------------------------
+
+
+@cache
+def package_version(module: str) -> str | None:
+    """Return the version of a top-level module's package, or the digest of a module's file.
+
+    It is None for Python's own modules, since each key contains Python's version, and for this
+    package, which does not affect results.
+    """
+    if module in sys.stdlib_module_names or module in ("builtins", "scalable"):
+        return None
+    loaded = sys.modules.get(module)
+    try:
+        return f"{module} {importlib.metadata.version(module)}"
+    except importlib.metadata.PackageNotFoundError:
+        told = getattr(loaded, "__version__", None)
+    if isinstance(told, str):
+        return f"{module} {told}"
+    names = _distributions().get(module)
+    if names:
+        versions = {name: importlib.metadata.version(name) for name in sorted(set(names))}
+        return " ".join(f"{name} {version}" for name, version in versions.items())
+    path = getattr(loaded, "__file__", None)
+    source = read_source(path) if isinstance(path, str) else None
+    if source is None:
+        return "unknown"
+    return f"{Path(str(path)).name} {blake2b(source, digest_size=16).hexdigest()}"
+
+
+@cache
+def python_version() -> str:
+    """Return implementation and version of Python, and the machine type."""
+    return f"{platform.python_implementation()} {platform.python_version()} {platform.machine()}"
+
+
+@cache
+def _distributions() -> dict[str, list[str]]:
+    # This reads the files of all installed packages, which takes seconds on a slow disk.
+    return dict(importlib.metadata.packages_distributions())
+
+
+# Images -------------------------------------------------------------------------------------------
+
+#: Programs that can identify the images of this machine.
+PROGRAMS: Final = ("podman", "docker")
+#: Longest wait for one of them, in seconds.
+ANSWER_S: Final = 10.0
+#: Marks a name that contains the image's digest.
+_PINNED: Final = "@sha256:"
+
+
+def image_identity(image: str, digest_of: Callable[[Path], str], *, here: bool) -> str:
+    """Return a string that is equal for equal images only.
+
+    It is the digest of a file's content, a name with a digest, or, if ``here`` (workers run the
+    images of this machine), the id from podman or docker. Raises MovableImageError if only a name
+    is known.
+    """
+    if _PINNED in image:
+        return image
+    path = Path(image)
+    try:
+        if path.is_file() and (path.is_absolute() or path.suffix == ".sif"):
+            return f"sha256:{digest_of(path)}"
+    except OSError as error:
+        raise MovableImageError(image, f"its file cannot be read ({error.strerror})") from error
+    if here and "://" not in image and (found := _inspected(image)):
+        return found
+    raise MovableImageError(image, "only its name is known, which may be given to another image")
+
+
+def _inspected(image: str) -> str | None:
+    for program in PROGRAMS:
+        if shutil.which(program) is None:
+            continue
+        command = [program, "image", "inspect", "--format", "{{.Id}}", "--", image]
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=ANSWER_S,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            logger.debug("%s does not tell what image %s is: %s", program, image, error)
+            continue
+        told = done.stdout.strip()
+        if done.returncode == 0 and told:
+            logger.debug("image %s is %s, by %s", image, told, program)
+            return told.removeprefix("sha256:")
+    return None

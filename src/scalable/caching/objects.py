@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from scalable.caching.entries import Entry, is_key
-from scalable.caching.function_index import Known
+from scalable.caching.folders import Known
 from scalable.caching.payloads import Buffer
 from scalable.caching.places import Opened, Stored
 from scalable.storage import Storage

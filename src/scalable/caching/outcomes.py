@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from scalable.caching.entries import Entry
 from scalable.caching.reports import Report
+from scalable.spec.remembered import RememberedOutcome
 
 
 @dataclass(frozen=True)
@@ -68,3 +72,35 @@ class Waited(StrEnum):
     CANCELLED = "cancelled"
     #: The timeout has expired.
     LATE = "late"
+
+
+# Hearing ------------------------------------------------------------------------------------------
+
+_listener: ContextVar[Callable[[RememberedOutcome], None] | None] = ContextVar(
+    "scalable_remembered_outcomes", default=None
+)
+
+
+@contextmanager
+def heard_by(listener: Callable[[RememberedOutcome], None]) -> Iterator[None]:
+    """Pass the outcomes of cached tasks that run in a block to a function."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Suppress the outcomes of cached tasks that run in a block, within another task."""
+    token = _listener.set(None)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def listener() -> Callable[[RememberedOutcome], None] | None:
+    """Return the current listener for outcomes, or None."""
+    return _listener.get()

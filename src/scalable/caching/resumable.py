@@ -12,8 +12,8 @@ from typing import Any
 from scalable.caching.calls import Purpose, keys_of
 from scalable.caching.entries import Entry
 from scalable.caching.errors import UnfollowedReferencesError, UnstableValueError
-from scalable.caching.hearing import listener
 from scalable.caching.key import CallKey, KeyOptions, name_of
+from scalable.caching.outcomes import listener
 from scalable.caching.run_calls import Ended, RunCall
 from scalable.caching.run_results import RunResults
 from scalable.spec.remembered import Kind, RememberedOutcome

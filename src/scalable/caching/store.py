@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from scalable.caching.collection import collect
 from scalable.caching.entries import (
     Entry,
     Unreadable,
@@ -28,10 +30,9 @@ from scalable.caching.leases import UNWRITABLE, Holder, Lease, Leases
 from scalable.caching.objects import Objects
 from scalable.caching.outcomes import Collected, Found, Usage, Verified, Waited
 from scalable.caching.payloads import Function, packed
-from scalable.caching.places import Opened, Place
+from scalable.caching.places import Opened, Place, Stored
 from scalable.caching.reports import Report, Reports
 from scalable.caching.upkeep import Upkeep
-from scalable.caching.waiting import wait
 from scalable.errors import ManifestError, ScalableError
 from scalable.storage import absolute_url, scheme_of, url_fault
 
@@ -344,3 +345,204 @@ def _directory_of(url: str) -> Path | None:
 def _check_key(key: str) -> None:
     if not is_key(key):
         raise ValueError(f"{key!r} is not the key of a call: 64 hexadecimal digits")
+
+
+# Collection ---------------------------------------------------------------------------------------
+
+logger = logging.getLogger("scalable.caching")
+
+#: Seconds after its last write for which a temporary file may still be in use.
+LEFT_S = 3600.0
+_LEVELS = "levels.json"
+
+
+def collect(
+    place: Place,
+    entry_of: Callable[[str], Entry | None],
+    limit: int | None,
+    max_age_s: float | None,
+    *,
+    dry_run: bool = False,
+) -> Collected:
+    """Remove results until a store is within its limits, and old temporary files.
+
+    Limits are bytes, and seconds since the last use. Entries that ``entry_of`` cannot read go
+    first. A dry run reports what it would remove, without temporary files. Raises OSError if the
+    store cannot be changed.
+    """
+    now = place.now()
+    leftovers = 0 if dry_run else place.remove_leftovers(LEFT_S)
+    stored = list(place.stored())
+    old = [one for one in stored if max_age_s is not None and now - one.used > max_age_s]
+    gone = {one.key for one in old if dry_run or _removed(place, one)}
+    stored = [one for one in stored if one.key not in gone]
+    if limit is not None and sum(one.size for one in stored) > limit:
+        keys, levels = _of_least_value(place, entry_of, limit, now, stored)
+        gone |= {one.key for one in keys if dry_run or _removed(place, one)}
+        if not dry_run:
+            document = {"times": levels.times, "values": levels.values}
+            place.write_note(_LEVELS, json.dumps(document))
+    before = {one.key: one.size for one in (*old, *stored)}
+    stored = [one for one in stored if one.key not in gone]
+    if not dry_run and (gone or place.index.is_worn()):
+        kept = (entry_of(one.key) for one in stored)
+        place.index.rebuild(entry for entry in kept if entry is not None)
+    return Collected(
+        removed=len(gone),
+        size=sum(before[key] for key in gone),
+        keys=tuple(sorted(gone)),
+        leftovers=leftovers,
+        left=Usage(len(stored), sum(one.size for one in stored)),
+    )
+
+
+def _of_least_value(
+    place: Place,
+    entry_of: Callable[[str], Entry | None],
+    limit: int,
+    now: float,
+    stored: Sequence[Stored],
+) -> tuple[Sequence[Candidate], Levels]:
+    """Return the results of least value, and the levels after their removal."""
+    levels = _levels(place)
+    candidates = []
+    for one in stored:
+        entry = entry_of(one.key)
+        # An unreadable entry has no value: it counts as never used.
+        cost_s, used = (0.0, 0.0) if entry is None else (entry.cost_s, one.used)
+        candidates.append(Candidate(one.key, one.size, cost_s, used))
+    gone, level = chosen(candidates, limit, levels)
+    return gone, levels.raised(now, level)
+
+
+def _removed(place: Place, one: Stored | Candidate) -> bool:
+    try:
+        return place.remove(one.key)
+    except OSError as error:
+        logger.warning("the result %s... cannot be removed: %s", one.key[:12], error)
+        return False
+
+
+def _levels(place: Place) -> Levels:
+    with suppress(ValueError, TypeError, KeyError):
+        document = json.loads(place.read_note(_LEVELS) or "")
+        times, values = (tuple(map(float, document[name])) for name in ("times", "values"))
+        if len(times) == len(values) and list(times) == sorted(times):
+            return Levels(times, values)
+    return Levels()
+
+
+# Eviction -----------------------------------------------------------------------------------------
+
+#: Largest number of levels that are kept.
+KEPT = 500
+#: Size in bytes of the blocks in which file systems allocate space.
+BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Result that may be removed."""
+
+    key: str
+    #: In bytes.
+    size: int
+    #: Seconds that it took to compute.
+    cost_s: float
+    #: Time of its last use in seconds since the epoch.
+    used: float
+
+
+@dataclass(frozen=True)
+class Levels:
+    """Level in seconds per byte over time, which never falls.
+
+    The level rises to the value of each removed result, so that unused results go sooner or later.
+    With earlier levels kept, a read only has to note its time.
+    """
+
+    #: Seconds since the epoch, ascending.
+    times: tuple[float, ...] = ()
+    #: The level from each of these times on. It is 0 before the first.
+    values: tuple[float, ...] = ()
+
+    def at(self, time: float) -> float:
+        position = bisect_right(self.times, time)
+        return self.values[position - 1] if position else 0.0
+
+    def raised(self, time: float, value: float) -> Levels:
+        """Return levels with a new one from a time on, without the oldest beyond ``KEPT``."""
+        last = self.times[-1] if self.times else time
+        value = max(value, self.values[-1] if self.values else 0.0)
+        return Levels(
+            (*self.times, max(time, last))[-KEPT:],
+            (*self.values, value)[-KEPT:],
+        )
+
+
+def value_of(candidate: Candidate, levels: Levels) -> float:
+    """Return the level at a result's last use plus its computing time, in seconds per byte."""
+    blocks = -(-max(candidate.size, 1) // BLOCK)
+    return levels.at(candidate.used) + max(candidate.cost_s, 0.0) / (blocks * BLOCK)
+
+
+def chosen(
+    candidates: Iterable[Candidate], limit: int, levels: Levels
+) -> tuple[Sequence[Candidate], float]:
+    """Return the results to remove, the least valuable first, and the level after that.
+
+    ``limit`` is the largest size in bytes of the results that stay.
+    """
+    valued = sorted(
+        ((value_of(one, levels), one.used, one.key, one) for one in candidates), key=_order
+    )
+    excess = sum(one.size for *_, one in valued) - limit
+    gone: list[Candidate] = []
+    level = levels.values[-1] if levels.values else 0.0
+    for value, *_, one in valued:
+        if excess <= 0:
+            break
+        gone.append(one)
+        excess -= one.size
+        level = max(level, value)
+    return gone, level
+
+
+def _order(valued: tuple[float, float, str, Candidate]) -> tuple[float, float, str]:
+    return valued[:3]
+
+
+# Waiting ------------------------------------------------------------------------------------------
+
+#: Seconds between the first two checks.
+FIRST_S = 0.02
+#: Factor by which the intervals grow.
+LONGER = 1.5
+#: Largest number of seconds between two checks.
+LAST_S = 2.0
+
+
+def wait(
+    *,
+    is_free: Callable[[], bool],
+    exists: Callable[[], bool],
+    cancelled: Callable[[], bool],
+    timeout_s: float | None,
+) -> Waited:
+    """Block until a result exists, or no process computes it, or the caller cancels the wait."""
+    end = None if timeout_s is None else time.monotonic() + timeout_s
+    pause = FIRST_S
+    while True:
+        # Checked first, since a process stores its result before it releases the lease.
+        was_free = is_free()
+        if exists():
+            return Waited.STORED
+        if was_free:
+            return Waited.FREE
+        if cancelled():
+            return Waited.CANCELLED
+        left = LAST_S if end is None else end - time.monotonic()
+        if left <= 0:
+            return Waited.LATE
+        time.sleep(min(pause, left))
+        pause = min(pause * LONGER, LAST_S)

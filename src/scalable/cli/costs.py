@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from scalable.spec.costs import CURRENCY
-from scalable.units import format_amount
+from scalable.units import format_amount, format_duration
+
+if TYPE_CHECKING:
+    from scalable.spec import DeploymentSpec, Plan
 
 #: Titles of the extra columns if anything has a price.
 HEADER = ("cost", "per hour")
@@ -59,3 +62,54 @@ def no_prices(budget: float) -> str:
 
 def _amount(amount: float) -> str:
     return format_amount(amount, CURRENCY)
+
+
+# Spending -----------------------------------------------------------------------------------------
+
+
+def costs_money(spec: DeploymentSpec, plan: Plan | None = None) -> bool:
+    """Return True if a run on a target is billed.
+    This holds for providers that estimate costs, and for other remote ones if the plan has a price.
+    """
+    from scalable.providers.registry import provider_class, provider_traits
+
+    if hasattr(provider_class(spec.provider_name), "estimate_cost"):
+        return True
+    priced = plan is not None and plan.cost_estimate is not None
+    return priced and provider_traits(spec.provider_name).remote
+
+
+def said_cost(plan: Plan, *, idle_s: float | None = None) -> str:
+    """Return a sentence with the cost of an hour, of the planned work, and of the idle time."""
+    cost, predicted = plan.cost_estimate, plan.predicted_cost
+    if cost is None:
+        return "Its cost is not known: no price is given."
+    unit = cost.currency
+    texts = [f"It costs {format_amount(cost.hourly, unit)} {unit} an hour"]
+    if cost.total is not None:
+        between = ""
+        if predicted is not None and predicted.billed_interval is not None:
+            low, high = (format_amount(end, unit) for end in predicted.billed_interval)
+            between = f" ({low} to {high})"
+        texts.append(f"{format_amount(cost.total, unit)} {unit}{between} for the planned work")
+    if idle_s is not None:
+        tail = format_amount(cost.hourly * idle_s / 3600, unit)
+        texts.append(f"up to {tail} {unit} while it waits {format_duration(idle_s)} for more")
+    return ", ".join(texts) + "."
+
+
+def said_of_managers(specs: Iterable[DeploymentSpec]) -> str:
+    """Return a sentence about the prices of workers that managers on other targets may start."""
+    from scalable.forecasting import quoted_prices
+    from scalable.providers.registry import get_provider
+
+    texts = []
+    for spec in specs:
+        prices = quoted_prices(get_provider(spec.provider_name), spec)
+        if prices is None or not prices.hourly_by_tag:
+            continue
+        unit = prices.currency
+        ends = sorted({min(prices.hourly_by_tag.values()), max(prices.hourly_by_tag.values())})
+        amount = " to ".join(format_amount(end, unit) for end in ends)
+        texts.append(f"A worker on {spec.target_name!r} costs {amount} {unit} an hour.")
+    return " ".join(texts)

@@ -8,7 +8,7 @@ import math
 import time
 import weakref
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Self
 
@@ -16,7 +16,6 @@ from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
 from distributed.utils import NoOpAwaitable
 
-from scalable.client.bounds import Bounds
 from scalable.client.shown_cluster import ANSWER_S, NOW_S, ShownCluster
 from scalable.errors import ClusterError
 from scalable.protocol.credentials import security_of
@@ -404,3 +403,19 @@ def _hang_up(loop: Any, comm: Any) -> None:
     """Close the connection of an object that was dropped without ``close()``."""
     with suppress(RuntimeError):  # the event loop is closed
         loop.add_callback(comm.close_rpc)
+
+
+# Bounds -------------------------------------------------------------------------------------------
+
+
+class Bounds:
+    """Bounds of an adaptive pool, which are sent to its scheduler. ``await`` waits for that."""
+
+    def __init__(
+        self, order: Coroutine[Any, Any, Any], minimum: int, maximum: float | None
+    ) -> None:
+        self.minimum, self.maximum = minimum, maximum
+        self._sent: asyncio.Task[Any] = asyncio.ensure_future(order)
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._sent.__await__()

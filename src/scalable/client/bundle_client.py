@@ -6,37 +6,177 @@ on a worker. A task that waits for other tasks lends its slot to them.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import re
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
+import dask
 from dask.utils import key_split
+from distributed import Client, Scheduler
 from distributed.protocol.pickle import dumps, loads
 from distributed.scheduler import KilledWorker
+from distributed.utils import in_async_call
 
-from scalable.client.carrying_client import CarryingClient
 from scalable.client.explained_losses import with_reasons
-from scalable.client.frames import leave_out_our_frames
-from scalable.client.image_versions import compare_versions
-from scalable.client.missing_packages import with_package
-from scalable.client.news import News
+from scalable.client.own_code import names_of, note_code, own_code
+from scalable.client.own_files import Snapshot, own_files
 from scalable.client.scheduler_line import SchedulerLine
-from scalable.client.unsendable import unsendable_result
+from scalable.client.unsendable import unsendable_result, with_package
 from scalable.errors import ClusterError
+from scalable.protocol.archive import parts_of
 from scalable.protocol.code import in_image, missing_module
 from scalable.protocol.dask_seams.client import (
+    AnnotatingClient,
     add_stream_handlers,
     is_wait,
     seams,
+    send_to_scheduler,
     waits_for_ended,
 )
 from scalable.protocol.dask_seams.shared_frames import share_memory
-from scalable.protocol.handlers import Handler
+from scalable.protocol.handlers import Handler, SchedulerCalls
+from scalable.protocol.importing import here
 from scalable.protocol.lending import Lender, in_call, slot_lent, take_lent_slot_back, wait_in_call
-from scalable.protocol.operations import BUNDLES, VERSIONS
-from scalable.protocol.restored_errors import restored
-from scalable.protocol.versions import ImageVersions
+from scalable.protocol.messages import restored
+from scalable.protocol.operations import (
+    BUNDLES,
+    CARRIES,
+    CODE,
+    CODE_ANNOTATION,
+    ENDING_TOPIC,
+    VERSIONS,
+    WAITING_TOPIC,
+)
+from scalable.protocol.versions import STRICT, ImageVersions
 from scalable.scheduler.bundle_relay import BundleRelay
+
+# Carrying client ----------------------------------------------------------------------------------
+
+
+class CarryingClient(AnnotatingClient):
+    """A client that reports its loaded modules to the scheduler, and uploads files.
+
+    The scheduler reports whether files have to be uploaded, because some of its workers do not
+    share the file system of this machine.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        As in ``distributed.Client``.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        #: Code id that was last sent to the scheduler.
+        self._told_code = ""
+        self._carries = False
+        note_code()
+        super().__init__(*args, **kwargs)
+
+    def _hear_of_code(
+        self, changed: list[str] | None = None, carry: bool = False, **_: Any
+    ) -> None:
+        """Log that the cluster has other versions of modules, or upload files from now on."""
+        if carry and here() is None:
+            self._carries = True
+            assert self.loop is not None
+            self.loop.add_callback(self._carry_own)
+        if changed:
+            logger.warning(
+                "the cluster had loaded another version of %s; workers load the version of this "
+                "process for its calls",
+                names_of(changed),
+            )
+
+    async def connected(self) -> None:
+        """Upload the files of this process's workflow before the first task, if necessary."""
+        await super().connected()
+        add_stream_handlers(self, {CODE: self._hear_of_code})
+        self._carries = self._carries or bool(self.scheduler_facts.get(CARRIES))
+        if self._carries and here() is None:
+            await self._carry_own()
+
+    async def _carry_own(self) -> None:
+        """Upload the files of this process's workflow as they are now."""
+        own_files.read_again()
+        table, snapshot = await asyncio.to_thread(own_files.carried_with, own_code.table())
+        self._tell(table)
+        if snapshot is not None:
+            await self._carry(snapshot)
+
+    def code(self) -> str:
+        """Send the code that this process has loaded to the scheduler, and return its id.
+
+        The id is empty if the scheduler was not started by scalable.
+        """
+        if not self.scheduler_facts.get(CODE):
+            return ""
+        importer = here()
+        if importer is not None:  # a task submits tasks: they need what it has
+            return importer.current
+        table, snapshot = own_code.table(), None
+        if self._carries:
+            table, snapshot = own_files.carried_with(table)
+        if self._tell(table) and snapshot is not None:
+            assert self.loop is not None
+            if self.asynchronous or in_async_call(self.loop):
+                self.loop.add_callback(self._carry, snapshot)  # the scheduler waits for it
+            else:
+                self.sync(self._carry, snapshot)
+        return table.id
+
+    def _tell(self, table: Any) -> bool:
+        """Send the table of loaded modules to the scheduler. Return False if it was sent before."""
+        if table.id == self._told_code:
+            return False
+        self._told_code = table.id
+        sources = own_code.sources()
+        if table.files is not None:
+            carried = own_files.digests()
+            sources = {d: source for d, source in sources.items() if d not in carried}
+        send_to_scheduler(self, {"op": CODE, "table": table.to_message(), "sources": sources})
+        return True
+
+    async def _carry(self, snapshot: Snapshot) -> None:
+        """Send an archive to the scheduler, unless it has the archive."""
+        calls, digest = SchedulerCalls(self.scheduler), snapshot.about.digest
+        if not await calls.lacks_files(digest):
+            logger.debug("archive %s is on the scheduler already", digest)
+            return
+        parts = parts_of(snapshot.data)
+        for number, part in enumerate(parts):
+            await calls.take_files(digest, number, len(parts), bytes(part))
+        logger.debug("archive %s was sent in %d parts", digest, len(parts))
+
+    def sync_code(self) -> list[str]:
+        """Make workers run the workflow's files as they are now, including edited files.
+
+        This process keeps what it has imported. Needed only after an edit without a reload:
+        modules that are reloaded, or imported by a new process, reach the workers automatically.
+
+        Returns
+        -------
+        list of str
+            Names of the modules that differ from what was sent to the workers before, and names of
+            other files that were uploaded and differ.
+        """
+        changed = own_code.read_again()
+        if self._carries:
+            modules = {module.path for module in own_code.table().modules.values()}
+            changed += own_files.read_again(except_for=modules)
+        self.code()
+        return changed
+
+    def annotations_of_graph(self) -> dict[str, Any]:
+        """Return the annotation with the code id of this process."""
+        code = self.code()
+        return {CODE_ANNOTATION: code} if code else {}
+
+
+# Bundle client ------------------------------------------------------------------------------------
 
 
 def _is_not_all_exit(record: logging.LogRecord) -> bool:
@@ -203,3 +343,97 @@ class BundleClient(CarryingClient):
     def before_close(self) -> None:
         """Fail all unfinished tasks of this client's executors."""
         self._line.close()
+
+
+# Frames -------------------------------------------------------------------------------------------
+
+_PACKAGE = Path(__file__).parents[1]
+#: Pattern of what each setting leaves out: names of modules in the source that Dask records for a
+#: computation, and files in tracebacks.
+_PATTERNS = {
+    "distributed.diagnostics.computations.ignore-modules": rf"{_PACKAGE.name}(\.|$)",
+    "admin.traceback.shorten": rf"{re.escape(str(_PACKAGE))}[\\/]",
+}
+
+
+def leave_out_our_frames() -> None:
+    """Add this package to Dask's two settings. A value that is not a list stays as it is."""
+    for setting, pattern in _PATTERNS.items():
+        known = dask.config.get(setting, None)
+        if isinstance(known, list) and pattern not in known:
+            dask.config.set({setting: [*known, pattern]})
+
+
+# Image versions -----------------------------------------------------------------------------------
+
+_told: set[str] = set()
+
+
+def compare_versions(facts: Mapping[str, Any]) -> None:
+    """Compare the versions in the scheduler's image with those of this process.
+
+    Raises ClusterError if the releases of ``distributed`` differ and the target does not allow it.
+    Other differences cause one warning. Without an image nothing is compared, because Dask warns of
+    differences.
+    """
+    message = facts.get(VERSIONS)
+    if not message:
+        return
+    there = ImageVersions.from_message(message)
+    differing = there.differences()
+    if STRICT in differing and not there.allows_mismatch:
+        image, here = differing[STRICT]
+        raise ClusterError(
+            f"image {there.image} has {STRICT} {image}, and this process has {STRICT} {here}: "
+            "other releases encode messages differently",
+            hint=f"use an image with {STRICT} {here} (docs/images.md shows how to make one), "
+            f"install {STRICT} {image} here, or set allow_version_mismatch: true in the target",
+        )
+    if not differing:
+        return
+    words = ", ".join(f"{name} {image} (here {here})" for name, (image, here) in differing.items())
+    told = f"image {there.image} has other versions: {words}; calls and results may not be readable"
+    if told not in _told:
+        _told.add(told)
+        logger.warning("%s", told)
+
+
+# News ---------------------------------------------------------------------------------------------
+
+
+class News:
+    """Receiver of a scheduler's news for the user of a client in another process.
+
+    A scheduler in this process logs the same itself. While only tasks use the client (``in_call``),
+    the client whose task is running gets the news instead. ``end`` is called once, with the error
+    of all tasks, when the cluster starts to stop.
+    """
+
+    def __init__(
+        self, client: Client, in_call: Callable[[], bool], end: Callable[[ClusterError], None]
+    ) -> None:
+        self._client, self._in_call, self._end = client, in_call, end
+        self._ends = False
+
+    def subscribe(self) -> None:
+        """Subscribe to the scheduler's news. A new connection has to subscribe again."""
+        if not isinstance(getattr(self._client.cluster, "scheduler", None), Scheduler):
+            self._client.subscribe_topic(WAITING_TOPIC, self._waiting)
+            self._client.subscribe_topic(ENDING_TOPIC, self._ending)
+
+    def _waiting(self, event: tuple[float, Any]) -> None:
+        clients, words = event[1]["clients"], event[1]["words"]
+        if not self._in_call() and (not clients or self._client.id in clients):
+            logger.warning("%s", words)
+
+    def _ending(self, event: tuple[float, Any]) -> None:
+        if self._in_call() or self._ends:
+            return
+        self._ends = True
+        name, reason = event[1]["name"], event[1]["reason"]
+        error = ClusterError(
+            f"{f'cluster {name!r}' if name else 'the cluster'} has ended: {reason}",
+            hint="start a cluster, and make the calls again",
+        )
+        logger.warning("%s", error.message)
+        self._end(error)

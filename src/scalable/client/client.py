@@ -24,10 +24,9 @@ from scalable.client.calls.executor import PoolExecutor
 from scalable.client.calls.options import CallOptions, check_timeout
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.kept_failures import RAISE
-from scalable.client.known_slots import ask_known_slots
 from scalable.client.overviews import overview_of
 from scalable.client.remembering_client import RememberingClient
-from scalable.client.routing import ONE_SLOT, Routing
+from scalable.client.routing import ONE_SLOT, Routing, ask_known_slots
 from scalable.client.unsendable import (
     explained,
     name_of,

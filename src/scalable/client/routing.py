@@ -9,17 +9,17 @@ import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dask import annotate, get_annotations  # type: ignore[attr-defined]
 from dask.utils import funcname, key_split
 
-from scalable.client.known_slots import KnownSlots
 from scalable.errors import ClusterError
-from scalable.protocol.matching import fits
+from scalable.protocol.handlers import Handler
 from scalable.protocol.measured import TASK_ANNOTATION
-from scalable.protocol.operations import TAG_ANNOTATION
-from scalable.protocol.pools import known_tags
+from scalable.protocol.operations import CONTROLLER, TAG_ANNOTATION
+from scalable.protocol.pools import fits, known_tags
 
 logger = logging.getLogger("scalable.client")
 
@@ -238,3 +238,33 @@ def _parameters_of(func: Callable[..., Any]) -> frozenset[str]:
     with suppress(TypeError):  # some callables cannot be referred to weakly
         _parameters[func] = names
     return names
+
+
+# Known slots --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class KnownSlots:
+    """Tags of a cluster, and the slots (for one task each) of their largest workers."""
+
+    #: Number of slots of the largest worker with each tag.
+    slots: dict[str, int] = field(default_factory=dict)
+    #: True if any worker is connected.
+    has_workers: bool = False
+
+
+def ask_known_slots(ask: Callable[..., Any], cluster: Any) -> KnownSlots:
+    """Return the tags and slots of the declared pools and of the connected workers."""
+    slots: dict[str, int] = {}
+    workers = ask("identity", n_workers=-1)["workers"].values()
+    for worker in workers:
+        for tag, amount in worker["resources"].items():
+            slots[tag] = max(slots.get(tag, 0), int(amount))
+    declared: dict[str, int] = {}
+    if ask("get_metadata", keys=[CONTROLLER], default=False):
+        declared = {t: p["slots"] for t, p in ask(Handler.POOLS).items() if t}
+    # A pool that was added just now may not have been reported to the scheduler yet.
+    declared |= {t: p.slots for t, p in getattr(cluster, "pools", {}).items()}
+    for tag, amount in declared.items():
+        slots[tag] = max(slots.get(tag, 0), amount)
+    return KnownSlots(slots, bool(workers))

@@ -21,18 +21,20 @@ from typing import Any, TypeVar
 
 from scalable.errors import ClusterError, ScalableError
 from scalable.protocol.addresses import LOOPBACK
-from scalable.protocol.stream_ends import Carrier, StreamEnd, receive_exactly
 from scalable.protocol.streams import (
     ANSWER_LENGTH,
     KEPT_S,
     WINDOW,
     Answer,
     Buffer,
+    Carrier,
     Hello,
     Refusal,
     Stream,
+    StreamEnd,
     StreamError,
     new_stream_id,
+    receive_exactly,
 )
 
 logger = logging.getLogger("scalable.client")

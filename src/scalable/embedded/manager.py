@@ -17,9 +17,8 @@ from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
-from scalable.protocol.attachments import Attachment
 from scalable.protocol.events import Event
-from scalable.protocol.pools import UNTAGGED
+from scalable.protocol.pools import UNTAGGED, Attachment
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand

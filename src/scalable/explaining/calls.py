@@ -12,8 +12,7 @@ from scalable.explaining.explanation import Explanation, Reason, State
 from scalable.explaining.facts import CallFacts, NeededCall
 from scalable.explaining.pools import full, more_workers, without_workers
 from scalable.harmless import short_name
-from scalable.protocol.matching import fits
-from scalable.protocol.pools import shown
+from scalable.protocol.pools import fits, shown
 from scalable.units import counted, format_duration
 
 #: Words for one task, and for several, by state of a task whose result is needed.

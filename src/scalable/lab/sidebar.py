@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from scalable.errors import ClusterError
-from scalable.lab import rows
+from scalable.lab import watching
 from scalable.lab.showing import shown_at
 from scalable.lab.watching import Seen, Watch
 from scalable.lifecycle import control
@@ -44,9 +44,9 @@ class Sidebar:
     async def models(self) -> list[dict[str, Any]]:
         """Return the rows of all our clusters, the oldest first."""
         seen = await self.clusters()
-        names = rows.names(each.status for each in seen.values())
+        names = watching.names(each.status for each in seen.values())
         return [
-            rows.row(each.status, each.sizes, self.base_url, names[key])
+            watching.row(each.status, each.sizes, self.base_url, names[key])
             for key, each in seen.items()
         ]
 
@@ -64,7 +64,7 @@ class Sidebar:
     async def scale(self, seen: Seen, total: Any) -> None:
         """Set a cluster's total of workers. Raises ClusterError above ``max_workers``."""
         name, pools = seen.status.name, seen.status.pools
-        counts = rows.shares(name, total, pools)
+        counts = watching.shares(name, total, pools)
         beyond = await asyncio.to_thread(control.beyond_most, seen.status.id, counts)
         if beyond is not None:
             words = " ".join(f"{tag}={count}" for tag, count in counts.items())
@@ -75,8 +75,8 @@ class Sidebar:
         await asyncio.to_thread(control.scale, seen.status.id, counts)
 
     async def adapt(self, seen: Seen, adapt: Any) -> None:
-        """Make a cluster's only pool adaptive. See :func:`scalable.lab.rows.bounds`."""
-        tag, minimum, maximum = rows.bounds(seen.status.name, adapt, seen.status.pools)
+        """Make a cluster's only pool adaptive. See :func:`scalable.lab.watching.bounds`."""
+        tag, minimum, maximum = watching.bounds(seen.status.name, adapt, seen.status.pools)
 
         def order(scheduler: SchedulerCalls) -> Any:
             return scheduler.adapt(tag, minimum, maximum)

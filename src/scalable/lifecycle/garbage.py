@@ -14,8 +14,7 @@ from scalable import settings
 from scalable.errors import ClusterError, ProviderError, ScalableError
 from scalable.files import read_private
 from scalable.lifecycle.discovery import list_clusters
-from scalable.lifecycle.ended import why_ended
-from scalable.lifecycle.ending import clear_away
+from scalable.lifecycle.ending import clear_away, why_ended
 from scalable.liveness import is_alive
 from scalable.providers.registry import get_provider
 from scalable.records import RECORD, ClusterDirectory, all_directories

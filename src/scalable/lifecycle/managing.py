@@ -30,9 +30,9 @@ from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.manager.site import COMPONENTS, ManagerSite
 from scalable.protocol.addresses import is_loopback
-from scalable.protocol.attachments import Attachment
 from scalable.protocol.credentials import certificate_fault, security_of
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.pools import Attachment
 from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, find_access
 from scalable.records.directory import MANAGER

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from scalable import settings
+from scalable.client.tunnel import in_background
 from scalable.errors import ClusterError, ProviderError, RunError
 from scalable.files import private_directory, write_private
 from scalable.liveness import is_alive
@@ -95,8 +96,6 @@ class RemoteCluster(ClusterDirectory):
         place = self.place()
         address = place.address(self.id)
         if address is None:
-            from scalable.lifecycle.tunnels import tunnels
-
             address = f"tls://{LOOPBACK}:{tunnels.port(self.id, place)}"
         return address
 
@@ -351,3 +350,31 @@ def _copied(
         logger.debug("cluster %s was found in %s", cluster_id, _shown(provider, place))
         new.append(cluster_id)
     return new
+
+
+# Tunnels ------------------------------------------------------------------------------------------
+
+_TIMEOUT_S = 10.0
+
+
+class Tunnels:
+    """One tunnel for each cluster, until the process exits."""
+
+    def __init__(self) -> None:
+        self._ports: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def port(self, cluster_id: str, place: RemotePlace) -> int:
+        """Return the loopback port of the tunnel to a cluster's scheduler, opened on first use."""
+        with self._lock:
+            if cluster_id not in self._ports:
+                self._ports[cluster_id] = in_background(_opened(place, cluster_id), _TIMEOUT_S)
+            return self._ports[cluster_id]
+
+
+async def _opened(place: RemotePlace, cluster_id: str) -> int:
+    return await place.tunnel(cluster_id).open()
+
+
+#: The tunnels of this process.
+tunnels = Tunnels()

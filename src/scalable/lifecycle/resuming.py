@@ -26,8 +26,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
     Raise ClusterError if it does not answer, is being deleted, or is embedded in another process.
     Raise ProviderError if the backend of its scheduler's job does not answer.
     """
-    from scalable.lifecycle.ended import why_ended
-    from scalable.lifecycle.ending import clear_away
+    from scalable.lifecycle.ending import clear_away, why_ended
 
     directory = find_exactly(name)
     if directory is None:

@@ -12,8 +12,7 @@ from scalable.lifecycle.discovery import ANSWERING, list_clusters
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.records import ClusterDirectory, find
 from scalable.spec import ClusterStatus
-from scalable.spec.overview import Events, Overview
-from scalable.spec.worker_overview import WorkerOverview
+from scalable.spec.overview import Events, Overview, WorkerOverview
 
 #: Kinds of events that a terminal shows.
 SHOWN_KINDS = ("decisions", "failures", "samples")

@@ -14,7 +14,6 @@ from pydantic_core import ErrorDetails
 
 from scalable.manifest.faults import E_BAD_OPTION, E_MISSING_KEY, Faults, suggest
 from scalable.manifest.fields import Written
-from scalable.manifest.scalars import resolve_plain
 from scalable.manifest.tree import (
     Entry,
     Node,
@@ -25,6 +24,7 @@ from scalable.manifest.tree import (
     child,
     is_broken,
     nearest,
+    resolve_plain,
 )
 from scalable.spec import Diagnostic
 

@@ -8,8 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from scalable.manifest.scalars import resolve_plain
-from scalable.manifest.tree import Entry, Node, Path, Place, Scalar, Sequence, Table
+from scalable.manifest.tree import Entry, Node, Path, Place, Scalar, Sequence, Table, resolve_plain
 
 _VARIABLE = re.compile(r"\$(\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\})?")
 _HOW = "write ${NAME} or ${NAME:-default}; $${...} is not expanded"

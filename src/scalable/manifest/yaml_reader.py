@@ -10,7 +10,6 @@ from typing import NoReturn
 import yaml
 
 from scalable.manifest.faults import E_DUPLICATE_KEY, E_SYNTAX, Faults
-from scalable.manifest.scalars import resolve_plain
 from scalable.manifest.tree import (
     MAX_DEPTH,
     MAX_NODES,
@@ -21,6 +20,7 @@ from scalable.manifest.tree import (
     Scalar,
     Sequence,
     Table,
+    resolve_plain,
 )
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -11,7 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from scalable.palette import css_variables
-from scalable.showing.texts import fitted, one_line
+from scalable.showing.tables import fitted, one_line
 
 #: Maximum characters of a name, and of a longer text.
 _NAME, _TEXT = 90, 2_000

@@ -18,9 +18,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from scalable.metrics.labels import label
 from scalable.spec.clusters import STATES
 from scalable.spec.costs import CURRENCY
+from scalable.spec.names import is_control
 from scalable.spec.overview import Overview, PoolOverview, TaskOverview
 
 _MONEY = CURRENCY.lower()
@@ -188,3 +188,24 @@ def _costs(cost: Mapping[str, object]) -> Iterator[Metric]:
 def _number(values: Mapping[str, object], name: str) -> float:
     value = values.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
+
+
+# Labels -------------------------------------------------------------------------------------------
+
+#: Maximum characters of a label. Of longer strings a prefix is kept.
+LONGEST_VALUE = 100
+_LAST_BYTE = 0xFF
+
+
+def label(text: object) -> str:
+    """Return a string as the value of a label."""
+    given = str(text)
+    if given.isascii() and given.isprintable() and len(given) <= LONGEST_VALUE:
+        return given
+    shown = "".join(_shown(c) if is_control(c) else c for c in given[: LONGEST_VALUE + 1])
+    return shown if len(shown) <= LONGEST_VALUE else f"{shown[: LONGEST_VALUE - 3]}..."
+
+
+def _shown(character: str) -> str:
+    number = ord(character)
+    return f"\\x{number:02x}" if number <= _LAST_BYTE else f"\\u{number:04x}"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from scalable.errors import PlanError
 from scalable.planning.billing import Always, Billing
-from scalable.planning.candidates import candidates
 from scalable.planning.frontier import SAME, Bounds, Workers, trace
 from scalable.planning.network import Network
 from scalable.planning.request import PlanRequest
-from scalable.planning.trimming import fewest, trim
 from scalable.units import format_amount, format_duration
 
 logger = logging.getLogger("scalable.planning")
@@ -424,3 +423,179 @@ def balanced(front: Sequence[Point]) -> Point:
         return round(math.hypot(time, cost), 12), sum(point.workers)
 
     return min(inner, key=distance)
+
+
+# Candidates ---------------------------------------------------------------------------------------
+
+#: Maximum number of counts that are all compared.
+ALL = 2000
+#: Number of times for which the fewest workers are searched where counts are many.
+TIMES = 12
+#: Number of compared counts on the way from the cheapest to the fastest, where counts are many.
+STATES = 100
+
+
+def candidates(
+    network: Network, bounds: Bounds, states: Sequence[Workers], position: int
+) -> list[Workers]:
+    """Return worker counts to compare; those that are slower than a state may be left out.
+
+    Parameters
+    ----------
+    network, bounds
+        Stages of the planned work, and limits of the counts with the cost of workers.
+    states
+        Counts from the cheapest to the fastest, as :func:`.frontier.trace` returns them.
+    position
+        Index of the first state within the time limit.
+    """
+    ranges = [
+        range(least, min(most, max(least, network.most_useful(pool))) + 1)
+        for pool, (least, most) in enumerate(zip(bounds.least, bounds.most, strict=True))
+    ]
+    if math.prod(map(len, ranges)) <= ALL:
+        return list(_allowed(ranges, bounds))
+    searched = [
+        fewest(network, bounds, [states[i]], network.finish_s(states[i]) * (1 + SAME))
+        for i in _places(states, TIMES, position)
+    ]
+    return [*searched, *(states[i] for i in _places(states, STATES, position))]
+
+
+def _places(states: Sequence[Workers], number: int, first: int) -> list[int]:
+    """Return evenly spaced indexes of states from ``first`` on, and the last index."""
+    step = max(1, len(states) // number)
+    return [i for i in (*range(0, len(states) - 1, step), len(states) - 1) if i >= first]
+
+
+def _allowed(ranges: Sequence[range], bounds: Bounds) -> Iterator[Workers]:
+    for counts in itertools.product(*ranges):
+        if bounds.least_total <= sum(counts) and (
+            bounds.total is None or sum(counts) <= bounds.total
+        ):
+            yield counts
+
+
+# Trimming -----------------------------------------------------------------------------------------
+
+#: Number of computed stage lengths after which a search stops.
+_LOOKS = 20_000
+
+
+def trim(
+    network: Network, bounds: Bounds, workers: Workers, within_s: float, least: Sequence[int]
+) -> Workers:
+    """Return smaller counts, so that no single pool can shrink further within the time limit.
+
+    Parameters
+    ----------
+    network, bounds
+        Stages of the work, and limits of the counts with the cost of workers.
+    workers
+        Counts that keep to the time limit.
+    within_s
+        Time limit in seconds.
+    least
+        Minimum number of workers of each pool.
+    """
+    return _Trimming(network, bounds, within_s * (1 + SAME), least).shrink(workers)
+
+
+def fewest(network: Network, bounds: Bounds, starts: Sequence[Workers], within_s: float) -> Workers:
+    """Return the cheapest counts within a time limit that a bounded search finds.
+
+    The search shrinks the pools of each start. Then it exchanges workers of one pool for workers
+    of other pools as long as this lowers the cost. The search stops after a fixed number of steps;
+    in small graphs it tries every useful count of every pool.
+
+    Parameters
+    ----------
+    network, bounds
+        Stages of the work, and limits of the counts with the cost of workers.
+    starts
+        Counts that keep to the time limit, the most promising first.
+    within_s
+        Time limit in seconds.
+    """
+    trimming = _Trimming(network, bounds, within_s * (1 + SAME), bounds.least)
+    trimming.looks = _LOOKS
+    shrunk = [trimming.shrink(starts[0])]
+    shrunk += [trimming.shrink(start) for start in starts[1:] if trimming.looks > 0]
+    found = [trimming.exchange(counts) for counts in dict.fromkeys(shrunk)]
+    return min(found, key=trimming.rate)
+
+
+@dataclass
+class _Trimming:
+    network: Network
+    bounds: Bounds
+    limit: float
+    least: Sequence[int]
+    looks: int = 0
+
+    def shrink(self, workers: Workers) -> Workers:
+        """Return the cheaper of two results: the dearest or the cheapest pools shrink first."""
+        saving = [rate * count for rate, count in zip(self.bounds.rates, workers, strict=True)]
+        dearest = sorted(range(len(workers)), key=lambda pool: -saving[pool])
+        found = [self._shrunk(workers, order) for order in (dearest, dearest[::-1])]
+        return min(found, key=self.rate)
+
+    def exchange(self, workers: Workers) -> Workers:
+        """Enlarge one pool at a time if the other pools can then shrink by more than this costs."""
+        improved = True
+        while improved:
+            improved = False
+            for pool in range(len(workers)):
+                for enlarged in self._enlarged(workers, pool):
+                    if self.looks <= 0:
+                        return workers
+                    found = self.shrink(enlarged)
+                    if self.rate(found) < self.rate(workers) - SAME:
+                        workers, improved = found, True
+                        break
+        return workers
+
+    def _enlarged(self, workers: Workers, pool: int) -> Iterator[Workers]:
+        """Yield counts with more workers of one pool, up to the cost that the others could save."""
+        network, bounds = self.network, self.bounds
+        own = [network.stages[i] for i in network.stages_of[pool]]
+        rate = bounds.rates[pool]
+        spare = self.rate(workers) - self.rate(self.least) - rate * workers[pool]
+        most = min(bounds.most[pool], network.most_useful(pool))
+        if bounds.total is not None:
+            most = min(most, bounds.total - sum(workers) + workers[pool])
+        if rate:
+            most = min(most, workers[pool] + int((spare + rate * self.least[pool]) / rate))
+        before = [network.stage_s(stage, workers[pool]) for stage in own]
+        for count in range(workers[pool] + 1, most + 1):
+            now = [network.stage_s(stage, count) for stage in own]
+            if now != before:
+                yield (*workers[:pool], count, *workers[pool + 1 :])
+            before = now
+
+    def _shrunk(self, workers: Workers, order: Sequence[int]) -> Workers:
+        network = self.network
+        counts, times = list(workers), network.times_s(workers)
+        spare = sum(counts) - self.bounds.least_total
+        for pool in order:
+            high, own = counts[pool], network.stages_of[pool]
+            low, step = max(self.least[pool], high - max(0, spare)), 1
+            kept = [times[i] for i in own]
+            while low < high:  # fewer workers are never faster: gallop, then bisect
+                tried = max(low, high - step) if step else (low + high) // 2
+                counts[pool] = tried
+                for i in own:
+                    times[i] = network.stage_s(network.stages[i], tried)
+                self.looks -= len(times)
+                if network.compose(counts, times)[0] <= self.limit:
+                    high, step, kept = tried, 4 * step, [times[i] for i in own]
+                else:
+                    low, step = tried + 1, 0
+            spare -= workers[pool] - high
+            counts[pool] = high
+            for i, time_s in zip(own, kept, strict=True):
+                times[i] = time_s
+        return tuple(counts)
+
+    def rate(self, workers: Sequence[int]) -> float:
+        return sum(rate * count for rate, count in zip(self.bounds.rates, workers, strict=True))

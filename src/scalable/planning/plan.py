@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from scalable.errors import PlanError
 from scalable.planning import uncertainty
 from scalable.planning.billing import always_of, billing_of, hourly_by_tag, weighed_spread
-from scalable.planning.bounds import bounds_of, most_of
+from scalable.planning.counts import ranges_of, total_limit
 from scalable.planning.draws import draw_runs
 from scalable.planning.explain import Explanation, explain
 from scalable.planning.frontier import Bounds
@@ -16,10 +19,10 @@ from scalable.planning.idle import counts_without_idle, idle_workers, known_call
 from scalable.planning.knowledge import Knowledge, Prices
 from scalable.planning.memory import advise_memory
 from scalable.planning.network import Network, make_network
-from scalable.planning.objectives import HEADROOM, Choice, Problem, choose
+from scalable.planning.objectives import HEADROOM, Choice, Point, Problem, choose
 from scalable.planning.request import PlanRequest
-from scalable.planning.risk import quantiles
 from scalable.planning.work import Calls, expected_calls, slots_of
+from scalable.quantiles import quantile
 from scalable.spec import (
     CostEstimate,
     DeploymentSpec,
@@ -295,4 +298,156 @@ def _kept(
     return tuple(
         FrontPoint(p.time_s, p.cost, dict(zip(tags, p.workers, strict=True)), *ends)
         for p, ends in zip(kept, wrong, strict=True)
+    )
+
+
+# Bounds -------------------------------------------------------------------------------------------
+
+#: Number of workers that stands for "no maximum".
+UNBOUNDED = 10**9
+
+
+def most_of(spec: DeploymentSpec) -> dict[str, int | None]:
+    """Return tag -> maximum number of workers that the manifest allows (None for no maximum).
+
+    If the target knows ``max_workers`` but the manifest sets no maximum of all pools, the maximum
+    of a pool without ``workers`` is one.
+    """
+    total = total_limit(spec)
+    alone = total is None and "max_workers" in spec.options
+    found: dict[str, int | None] = {}
+    for tag, (_, high) in ranges_of(spec).items():
+        most = 1 if alone and spec.components[tag].workers is None else high
+        bounds = [n for n in (most, None if total is None else total[1]) if n is not None]
+        found[tag] = min(bounds, default=None)
+    return found
+
+
+def bounds_of(
+    spec: DeploymentSpec,
+    *,
+    working: Collection[str],
+    known: Collection[str],
+    rates: Mapping[str, float],
+) -> Bounds:
+    """Return the bounds of all pools, in the order of the manifest.
+
+    Parameters
+    ----------
+    spec
+        A deployment for which :func:`.counts.conflicts` returns nothing.
+    working
+        Tags with calls to run; each gets at least one worker.
+    known
+        Tags that tasks name. Any other tag without ``workers`` gets one worker as long as the total
+        allows it, because the user may send calls to it too.
+    rates
+        Tag -> cost of one worker for one second.
+
+    Raises
+    ------
+    PlanError
+        If a pool with known calls cannot have a worker.
+    """
+    total = total_limit(spec)
+    most = {tag: UNBOUNDED if n is None else n for tag, n in most_of(spec).items()}
+    least = {tag: min(low, most[tag]) for tag, (low, _) in ranges_of(spec).items()}
+    room = UNBOUNDED if total is None else total[1] - sum(least.values())
+    idle = {t for t in spec.components if t not in known and spec.components[t].workers is None}
+    for tag in sorted({*working, *idle}, key=lambda t: (t not in known, spec.tags.index(t))):
+        if least[tag]:
+            continue
+        if most[tag] and room > 0:
+            least[tag], room = 1, room - 1
+        elif tag in known:
+            bound = f"{total[0]} {total[1]}" if most[tag] and total else "its maximum of 0 workers"
+            raise PlanError(
+                f"component {tag!r} has calls to run, but {bound} leaves it no worker",
+                hint="raise this limit",
+            )
+        elif spec.components[tag].workers is None:
+            most[tag] = 0
+    return Bounds(
+        least=list(least.values()),
+        most=list(most.values()),
+        total=None if total is None else total[1],
+        rates=[rates[tag] for tag in spec.components],
+        least_total=0 if spec.adaptive is None else spec.adaptive.minimum,
+    )
+
+
+# Risk ---------------------------------------------------------------------------------------------
+
+#: Quantile of time and cost that says what it costs to be wrong.
+WRONG = 0.8
+#: Number of points of a front whose runs are simulated; the others are interpolated.
+SIMULATED = 10
+#: Number of simulated runs of each of these points.
+DRAWS = 60
+
+
+def quantiles(
+    problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, points: Sequence[Point]
+) -> list[tuple[float, float]]:
+    """Return the 80 % quantiles of time and cost of each point of a front.
+
+    The quantiles come from simulated runs, and those of the time from the outcomes of earlier
+    predictions once there are enough of them. Between simulated points, the ratio of quantile and
+    prediction is interpolated. No quantile is less than the prediction.
+
+    Parameters
+    ----------
+    problem
+        Work, bounds and prices.
+    calls
+        The calls with their forecasts.
+    knowledge
+        Measurements of earlier runs.
+    points
+        Points of the front, from the cheapest to the fastest.
+    """
+    step = max(1.0, (len(points) - 1) / (SIMULATED - 1))
+    places = sorted({min(round(i * step), len(points) - 1) for i in range(SIMULATED)})
+    ratios = [_ratios(problem, calls, knowledge, points[place]) for place in places]
+    found = []
+    for position, point in enumerate(points):
+        time, cost = _between(places, ratios, position)
+        found.append((point.time_s * time, point.cost * cost))
+    return found
+
+
+def _ratios(
+    problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, point: Point
+) -> tuple[float, float]:
+    """Return quantile / prediction of the time and of the cost of one point."""
+    draws = draw_runs(problem.predicted, calls, point.workers, knowledge, number=DRAWS)
+    times = [draw.time_s * problem.overhead for draw in draws]
+    costs = [
+        problem.cost(point.workers, draw.work, time_s)
+        for draw, time_s in zip(draws, times, strict=True)
+    ]
+    past = knowledge.past_predictions
+    if len(past) >= uncertainty.PREDICTIONS_FOR_INTERVAL:
+        usual = uncertainty.overhead(past)
+        times = [point.time_s * one.ratio / usual for one in past]
+    return _ratio(times, point.time_s), _ratio(costs, point.cost)
+
+
+def _ratio(values: Sequence[float], predicted: float) -> float:
+    return max(1.0, quantile(sorted(values), WRONG) / predicted) if predicted > 0 else 1.0
+
+
+def _between(
+    places: Sequence[int], ratios: Sequence[tuple[float, float]], position: int
+) -> tuple[float, float]:
+    after = bisect.bisect_left(places, position)
+    if places[after] == position:
+        return ratios[after]
+    (low, first), (high, second) = itertools.islice(
+        zip(places, ratios, strict=True), after - 1, after + 1
+    )
+    share = (position - low) / (high - low)
+    return (
+        first[0] + share * (second[0] - first[0]),
+        first[1] + share * (second[1] - first[1]),
     )

@@ -11,9 +11,8 @@ from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, NamedTuple, TypedDict
 
-from scalable.protocol.attachments import AttachAnswer, Attachment
 from scalable.protocol.events import Event
-from scalable.protocol.heartbeats import HeartbeatAnswer
+from scalable.protocol.pools import AttachAnswer, Attachment
 
 #: Status of each pool by tag (counts, slots and reasons).
 Pools = dict[str, dict[str, Any]]
@@ -361,3 +360,60 @@ class SchedulerCalls:
         """Return the loss reasons of a task's lost workers and of the named ones."""
         asked = self._call(Handler.REASONS_OF_LOSS, key=key, workers=list(workers))
         return [LossReason(*fields) for fields in await asked]
+
+
+# Heartbeats ---------------------------------------------------------------------------------------
+
+
+class HeartbeatAnswer(TypedDict):
+    """The answer to a manager's heartbeat."""
+
+    #: True if this process is attached; False if another process has its id.
+    known: bool
+    #: Fields of :class:`scalable.manager.decisions.WorkerView` by worker name.
+    workers: dict[str, dict[str, Any]]
+    #: Mean running time of the slowest kind of task; 0 before any task has run.
+    longest_s: float
+    #: Tag -> (serial number of the order, number of workers to provide).
+    orders: dict[str, tuple[int, int]]
+    #: True if the cluster is stopping, so that the manager must stop all of its workers.
+    end: bool
+    #: Worker name -> its address when the scheduler stopped it or it announced its exit; its end
+    #: was not a crash.
+    dismissed: dict[str, str]
+    #: True if the scheduler counts costs, so that reports must contain charges.
+    counts_costs: bool
+
+
+def refused_heartbeat() -> HeartbeatAnswer:
+    """Return the answer to a manager under whose id another process is attached."""
+    return {
+        "known": False,
+        "workers": {},
+        "longest_s": 0.0,
+        "orders": {},
+        "end": False,
+        "dismissed": {},
+        "counts_costs": False,
+    }
+
+
+# Worker calls -------------------------------------------------------------------------------------
+
+
+class WorkerHandler(StrEnum):
+    """Name of an RPC handler, as it is registered on a worker."""
+
+    SHOWN_CALL = "scalable_shown_call"
+
+
+class WorkerCalls:
+    """Typed calls of one worker's handlers. ``comm`` is Dask's ``rpc`` object of the worker."""
+
+    def __init__(self, comm: Any) -> None:
+        self._comm = comm
+
+    async def shown_call(self, key: Any = None) -> dict[str, Any]:
+        """See :func:`scalable.worker.pool_worker.shown_call`, empty if it is not our worker."""
+        answer = await getattr(self._comm, WorkerHandler.SHOWN_CALL.value)(key=key)
+        return answer if isinstance(answer, dict) else {}

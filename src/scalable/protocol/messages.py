@@ -12,12 +12,13 @@ import threading
 import traceback
 from collections import ChainMap
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from copyreg import dispatch_table as known_reducers
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain, repeat
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import cloudpickle
@@ -25,7 +26,6 @@ from distributed import Future
 from distributed.core import clean_exception, error_message
 
 from scalable.protocol.dask_seams.known_results import KnownFuture
-from scalable.protocol.restored_errors import restored
 
 PROTOCOL = 5
 #: Maximum bytes of a value within a message. A larger result stays on its worker until the client
@@ -335,3 +335,36 @@ def load_error(data: bytes) -> BaseException:
         return RuntimeError(message["text"])
     assert error is not None
     return restored(error).with_traceback(trace)
+
+
+# Restored errors ----------------------------------------------------------------------------------
+
+_WITH_STATE = (
+    SyntaxError,
+    UnicodeDecodeError,
+    UnicodeEncodeError,
+    UnicodeTranslateError,
+    SystemExit,
+    StopIteration,
+)
+
+Error = TypeVar("Error")
+
+
+def restored(error: Error) -> Error:
+    """Restore the messages of an unpickled error and of the errors in its chain of causes."""
+    seen: set[int] = set()
+    found: list[object] = [error]
+    while found:
+        each = found.pop()
+        if not isinstance(each, BaseException) or id(each) in seen:
+            continue
+        seen.add(id(each))
+        for kind in _WITH_STATE:
+            if isinstance(each, kind):
+                initialize: Any = kind.__init__
+                with suppress(TypeError):  # the arguments of a subclass with its own constructor
+                    initialize(each, *each.args)
+        inner = each.exceptions if isinstance(each, BaseExceptionGroup) else ()
+        found += [each.__cause__, each.__context__, *inner]
+    return error

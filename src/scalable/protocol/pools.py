@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import Any, Self, TypedDict
 
-from scalable.errors import ClusterError
+from scalable.errors import ClusterError, ScalableError
+from scalable.units import parse_bytes
 
 #: Tag that stands for the pool of workers without a tag.
 UNTAGGED = ""
@@ -64,3 +66,96 @@ def shown(tag: str) -> str:
 def known_tags(pools: Mapping[str, Any]) -> str:
     """Return the sorted tags for a message, or ``none``."""
     return ", ".join(sorted(repr(tag) for tag in pools if tag)) or "none"
+
+
+# Matching -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The cpus, memory and gpus of one worker of a tag, as in a component, or None if unknown."""
+
+    cpus: float | None = None
+    memory: str | None = None
+    gpus: int | None = None
+
+    @classmethod
+    def from_pool(cls, pool: Mapping[str, Any]) -> Self:
+        """Return the shape from a manager's description of a pool (see ``Attachment.pools``)."""
+        return cls(**{f.name: pool.get(f.name) for f in fields(cls)})
+
+
+def difference(one: Shape, other: Shape) -> str | None:
+    """Describe the difference between two shapes, or None if all known amounts agree."""
+    words = []
+    for item in fields(Shape):
+        a, b = getattr(one, item.name), getattr(other, item.name)
+        if a is not None and b is not None and _amount(a) != _amount(b):
+            words.append(f"{item.name} {a} there, {b} here")
+    return ", ".join(words) or None
+
+
+def _amount(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_bytes(value)
+    except (ScalableError, ValueError):
+        return value
+
+
+def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
+    """Return how many slots a task takes on a tag's worker, or 0 if it needs other workers.
+
+    Without a tag, a task without resources takes 1 slot.
+    """
+    asked = resources or {}
+    if not tag:
+        return 0 if asked else 1
+    return int(asked.get(tag, 0))
+
+
+def fits(resources: Mapping[str, float] | None, tag: str, slots: int) -> bool:
+    """Return whether a task can run on a worker with this tag and number of slots."""
+    return 0 < slots_of(resources, tag) <= slots
+
+
+# Attachments --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """A manager's description of itself when it attaches to a scheduler."""
+
+    #: Id, unique in the cluster and kept when the manager is restarted.
+    manager: str
+    #: Identifies the manager's present process.
+    nonce: str
+    #: The process, as :func:`scalable.liveness.identify_process` describes it.
+    identity: Mapping[str, Any] = field(default_factory=dict)
+    target: str = ""
+    provider: str = ""
+    #: Managers with lower numbers get workers first.
+    priority: int = 0
+    #: Maximum number of workers by tag.
+    limits: Mapping[str, int] = field(default_factory=dict)
+    #: ``slots``, ``cpus``, ``memory`` and ``gpus`` of one worker, by tag.
+    pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    #: Fields of :class:`scalable.spec.Starting`; a missing field has its default.
+    starting: Mapping[str, float] = field(default_factory=dict)
+    #: True if its workers use the same file system as the clients' machine.
+    shares_files: bool = True
+    #: What :func:`scalable.planning.unit_prices.unit_prices` returns by tag: ``per_hour``,
+    #: ``minimum_s`` and ``granularity_s`` of one worker. Tags without a known price are missing.
+    prices: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+class AttachAnswer(TypedDict):
+    """The scheduler's answer to a manager that attaches."""
+
+    accepted: bool
+    #: Reason for the refusal, or None.
+    reason: str | None
+    #: ``nonce``, ``identity`` and ``silent_s`` (seconds since its last message) of another process
+    #: that is attached under the same id, or None.
+    holder: dict[str, Any] | None

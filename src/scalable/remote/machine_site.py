@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from scalable.client.tunnel import BackgroundTunnel, Tunnel
 from scalable.errors import ProviderError
-from scalable.protocol.stream_ends import SocketCarrier
-from scalable.protocol.streams import KEPT_S, RELAY_PORT
+from scalable.protocol.streams import KEPT_S, RELAY_PORT, SocketCarrier
 from scalable.remote.cloud import (
     MANAGING,
     SCHEDULER,

@@ -23,9 +23,9 @@ from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
 from scalable.planning.unit_prices import unit_prices
 from scalable.protocol.addresses import LOOPBACK
-from scalable.protocol.attachments import Attachment
 from scalable.protocol.credentials import new_credentials
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.pools import Attachment
 from scalable.records import AccessFile
 from scalable.records.directory import pem_fields
 from scalable.remote.session_files import session_files

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from scalable.frames import own_frame_in
 from scalable.planning import judge_memory
-from scalable.report.chain import Chain
-from scalable.report.spans import Presence, Span
+from scalable.report.spans import Presence, Span, mapping, number, text
 from scalable.report.usage import PoolUse
 from scalable.spec import MemoryAdvice
 from scalable.units import as_written, counted, format_duration, like
@@ -89,3 +93,126 @@ def _counts(use: PoolUse, spans: Sequence[Span], chain: Chain | None) -> Iterato
                 f"{2 * use.workers} workers could shorten {format_duration(length)} to about "
                 f"{format_duration(halved)}."
             )
+
+
+# Chain --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Tasks that could only run one after the other."""
+
+    #: Sum of their running times.
+    seconds: float
+    calls: int
+    #: Pairs of a task name and its number of tasks in the chain, in order of first appearance.
+    names: tuple[tuple[str, int], ...]
+
+
+def longest_chain(rows: Iterable[Mapping[str, Any]]) -> Chain | None:
+    """Return the chain with the longest running time, or None without dependent tasks.
+    A chain leads from each task to the one for whose result it waited last: ``after`` in its row.
+    """
+    lengths: dict[str, float] = {}
+    before: dict[str, str] = {}
+    named: dict[str, str] = {}
+    # A task finishes after the one for which it waited, so that its row comes later.
+    for row in rows:
+        task_id, length = row.get("task_id"), number(row.get("duration_s"))
+        if row.get("state") != "succeeded" or not isinstance(task_id, str) or length is None:
+            continue
+        after = text(row.get("after"))
+        known = lengths.get(after) if after != task_id else None
+        if known is not None:
+            before[task_id] = after
+        else:
+            before.pop(task_id, None)
+        lengths[task_id] = length + (known or 0.0)
+        named[task_id] = text(row.get("task_name")) or task_id
+    if not before:
+        return None
+    last = max(before, key=lambda task_id: lengths[task_id])
+    names: dict[str, int] = {}
+    seen: set[str] = set()
+    current: str | None = last
+    while current is not None and current not in seen:
+        seen.add(current)
+        names[named[current]] = names.get(named[current], 0) + 1
+        current = before.get(current)
+    return Chain(lengths[last], len(seen), tuple(reversed(names.items())))
+
+
+# Causes -------------------------------------------------------------------------------------------
+
+#: Maximum number of causes, and of characters of a string.
+CAUSES, CHARACTERS = 50, 4000
+#: Maximum number of tasks and workers that are named for a cause.
+_NAMED = 5
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+#: Keys of ``details`` that are shown in another form than as a row.
+_SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "task_name"})
+
+
+@dataclass
+class Cause:
+    """Failures of one exception class, code location, and message apart from its numbers.
+    Fields that are not counts or lists come from the first failure.
+    """
+
+    failure_class: str
+    message: str
+    #: ``file:line in function``, empty if unknown.
+    frame: str
+    count: int = 0
+    #: Some ids of failed tasks, workers and task names.
+    calls: list[str] = field(default_factory=list)
+    workers: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    traceback: str = ""
+    #: Other facts by name.
+    details: dict[str, str] = field(default_factory=dict)
+
+
+def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Cause], int]:
+    """Return the most frequent causes, and the number of failures of all others.
+    The failure of the script is left out of the rows of ``failures.jsonl``.
+    """
+    found: dict[tuple[str, str, str], Cause] = {}
+    for row in rows:
+        details = mapping(row.get("details"))
+        if details.get("phase") == "workflow":
+            continue
+        named, message = text(row.get("failure_class")) or "unknown", text(row.get("message"))
+        traceback = text(details.get("traceback"))
+        frame = text(details.get("frame")) or (own_frame_in(traceback) or "")
+        kind = _NUMBERS.sub("0", message.strip().partition("\n")[0])
+        cause = found.get((named, frame, kind))
+        if cause is None:
+            cause = found[named, frame, kind] = Cause(
+                named,
+                message[:CHARACTERS],
+                frame,
+                traceback=traceback[-CHARACTERS:],
+                details=_details(details),
+            )
+        count = number(row.get("count"))
+        cause.count += int(count) if count is not None and count >= 1 else 1
+        for key, values in (
+            ("task_id", cause.calls),
+            ("worker", cause.workers),
+            ("task_name", cause.names),
+        ):
+            value = text(details.get(key))
+            if value and value not in values and len(values) < _NAMED:
+                values.append(value)
+    ordered = sorted(found.values(), key=lambda cause: -cause.count)
+    return ordered[:CAUSES], sum(cause.count for cause in ordered[CAUSES:])
+
+
+def _details(details: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for key, value in details.items():
+        if key not in _SHOWN_APART and value not in (None, "", [], {}):
+            written = value if isinstance(value, str) else json.dumps(value, default=str)
+            found[str(key)] = written[-CHARACTERS:]
+    return found

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from scalable.report.causes import Cause
-from scalable.report.chain import Chain
+from scalable.report.advice import Cause, Chain
 from scalable.report.comparison import Comparison
 from scalable.report.environment import Environment
 from scalable.report.histograms import TaskDistributions

@@ -8,19 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from scalable.exports import PublicNames
-from scalable.report.advice import advise
-from scalable.report.causes import causes_of
-from scalable.report.chain import longest_chain
+from scalable.report.advice import advise, causes_of, longest_chain
 from scalable.report.comparison import compare_with_plan
 from scalable.report.environment import environment_of
 from scalable.report.human import render_human
-from scalable.report.manifests import shown_manifest
 from scalable.report.parts import ReportParts
 from scalable.report.read_calls import ReadCalls
 from scalable.report.spans import last_moment, presences
 from scalable.report.timeline import make_timeline
 from scalable.report.usage import PoolUse, pool_uses
+from scalable.storage import without_secrets
 from scalable.telemetry import RunRecord, summary_of
 
 #: Version of the JSON report. It increases when a key is removed or changes its meaning.
@@ -115,3 +115,50 @@ def _epoch(moment: str | None) -> float | None:
     except ValueError:
         return None
     return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+
+
+# Manifests ----------------------------------------------------------------------------------------
+
+#: Largest size in bytes of a manifest that is shown.
+LARGEST = 100_000
+_HIDDEN = "(left out)"
+#: Maximum depth of a manifest that is shown.
+_DEPTH = 20
+
+
+def shown_manifest(run: Path) -> str:
+    """Return a run's resolved manifest as YAML, without values of environment variables.
+    Empty if the manifest is missing, too large or unreadable.
+    """
+    file = run / "manifest.yaml"
+    try:
+        if file.stat().st_size > LARGEST:
+            return ""
+        text = file.read_text(encoding="utf-8")
+        # Our manifests have no aliases, which can make a short string very large.
+        if "*" in text and any(isinstance(e, yaml.AliasEvent) for e in yaml.parse(text)):
+            return ""
+        value = yaml.safe_load(text)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError):
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    shown: str = yaml.safe_dump(_without_secrets(value), sort_keys=False, allow_unicode=True)
+    return shown
+
+
+def _without_secrets(value: Any, depth: int = 0) -> Any:
+    if depth > _DEPTH:
+        return _HIDDEN
+    if isinstance(value, dict):
+        return {
+            str(key): dict.fromkeys(map(str, inner), _HIDDEN)
+            if key == "env" and isinstance(inner, dict)
+            else _HIDDEN
+            if key == "env"
+            else _without_secrets(inner, depth + 1)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(inner, depth + 1) for inner in value]
+    return without_secrets(value) if isinstance(value, str) and "://" in value else value

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 import logging
 import math
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from scalable.scaling.capacity import Capacity, finish_s
-from scalable.scaling.looks import Unchanged
-from scalable.scaling.pool_load import Load, delays_s, load_of, outlooks_of
+from scalable.scaling.beliefs import Beliefs
+from scalable.scaling.capacity import Capacity, Portion, finish_s, merged
+from scalable.scaling.outlook import Outlook, outlooks
 from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.staffing import KEPT_GAPS, ArrivalRate, hold_s, served_s, standing_workers
-from scalable.scaling.task_model import TaskModel
-from scalable.scaling.tried_counts import Loads, bounded, first_try, steps, unbilled, work_of
+from scalable.scaling.task_model import Kind, TaskModel
 
 logger = logging.getLogger("scalable.scaling")
 
@@ -419,3 +419,236 @@ class PoolScaler:
         connected = min(view.busy + view.idle, count)
         time = self._time_s(view, load, connected, on_way, count)
         return None if time == _INF else time
+
+
+# Looks --------------------------------------------------------------------------------------------
+
+#: Share of the time since the last event for which a decision holds.
+HOLDS_SHARE = 0.05
+
+_State = tuple[object, ...]
+
+
+class Unchanged:
+    """The last computed decision about the calls of a graph, and the state that led to it."""
+
+    def __init__(self) -> None:
+        self._state: _State = ()
+        self._decision: PoolDecision | None = None
+        #: Times of the last event and of the last computed decision, in seconds.
+        self._event_s = self._decided_s = 0.0
+
+    def decision(self, view: PoolView) -> PoolDecision | None:
+        """Return the last decision if it still holds, otherwise None.
+
+        A decision that changes the number of workers does not hold, since it is an event.
+        """
+        if self._decision is None or _state(view) != self._state:
+            return None
+        since = view.now - self._decided_s
+        if since > HOLDS_SHARE * (self._decided_s - self._event_s):
+            return None
+        predicted_s = self._decision.predicted_s
+        left = None if predicted_s is None else max(0.0, predicted_s - since)
+        return replace(self._decision, predicted_s=left)
+
+    def keep(self, view: PoolView, decision: PoolDecision) -> None:
+        """Keep a computed decision."""
+        state = _state(view)
+        if state != self._state:
+            self._state, self._event_s = state, view.now
+        self._decided_s = view.now
+        stays = decision.workers == view.busy + view.idle + len(view.arriving)
+        self._decision = decision if stays else None
+
+
+def _state(view: PoolView) -> _State:
+    """Return the part of a view that changes by events, and not with time."""
+    running = {kind: len(elapsed) for kind, elapsed in view.running.items()}
+    bounds = view.minimum, view.maximum, view.slots
+    workers = view.busy, view.idle, len(view.arriving)
+    # A call that ends and one that is submitted in its place are two events.
+    waiting = sum(count for _, _, count in view.coming)
+    return *bounds, *workers, view.submitted, dict(view.queued), running, waiting
+
+
+# Pool load ----------------------------------------------------------------------------------------
+
+#: Least spread of the belief about a kind's length with which the length is in doubt.
+DOUBTFUL_SPREAD = 0.3
+#: Share of the doubtful work whose lengths have to be known before a better decision is possible.
+LEARNED_SHARE = 0.8
+
+
+@dataclass(frozen=True)
+class Load:
+    """Known work of a pool: its running, queued and expected calls."""
+
+    #: Work that is ready now, or becomes ready before a worker requested now would connect.
+    portions: tuple[Portion, ...]
+    #: Seconds from the moment when the first later work is ready until all later work has ended.
+    rest_s: float
+    #: Number of calls that wait for a worker.
+    queued: int
+    #: Number of calls that run, wait for a worker, or become ready before a worker requested now
+    #: would connect.
+    useful: int
+    #: Worker-seconds of all known calls.
+    work_s: float
+    #: Seconds from now until the work ends if no call has to wait for a worker.
+    end_s: float
+    #: Mean running time in seconds of all known calls, and of the queued calls.
+    call_s: float
+    queued_s: float
+    #: Calls that wait for others: seconds until they are ready and their number, the soonest first.
+    coming: tuple[tuple[float, int], ...]
+    #: Seconds until the lengths of most of the work that is in doubt are known; None if no length
+    #: is in doubt.
+    learned_s: float | None
+
+
+def outlooks_of(view: PoolView, model: TaskModel) -> list[Outlook]:
+    """Return the outlooks on a pool's calls: those of the view, or else those of the model."""
+    if view.outlooks:
+        return list(view.outlooks)
+    unfinished = Counter(view.queued)
+    unfinished.update({kind: len(elapsed) for kind, elapsed in view.running.items()})
+    for _, kind, count in view.coming:
+        unfinished[kind] += count
+    beliefs = Beliefs(model, view.running, view.startup_s, unfinished)
+    return [outlook._replace(coming=view.coming) for outlook in outlooks(beliefs, unfinished)]
+
+
+def load_of(view: PoolView, outlook: Outlook) -> Load:
+    """Return the known work of a pool in one outlook."""
+    portions: list[Portion] = []
+    lengths = outlook.lengths
+    means = {kind: lengths.mean_s(kind) for kind in (*view.running, *view.queued)}
+    left = [lengths.residual_s(kind, e) for kind, all_e in view.running.items() for e in all_e]
+    queued = sum(view.queued.values())
+    if left or queued:
+        work = sum(left) + sum(count * means[kind] for kind, count in view.queued.items())
+        longest = max(left + [means[kind] for kind, count in view.queued.items() if count])
+        portions.append(Portion(0.0, work / view.slots, longest))
+    useful = len(left) + queued
+    soon: list[Portion] = []
+    later: list[Portion] = []
+    for ready_s, kind, count in outlook.coming:
+        mean = means[kind] = lengths.mean_s(kind)
+        portion = Portion(ready_s, count * mean / view.slots, mean)
+        (soon if ready_s <= view.startup_s else later).append(portion)
+        useful += count if ready_s <= view.startup_s else 0
+    portions += merged(soon)
+    rest_s = 0.0
+    if later:
+        end = max(p.ready_s + p.longest_s for p in later)
+        rest_s = end - min(p.ready_s for p in later)
+    counts = [(kind, len(elapsed)) for kind, elapsed in view.running.items()]
+    counts += [*view.queued.items(), *((kind, count) for _, kind, count in outlook.coming)]
+    calls = sum(count for _, count in counts)
+    call_s = sum(means[kind] * count for kind, count in counts) / calls if calls else 1.0
+    work_s = sum(p.work_s for p in (*portions, *later))
+    queued_s = sum(means[kind] * count for kind, count in view.queued.items()) / max(1, queued)
+    end_s = max((p.ready_s + p.longest_s for p in (*portions, *later)), default=0.0)
+    return Load(
+        tuple(portions),
+        rest_s,
+        queued,
+        useful,
+        work_s,
+        end_s,
+        call_s,
+        max(queued_s, 1e-3),
+        tuple((ready_s, count) for ready_s, _, count in outlook.coming),
+        _learned_s(view, outlook, means),
+    )
+
+
+def _learned_s(view: PoolView, outlook: Outlook, means: Mapping[Kind, float]) -> float | None:
+    """Return the seconds until calls have ended of the kinds with most of the doubtful work."""
+    lengths = outlook.lengths
+    connects = 0.0 if view.busy + view.idle else next(iter(delays_s(view)), view.startup_s)
+    work_s: dict[Kind, float] = {}
+    ends_s: dict[Kind, float] = {}
+    for kind, elapsed in view.running.items():
+        work_s[kind] = len(elapsed) * means[kind]
+        ends_s[kind] = lengths.residual_s(kind, max(elapsed, default=0.0))
+    for kind, count in view.queued.items():
+        work_s[kind] = work_s.get(kind, 0.0) + count * means[kind]
+        ends_s.setdefault(kind, connects + means[kind])
+    for ready_s, kind, count in outlook.coming:
+        work_s[kind] = work_s.get(kind, 0.0) + count * means[kind]
+        ends_s.setdefault(kind, max(connects, ready_s) + means[kind])
+    doubtful = [kind for kind in work_s if lengths.doubt(kind) > DOUBTFUL_SPREAD]
+    doubts = {kind: work_s[kind] * min(1.0, lengths.doubt(kind)) for kind in doubtful}
+    left = LEARNED_SHARE * sum(doubts.values())
+    for kind in sorted(doubtful, key=lambda kind: ends_s[kind]):
+        left -= doubts[kind]
+        if left <= 0:
+            return ends_s[kind]
+    return None
+
+
+def delays_s(view: PoolView) -> list[float]:
+    """Return the seconds until each starting worker is expected to connect, the soonest first."""
+    late = 0.1 * view.startup_s
+    return sorted(max(view.startup_s - since, late) for since in view.arriving)
+
+
+# Tried counts -------------------------------------------------------------------------------------
+
+#: Weight of an outlook and the load in it, for all outlooks.
+Loads = Sequence[tuple[float, Load]]
+#: Ratio between a tried number of added workers and the next one.
+STEP_RATIO = 1.25
+#: Ratio of the largest to the smallest possible work beyond which nothing is known about it.
+NOTHING_KNOWN = 200.0
+
+
+def work_of(loads: Loads) -> str:
+    """Return a text for the known work: a number, or a range if lengths are in doubt."""
+    works = sorted(load.work_s for _, load in loads)
+    if works[-1] <= 1.1 * works[0]:
+        return f"{works[-1]:.0f} worker-seconds of known work"
+    return f"{works[0]:.0f} to {works[-1]:.0f} worker-seconds of work: its lengths are not known"
+
+
+def unbilled(view: PoolView, expected_s: Sequence[float]) -> bool:
+    """Return whether it is certain that starting workers are not billed yet.
+
+    Start-up times vary, so billing may begin in the second half of a start.
+    """
+    return min(expected_s) > view.startup_s / 2 + view.billed_startup_s
+
+
+def steps(low: int, high: int) -> list[int]:
+    """Return counts from ``low`` to ``high``, both included, at growing distances."""
+    counts, count, step = [low], low, 1.0
+    while (count := low + round(step)) < high:
+        counts.append(count)
+        step = max(step + 1, STEP_RATIO * step)
+    return [*counts, high]
+
+
+def first_try(view: PoolView, loads: Loads, most: int) -> int:
+    """Return the largest count to try, at most ``most``.
+
+    While nothing is known about the work of a graph, and most of a worker's start is billed, a few
+    workers have to show how long calls are. Their number is the geometric mean of one and
+    ``most``: in both directions it is wrong by the same factor at most.
+    """
+    works = [load.work_s for _, load in loads]
+    unknown = view.graph and max(works) > NOTHING_KNOWN * min(works)
+    if not unknown or view.billed_startup_s <= view.startup_s / 2:
+        return most
+    return math.ceil(math.sqrt(most))
+
+
+def bounded(view: PoolView, count: int, reason: str) -> tuple[int, str]:
+    """Return a count within the bounds of a pool, and its reason."""
+    high = view.maximum if view.maximum is not None else max(count, view.busy, view.minimum)
+    low = max(view.minimum, view.busy)
+    bounded = min(max(count, low), high)
+    if bounded != count:
+        reason = f"{reason}; {count} is outside the bounds {low} .. {high}"
+    return bounded, reason

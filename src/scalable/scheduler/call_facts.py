@@ -17,10 +17,9 @@ from scalable.protocol.dask_seams.explained_tasks import (
     queued_tasks,
     since_no_worker,
 )
-from scalable.protocol.matching import slots_of
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION
-from scalable.protocol.pools import UNTAGGED
+from scalable.protocol.pools import UNTAGGED, slots_of
 from scalable.scheduler.ledger import EndedCall, Ledger
 from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.pool_facts import PoolReader, name_of, running_on

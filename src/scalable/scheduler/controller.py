@@ -5,39 +5,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
+from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
-from scalable.protocol.attachments import Attachment
+from scalable.explaining.managers import NOBODY, NOT_YET, words_of_lost
+from scalable.protocol.dask_seams.connected_workers import workers_by_what_they_told
+from scalable.protocol.dask_seams.scheduler import count_tasks_without_worker
 from scalable.protocol.dask_seams.shuffles import keep_shuffles_in_pools
 from scalable.protocol.events import Event
-from scalable.protocol.handlers import Change, Handler, offer
-from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC
+from scalable.protocol.handlers import Change, Handler, HeartbeatAnswer, offer, refused_heartbeat
+from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
+from scalable.protocol.pools import UNTAGGED, AttachAnswer, Attachment
 from scalable.scaling.decisions import ScaleDecision
-from scalable.scheduler.attendance import Attendance
-from scalable.scheduler.counts import PoolCounts
+from scalable.scheduler.code_store import CodeStore
+from scalable.scheduler.counts import PoolCounts, Running
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.following import FollowedPools, LoadFollower
 from scalable.scheduler.lifetime import Lifetime, Limits
-from scalable.scheduler.managers import Managers
+from scalable.scheduler.managers import LEASE_S, Manager, Managers
 from scalable.scheduler.overview.call_views import CallViews
 from scalable.scheduler.overview.overviews import Overviews
 from scalable.scheduler.overview.worker_rows import WorkerRows
 from scalable.scheduler.retrying import Retrying
-from scalable.scheduler.sharing import Sharing
 from scalable.scheduler.spending import Spending
-from scalable.scheduler.status import Status
-from scalable.scheduler.unmanaged import UnmanagedWorkers
-from scalable.scheduler.versions import Versions
 from scalable.scheduler.waiting import WaitingCalls
-from scalable.spec.clusters import PoolStatus, pools_to_dict
+from scalable.spec.clusters import PoolStatus, pools_from_dict, pools_to_dict
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -301,3 +302,340 @@ class Controller(SchedulerPlugin):
         logger.debug("worker at %s left", worker)
         self.departures.left(worker)
         self.on_change()
+
+
+# Attendance ---------------------------------------------------------------------------------------
+
+
+class Managed(Protocol):
+    """Cluster whose managers are answered, usually a controller."""
+
+    scheduler: Scheduler
+    demand: Demand
+    managers: Managers
+    counts: PoolCounts
+    departures: Departures
+    spending: Spending
+    ending: str | None
+    event_listeners: list[Callable[[Event], None]]
+    on_change: Callable[[], None]
+
+
+class Attendance:
+    """Takes the reports of a cluster's managers and answers with their orders."""
+
+    def __init__(self, cluster: Managed, sharing: Sharing) -> None:
+        self._cluster, self._sharing = cluster, sharing
+        departures = cluster.departures
+        offer(
+            cluster.scheduler,
+            {
+                Handler.ATTACH: self.attach,
+                Handler.HEARTBEAT: self.heartbeat,
+                Handler.LEAVE: self.leave,
+                Handler.DRAIN: departures.drain,
+                Handler.RESUME: departures.resume,
+                Handler.WITHHOLD_WORK: departures.withhold_work,
+                Handler.ALLOW_WORK: departures.allow_work,
+                Handler.EXCUSE_LOSSES: departures.excuse_losses,
+            },
+        )
+
+    def attach(self, instead_of: str | None = None, **fields: Any) -> AttachAnswer:
+        """Attach a manager with the fields of an :class:`~.handlers.Attachment`.
+        ``instead_of`` is the nonce of the manager's earlier, stopped process, which this one
+        replaces.
+        """
+        cluster, attachment = self._cluster, Attachment(**fields)
+        if cluster.ending is not None:
+            reason = f"the cluster ends: {cluster.ending}"
+            return {"accepted": False, "reason": reason, "holder": None}
+        answer = cluster.managers.attach(attachment, time.monotonic(), instead_of)
+        if answer["accepted"]:
+            logger.info("manager %r is attached", attachment.manager)
+            cluster.spending.price(attachment.manager, attachment.prices)
+            code = getattr(cluster.scheduler, "code", None)
+            if not attachment.shares_files and isinstance(code, CodeStore):
+                code.carry()
+            self._sharing.share(time.monotonic())
+            cluster.on_change()
+        else:
+            logger.info("manager %r is refused: %s", attachment.manager, answer["reason"])
+        return answer
+
+    def heartbeat(
+        self,
+        manager: str,
+        nonce: str,
+        pools: dict[str, dict[str, Any]],
+        workers: Iterable[str] = (),
+        events: Iterable[Event] = (),
+        charges: Mapping[str, Sequence[Any]] | None = None,
+    ) -> HeartbeatAnswer:
+        """Store a manager's report, and return the state of its workers and its orders.
+        ``charges`` maps the units that the target charges for to fields of
+        :class:`~scalable.scaling.metering.Charge`; None if the manager does not report them.
+        """
+        cluster, known = self._cluster, list(workers)
+        if not cluster.managers.beat(
+            manager, nonce, pools_from_dict(pools), known, time.monotonic()
+        ):
+            logger.debug("heartbeat of manager %r is refused: another process has its id", manager)
+            return refused_heartbeat()
+        if charges is not None:
+            cluster.spending.report(manager, charges)
+        for event in events:
+            for listener in cluster.event_listeners:
+                listener(event)
+        cluster.on_change()
+        prefixes = cluster.scheduler.task_prefixes.values()
+        return {
+            "known": True,
+            "workers": cluster.counts.views(manager, set(known)),
+            "longest_s": max((p.duration_average for p in prefixes), default=0.0),
+            "orders": cluster.demand.orders(manager),
+            "end": cluster.ending is not None,
+            "dismissed": cluster.departures.dismissed(known),
+            "counts_costs": cluster.spending.counts,
+        }
+
+    def leave(self, manager: str, nonce: str, gone: bool = True) -> None:
+        """Record that a manager is leaving (``gone=False``) or has left (``gone=True``)."""
+        cluster = self._cluster
+        if cluster.managers.leave(manager, nonce, gone=gone):
+            logger.info("manager %r %s", manager, "has left" if gone else "is leaving")
+            if gone:
+                cluster.spending.left(manager)
+        self._sharing.share(time.monotonic())
+        cluster.on_change()
+
+
+# Sharing ------------------------------------------------------------------------------------------
+
+#: Seconds to wait, once the first manager is attached, for the other expected managers. Only then
+#: are the desired counts divided among the managers.
+GATHER_S = 10.0
+
+
+class Sharing:
+    """Divides the wanted worker counts among the managers, once the expected ones are attached.
+
+    Parameters
+    ----------
+    demand, managers, counts
+        Wanted counts, known managers, and the counts of their workers.
+    expected
+        Number of managers that the cluster starts with.
+    """
+
+    def __init__(
+        self, demand: Demand, managers: Managers, counts: PoolCounts, expected: int
+    ) -> None:
+        self._demand, self._managers, self._counts = demand, managers, counts
+        self._expected = expected
+        self._gather_by: float | None = None
+
+    def share(self, now: float, running: Running | None = None) -> None:
+        """Divide the desired counts, unless expected managers are still awaited."""
+        if self._gathers(now):
+            return
+        running = self._counts.running() if running is None else running
+        self._demand.share(self._managers.tiers(running, now))
+
+    def _gathers(self, now: float) -> bool:
+        """Return whether to wait for expected managers.
+        Otherwise the first one would get all workers, whatever its priority.
+        """
+        attached = len(list(self._managers))
+        if self._gather_by is None and attached:
+            self._gather_by = now + GATHER_S
+        if attached >= self._expected:
+            self._gather_by = now
+        return self._gather_by is not None and now < self._gather_by
+
+
+# Status -------------------------------------------------------------------------------------------
+
+
+class Status:
+    """Builds snapshots of the status of one cluster.
+    ``expected`` is the number of managers that the cluster starts with.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        demand: Demand,
+        managers: Managers,
+        counts: PoolCounts,
+        lifetime: Lifetime,
+        spending: Spending,
+        *,
+        expected: int,
+    ) -> None:
+        self._scheduler = scheduler
+        self._demand = demand
+        self._managers = managers
+        self._counts = counts
+        self._lifetime = lifetime
+        self._spending = spending
+        self._expected = expected
+        self._was_ready = False
+
+    def snapshot(self, ending: str | None) -> dict[str, Any]:
+        """Return the state of the cluster, and the counts of every pool and manager.
+        ``ending`` is the reason why the cluster is stopping, or None.
+        """
+        now = time.monotonic()
+        running = self._counts.running()
+        pools = {tag: p for tag, p in self._counts.pools(running).items() if tag != UNTAGGED}
+        for tag, total in self._demand.totals.items():
+            if tag != UNTAGGED and tag not in pools:
+                pools[tag] = PoolStatus(wanted=total)
+        managers = [_manager_row(manager, running, now) for manager in self._managers]
+        state, reason = self._state(pools, managers, ending)
+        ends_at, idle_ends_at = self._lifetime.ends_at()
+        workers = self._scheduler.workers.values()
+        return {
+            "written_at": time.time(),
+            "address": self._scheduler.address if self._scheduler.listeners else None,
+            "state": state,
+            "reason": reason,
+            "pools": pools_to_dict(pools),
+            "managers": managers,
+            "ends_at": ends_at,
+            "idle_ends_at": idle_ends_at,
+            "cost": self._spending.status(),
+            "tasks": {
+                "processing": sum(len(ws.processing) for ws in workers),
+                "waiting": count_tasks_without_worker(self._scheduler),
+            },
+        }
+
+    @property
+    def awaits_managers(self) -> bool:
+        """True while the managers that the cluster starts with have not attached yet."""
+        return (
+            bool(self._expected) and not self._was_ready and not any(True for _ in self._managers)
+        )
+
+    def _state(  # noqa: PLR0911 - a list of cases, the first that holds
+        self,
+        pools: Mapping[str, PoolStatus],
+        managers: list[dict[str, Any]],
+        ending: str | None,
+    ) -> tuple[str, str | None]:
+        if ending is not None:
+            return "deleting", ending
+        lost = [m["id"] for m in managers if m["state"] == "lost"]
+        if lost and len(lost) == len(managers):
+            return "unmanaged", words_of_lost(lost)
+        if self.awaits_managers:
+            return "starting", NOT_YET
+        if not managers:
+            wanted = any(pool.wanted for pool in pools.values())
+            return ("unmanaged", NOBODY) if wanted else ("running", None)
+        for tag, pool in pools.items():
+            if pool.reason:
+                return "degraded", f"pool {tag!r}: {pool.reason}"
+        if lost:
+            return "degraded", words_of_lost(lost)
+        short = [t for t, pool in pools.items() if pool.wanted and not pool.running]
+        self._was_ready = self._was_ready or not short
+        if short and not self._was_ready:
+            return "starting", f"pool {', '.join(map(repr, short))} has no worker yet"
+        return "running", None
+
+
+def _manager_row(manager: Manager, running: Running, now: float) -> dict[str, Any]:
+    attachment = manager.attachment
+    connected = running.get(attachment.manager, {})
+    return {
+        "id": attachment.manager,
+        "target": attachment.target,
+        "provider": attachment.provider,
+        "state": manager.state(now),
+        "priority": attachment.priority,
+        "silent_s": round(now - manager.last_seen, 1),
+        "pools": {
+            tag: {**report.to_dict(), "running": connected.get(tag, 0)}
+            for tag, report in manager.report.items()
+            if tag != UNTAGGED
+        },
+    }
+
+
+# Unmanaged ----------------------------------------------------------------------------------------
+
+
+class UnmanagedWorkers:
+    """Finds the workers that have to retire because no manager takes care of them."""
+
+    def __init__(
+        self, scheduler: Scheduler, managers: Managers, counts: PoolCounts, lifetime: Lifetime
+    ) -> None:
+        self._scheduler = scheduler
+        self._managers = managers
+        self._counts = counts
+        self._lifetime = lifetime
+        self._lost: set[str] = set()
+
+    def look(self, now: float) -> dict[str, str]:
+        """Map the workers that have to retire to reasons. ``now`` is monotonic seconds."""
+        strangers = self._managers.strangers(self._counts.claims(), now)
+        for worker in strangers:
+            logger.warning("worker %s retires: its manager does not know it", worker)
+        lost = self._managers.lost(now)
+        for manager in lost - self._lost:
+            logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
+        self._lost = lost
+        silent = self._managers.silent(self._lifetime.limits.manager_grace_s, now)
+        silent_words = "its manager does not report any more, and it has no calls"
+        told = workers_by_what_they_told(self._scheduler, MANAGER_KEY) if silent else ()
+        idle = {
+            str(worker.name): silent_words
+            for worker, manager in told
+            if manager in silent and not worker.processing
+        }
+        return idle | dict.fromkeys(strangers, "its manager does not know it")
+
+
+# Versions -----------------------------------------------------------------------------------------
+
+#: Packages whose versions matter, because they encode and decode tasks between processes.
+COMPARED = frozenset({"python", "dask", "distributed", "msgpack", "cloudpickle"})
+
+
+class Versions:
+    """Compares package versions of workers with those in the scheduler's process.
+    The same difference is logged once, however many workers have it.
+    """
+
+    def __init__(self) -> None:
+        self._logged: set[str] = set()
+        self._sets: dict[str, dict[str, Any]] = {}
+
+    def compare(self, worker: str, theirs: Mapping[str, Any]) -> None:
+        """Log a warning if a worker's versions differ, since pickled tasks may then fail.
+        ``theirs`` are the versions that it sent in the form of Dask's ``get_versions``.
+        """
+        told = theirs.get("packages") or {}
+        differing = [
+            f"{package} {told[package]} there, {version} here"
+            for package, version in self._packages.items()
+            if package in COMPARED and told.get(package) not in (None, version)
+        ]
+        if differing and (words := "; ".join(differing)) not in self._logged:
+            self._logged.add(words)
+            logger.warning("worker %s has other versions: %s", worker, words)
+
+    def shared(self, theirs: dict[str, Any]) -> dict[str, Any]:
+        """Return the first equal set of versions, so that workers share it.
+        There are as few sets as images, hosts and environments.
+        """
+        return self._sets.setdefault(repr(theirs), theirs)
+
+    @cached_property
+    def _packages(self) -> Mapping[str, str]:
+        packages: Mapping[str, str] = get_versions()["packages"]
+        return packages

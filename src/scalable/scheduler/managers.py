@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from scalable.protocol.attachments import AttachAnswer, Attachment
-from scalable.protocol.matching import Shape, difference
+from scalable.protocol.pools import AttachAnswer, Attachment, Shape, difference
 from scalable.scaling.waterfall import Tier
 from scalable.spec import PoolStatus
 

@@ -21,11 +21,9 @@ from scalable.explaining.facts import (
     RunningCall,
 )
 from scalable.harmless import short_name
-from scalable.protocol.attachments import Attachment
 from scalable.protocol.dask_seams.explained_tasks import usual_duration
-from scalable.protocol.matching import slots_of
 from scalable.protocol.measured import TASK_ANNOTATION
-from scalable.protocol.pools import UNTAGGED
+from scalable.protocol.pools import UNTAGGED, Attachment, slots_of
 from scalable.scaling.task_model import Kind, TaskModel
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.demand import Demand

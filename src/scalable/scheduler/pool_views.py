@@ -10,8 +10,7 @@ from typing import Any
 
 from distributed.scheduler import WorkerState
 
-from scalable.protocol.attachments import Attachment
-from scalable.protocol.pools import UNTAGGED
+from scalable.protocol.pools import UNTAGGED, Attachment
 from scalable.scaling.outlook import likeliest
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.readiness import Slots

@@ -5,10 +5,12 @@ the tasks do nothing.
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from distributed import Scheduler
@@ -17,19 +19,10 @@ from tornado.ioloop import PeriodicCallback
 
 from scalable.protocol.dask_seams.bundle_tasks import is_given_back
 from scalable.protocol.dask_seams.scheduler import LostWorker
-from scalable.protocol.measured import Measured
+from scalable.protocol.measured import SHARES, Measured
 from scalable.scheduler.failed_calls import GivenUp, runs_again
-from scalable.scheduler.failure_rows import failure_rows
 from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
 from scalable.scheduler.remembered import HeardOutcomes
-from scalable.scheduler.task_rows import (
-    NO_CALLS,
-    encoded,
-    head_in_bundle,
-    head_of,
-    row_in_bundle,
-    told_of_bundle,
-)
 from scalable.telemetry.reruns import RERUN
 
 logger = logging.getLogger("scalable.scheduler")
@@ -401,3 +394,87 @@ class Recorder(Listener):
             for ws in some
             if ws.address in self._workers
         ]
+
+
+# Task rows ----------------------------------------------------------------------------------------
+
+#: Largest number of pairs of task name and tag whose encoded string is cached.
+KEPT_HEADS = 1000
+#: Counts for a bundle that was taken back by its client, cancelled, or lost with its worker.
+NO_CALLS: Mapping[str, Any] = {"calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": ()}
+
+#: Encodes a value as JSON.
+encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def head_of(task_id: str, name: str, tag: str | None) -> str:
+    """Return the prefix of the rows of a task."""
+    return f'{{"task_id":{encoded(task_id)}{_middle_of_head(name, tag)}'
+
+
+@lru_cache(KEPT_HEADS)
+def _middle_of_head(name: str, tag: str | None) -> str:
+    return f',"task_name":{encoded(name)},"tag":{encoded(tag)},'
+
+
+def told_of_bundle(bundle: Mapping[str, Any], cancelled: int = 0) -> str:
+    """Return the encoded tail of a bundle's row: counts and durations of its tasks."""
+    quantiles = zip(SHARES, bundle["quantiles_s"], strict=False)
+    told = {
+        "count": bundle["calls"],
+        "failed": bundle["failed"],
+        "total_s": round(bundle["total_s"], 6),
+        "quantiles_s": {f"{share:g}": round(value, 6) for share, value in quantiles},
+    }
+    if bundle.get("found"):
+        told["found"] = bundle["found"]
+    if cancelled:
+        told["cancelled"] = cancelled
+    return f',"calls":{encoded(told)}'
+
+
+def head_in_bundle(head: str, number: int) -> str:
+    """Return the prefix of the rows of one task in a bundle, from that of the bundle."""
+    return head.replace('","task_name"', f'/{number}","task_name"', 1)
+
+
+def row_in_bundle(head: str, worker: str, ready_at: float, state: str, row: Sequence[Any]) -> str:
+    """Return the encoded row of one task in a bundle.
+    ``ready_at`` is epoch seconds. ``row`` has start in epoch seconds, seconds, CPU seconds and peak
+    bytes.
+    """
+    began, duration_s, cpu_s, memory = row
+    queued = max(0.0, began - ready_at)
+    return (
+        f'{head}"worker":{worker},"state":"{state}",'
+        f'"timestamp":{began + duration_s},"queued_s":{queued:.6f},"duration_s":{duration_s:.6f},'
+        f'"transfer_s":0.0,"cpu_s":{cpu_s:.6f},'
+        f'"peak_memory":{"null" if memory is None else memory},"nbytes":null,"input_bytes":0}}'
+    )
+
+
+# Failure rows -------------------------------------------------------------------------------------
+
+
+def failure_rows(end: EndedCall | GivenUp) -> list[dict[str, Any]]:
+    """Return a row of ``failures.jsonl`` for each failed task that is reported together."""
+    if not end.failures:
+        return []
+    now = time.time()
+    names = {"task_id": str(end.call.key), "task_name": end.call.name, "tag": end.call.tag}
+    return [
+        {
+            "failure_class": failed.failure_class,
+            "message": failed.message,
+            "timestamp": now,
+            "count": failed.count,
+            "details": {
+                "phase": "run",
+                **names,
+                "position": failed.position,
+                **failed.details.to_dict(),
+                "traceback": failed.traceback,
+            },
+        }
+        for failed in end.failures
+    ]

@@ -17,9 +17,8 @@ from scalable.protocol.dask_seams.reruns import RetryingScheduler, run_now, take
 from scalable.protocol.dask_seams.scheduler import startstops
 from scalable.protocol.measured import measured
 from scalable.scheduler.failed_calls import failure_in
-from scalable.scheduler.larger_pools import larger_component
 from scalable.scheduler.ledger import Call, Ledger, Listener
-from scalable.spec import DeploymentSpec, RetryPolicy
+from scalable.spec import ComponentSpec, DeploymentSpec, RetryPolicy
 from scalable.spec.retrying import OUT_OF_MEMORY
 from scalable.units import as_written, format_duration
 
@@ -185,3 +184,34 @@ class Retrying(Listener):
     def restarted(self, scheduler: Any) -> None:  # noqa: ARG002
         self._held.clear()
         self._failures.clear()
+
+
+# Larger pools -------------------------------------------------------------------------------------
+
+
+def larger_component(
+    components: Mapping[str, ComponentSpec], tag: str, factor: float, slots: int = 1
+) -> str | None:
+    """Return the smallest component with ``factor`` times the memory that can run a tag's tasks.
+    It has the same image, runtime, mounts, environment and preload script, at least as many GPUs,
+    and the slots that the task takes.
+    """
+    own = components.get(tag)
+    if own is None or own.memory_bytes is None:
+        return None
+    able = [
+        (other.memory_bytes, name)
+        for name, other in components.items()
+        if name != tag
+        and other.memory_bytes is not None
+        and other.memory_bytes >= factor * own.memory_bytes
+        and _surroundings(other) == _surroundings(own)
+        and other.gpus >= own.gpus
+        and other.slots >= slots
+    ]
+    return min(able)[1] if able else None
+
+
+def _surroundings(component: ComponentSpec) -> tuple[Any, ...]:
+    mounts, env = dict(component.mounts), dict(component.env)
+    return component.image, component.runtime, mounts, env, component.preload_script

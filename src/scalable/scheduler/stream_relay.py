@@ -12,23 +12,21 @@ from ipaddress import ip_address
 from typing import Any
 
 from scalable.protocol.addresses import LOOPBACK
-from scalable.protocol.stream_ends import (
-    FAR_SILENT_S,
-    Carrier,
-    SocketCarrier,
-    StreamEnd,
-    receive_exactly,
-)
 from scalable.protocol.streams import (
+    FAR_SILENT_S,
     HELLO_LENGTH,
     KEPT_S,
     WINDOW,
     Answer,
     Buffer,
+    Carrier,
     Hello,
     Refusal,
+    SocketCarrier,
     Stream,
+    StreamEnd,
     StreamError,
+    receive_exactly,
 )
 
 logger = logging.getLogger("scalable.scheduler")

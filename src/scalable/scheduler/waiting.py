@@ -21,9 +21,8 @@ from scalable.protocol.dask_seams.scheduler import (
     tasks_no_worker_takes,
 )
 from scalable.protocol.events import FAILED_START, Event
-from scalable.protocol.matching import fits
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
-from scalable.protocol.pools import shown
+from scalable.protocol.pools import fits, shown
 from scalable.scheduler.call_facts import ask_of, asked_tag
 from scalable.scheduler.pool_facts import PoolReader
 from scalable.spec import PoolStatus

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
 from scalable.showing.progress import live_lines, progress_line
-from scalable.showing.texts import fitted
+from scalable.showing.tables import fitted
 from scalable.spec.overview import Overview
 
 if TYPE_CHECKING:

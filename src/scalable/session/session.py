@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
-from collections.abc import Iterable, Mapping
+import re
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from scalable import settings
 from scalable.errors import ClusterError, RunError
-from scalable.session.clients import connected_client
-from scalable.session.ending import (
-    closed_at_exit,
-    no_longer_closed_at_exit,
-    warn_of_unfinished,
-)
+from scalable.manifest.resolved import ResolvedManifest
+from scalable.providers.local.options import DEFAULTS
+from scalable.providers.registry import provider_traits
 from scalable.session.request import Request
 from scalable.session.shown import Shown
-from scalable.spec import Diagnostic, Plan, ScalePlan
+from scalable.spec import (
+    ComponentSpec,
+    DeploymentSpec,
+    Diagnostic,
+    Plan,
+    ScalePlan,
+    WorkerRange,
+    names,
+)
+from scalable.spec.remembering import Keeping, Remembering
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from scalable.client.client import ScalableClient
     from scalable.lifecycle import AttachedDeployment, Deployment, SessionRecord
+    from scalable.manifest import Manifest
     from scalable.records import ClusterDirectory
     from scalable.scaling import ScaleDecision
 
@@ -111,8 +121,6 @@ class ScalableSession(Shown):
         ManifestError
             When the pools have errors; the exception lists all of them.
         """
-        from scalable.session.local_pools import local_request
-
         return cls(
             local_request(
                 pools,
@@ -436,3 +444,156 @@ class ScalableSession(Shown):
         trace: TracebackType | None,
     ) -> None:
         self._close(error)
+
+
+# Clients ------------------------------------------------------------------------------------------
+
+
+def connected_client(
+    cluster: Any, spec: DeploymentSpec, keeping: Keeping | None = None
+) -> ScalableClient:
+    """Return a client that routes by the manifest's names, and publish the session's storage."""
+    from scalable.client.client import ScalableClient
+    from scalable.protocol.operations import STORAGE
+
+    client = ScalableClient(cluster, **client_options(spec, keeping))
+    if spec.storage_url is not None:
+        client.set_metadata(STORAGE, spec.storage_url)
+    return client
+
+
+def client_options(spec: DeploymentSpec, keeping: Keeping | None = None) -> dict[str, Any]:
+    """Return the arguments of ``ScalableClient`` that follow from the manifest."""
+    labels: dict[str, list[str]] = {}
+    for tag, component in spec.components.items():
+        for label in component.tags:
+            labels.setdefault(label, []).append(tag)
+    tasks = {task.name: task.component for task in spec.tasks.values()}
+    return {
+        "tasks": tasks,
+        "labels": labels,
+        "tags": spec.tags,
+        "remembering": Remembering.of(
+            spec, keeping, images_here=provider_traits(spec.provider_name).on_this_machine
+        ),
+    }
+
+
+# Ending -------------------------------------------------------------------------------------------
+
+#: Method that closes a session; its argument is the error that stopped the script, or None.
+Close: TypeAlias = Callable[[BaseException | None], None]
+
+_open: set[weakref.WeakMethod[Close]] = set()
+
+
+def closed_at_exit(close: Close) -> None:
+    """Register a session to close at the interpreter's exit, with a weak reference."""
+    import distributed.deploy.spec  # noqa: F401 - its exit handler has to run later
+
+    atexit.unregister(_close_open_sessions)
+    atexit.register(_close_open_sessions)
+    _open.add(weakref.WeakMethod(close, _open.discard))
+
+
+def no_longer_closed_at_exit(close: Close) -> None:
+    """Undo :func:`closed_at_exit`, unless the session is not registered."""
+    _open.discard(weakref.WeakMethod(close))
+
+
+def warn_of_unfinished(client: ScalableClient) -> None:
+    """Log a warning if closing the session cancels unfinished tasks."""
+    unfinished = client.unfinished_calls()
+    if unfinished:
+        logger.warning(
+            "the session ends with %d unfinished calls, which are cancelled; "
+            "gather their results before the session ends",
+            unfinished,
+        )
+
+
+def _close_open_sessions() -> None:
+    """Close the sessions that the script left open, before Dask closes their event loops."""
+    error = getattr(sys, "last_value", None)
+    for reference in list(_open):
+        close = reference()
+        if close is not None:
+            close(error)
+
+
+# Local pools --------------------------------------------------------------------------------------
+
+TARGET = "local"
+
+
+def local_request(
+    pools: Mapping[str, int | Mapping[str, Any]],
+    *,
+    processes: bool,
+    threads_per_worker: int,
+    project: str,
+) -> Request:
+    """Return the :class:`Request` that a manifest with these pools would give.
+    Plain numbers of workers need no import of pydantic. Other pools may raise ManifestError.
+    """
+    data = {
+        "version": 1,
+        "project": {"name": project},
+        "targets": {
+            TARGET: {
+                "provider": TARGET,
+                "threads_per_worker": threads_per_worker,
+                "processes": processes,
+            }
+        },
+        "components": {
+            tag: pool if isinstance(pool, Mapping) else {"workers": pool}
+            for tag, pool in pools.items()
+        },
+    }
+    if (
+        pools
+        and all(names.TAG.accepts(tag) and _is_count(pool) for tag, pool in pools.items())
+        and isinstance(processes, bool)
+        and _is_count(threads_per_worker)
+        and threads_per_worker > 0
+        and _is_name(project)
+    ):
+        return Request(_resolved(data))
+    manifest = _checked(data)
+    return Request(manifest.resolve(TARGET), manifest)
+
+
+def _checked(data: Mapping[str, Any]) -> Manifest:
+    from scalable.manifest import Manifest
+    from scalable.providers.registry import option_models
+
+    return Manifest.from_mapping(data, option_models())
+
+
+def _resolved(data: Mapping[str, Any]) -> ResolvedManifest:
+    counts = {tag: component["workers"] for tag, component in data["components"].items()}
+    bounds = {tag: {"workers": {"minimum": n, "maximum": n}} for tag, n in counts.items()}
+    data = {**data, "components": bounds}
+    options = {key: v for key, v in data["targets"][TARGET].items() if key != "provider"}
+    spec = DeploymentSpec(
+        project_name=data["project"]["name"],
+        target_name=TARGET,
+        provider_name=TARGET,
+        components={
+            tag: ComponentSpec(name=tag, workers=WorkerRange(n, n)) for tag, n in counts.items()
+        },
+        options={**DEFAULTS, **options},
+        written_options=frozenset(options),
+        workflow_dir=str(Path.cwd()),
+    )
+    return ResolvedManifest(spec, data)
+
+
+def _is_count(count: object) -> bool:
+    return type(count) is int and count >= 0
+
+
+def _is_name(project: object) -> bool:
+    """Return True if the name of a project needs no further check."""
+    return names.PROJECT.accepts(project) and re.fullmatch(r"[\w .-]+", str(project)) is not None

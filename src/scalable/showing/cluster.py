@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalable.showing.remembered import remembered_line
-from scalable.showing.tables import Column, Table, row
-from scalable.showing.texts import clock, fitted, money, one_line
+from scalable.showing.tables import Column, Table, clock, fitted, money, one_line, row
 from scalable.spec.costs import CURRENCY
 from scalable.spec.overview import CALL_STATES, CallCounts, Overview, PoolOverview
 from scalable.units import counted, format_duration

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scalable.showing.cluster import UNTAGGED_NAME
-from scalable.showing.tables import Column, Table, row
-from scalable.showing.texts import clock, one_line
+from scalable.showing.tables import Column, Table, clock, one_line, row
 
 DECISION_COLUMNS = (
     Column("time"),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from scalable.showing.cluster import pool_reasons, summary, tasks_table
 from scalable.showing.remembered import remembered_in_words, remembered_line
-from scalable.showing.texts import fitted, one_line
+from scalable.showing.tables import fitted, one_line
 from scalable.spec.overview import CallCounts, Overview, TaskOverview
 from scalable.units import counted, format_duration
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from scalable.showing.texts import one_line
+from scalable.showing.tables import one_line
 from scalable.spec.remembered import MissReason, RememberedTotals
 from scalable.units import counted, format_duration
 

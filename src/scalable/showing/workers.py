@@ -9,7 +9,7 @@ from typing import Any
 from scalable.showing.cluster import UNTAGGED_NAME
 from scalable.showing.tables import Column, Table, row
 from scalable.spec.clusters import ClusterStatus
-from scalable.spec.worker_overview import WorkerOverview
+from scalable.spec.overview import WorkerOverview
 from scalable.units import format_bytes, format_duration
 
 WORKER_COLUMNS = (

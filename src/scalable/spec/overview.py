@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
-from scalable.spec.call_view import RunningCall
 from scalable.spec.clusters import PoolStatus
 from scalable.spec.remembered import RememberedTotals
 
@@ -221,3 +220,118 @@ def _plain(value: Any) -> Any:
 def _made(cls: type[_T], data: Mapping[str, Any], **values: Any) -> _T:
     known = {f.name for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
     return cls(**{k: v for k, v in data.items() if k in known} | values)
+
+
+# Worker overview ----------------------------------------------------------------------------------
+
+#: States of workers: takes tasks, takes none because memory is short, finishes its last tasks.
+WORKER_STATES = ("running", "paused", "leaving")
+
+
+@dataclass(frozen=True)
+class WorkerOverview:
+    """One connected worker at one moment."""
+
+    name: str
+    #: Tag of its pool; None for a worker without one.
+    tag: str | None = None
+    address: str = ""
+    #: One of :data:`WORKER_STATES`.
+    state: str = "running"
+    #: Tasks that run, and assigned tasks that have not started.
+    running: int = 0
+    assigned: int = 0
+    #: Slots of the running tasks.
+    used_slots: int = 0
+    slots: int = 0
+    #: Bytes in use, and the limit in bytes; a limit of 0 is none.
+    memory: int = 0
+    memory_limit: int = 0
+    #: Names of the running tasks, at most three.
+    tasks: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**vars(self), "tasks": list(self.tasks)}  # asdict() takes ten times as long
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Decode the result of :meth:`to_dict`, ignoring unknown keys."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        values = {key: value for key, value in data.items() if key in known}
+        return cls(**{**values, "tasks": tuple(values.get("tasks", ()))})
+
+
+# Call view ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RunningCall:
+    """A running task."""
+
+    key: str
+    name: str
+    #: Tag of its pool; None for a task without a tag.
+    tag: str | None
+    worker: str
+    #: Seconds since the start of the task.
+    since_s: float
+    #: Number of tasks in a bundle (a batch of an executor's tasks); 0 for a single task.
+    calls: int = 0
+
+
+@dataclass(frozen=True)
+class CallView:
+    """All facts about one task, None for unknown ones.
+    All strings are shortened. They come from the task, so they are untrusted.
+    """
+
+    key: str
+    name: str = ""
+    #: Tag of its pool; None for a task without a tag.
+    tag: str | None = None
+    #: A value of :class:`scalable.explaining.State`.
+    state: str = "unknown"
+    #: State and reason in one sentence, and a hint, as ``scalable explain`` prints them.
+    sentence: str = ""
+    advice: str = ""
+    #: Position in the bundle and number of tasks in it; None and 0 for a single task.
+    position: int | None = None
+    calls: int = 0
+    #: Results of other tasks among the arguments appear as keys until a worker has them.
+    arguments: str | None = None
+    worker: str | None = None
+    #: Times in seconds since 1970.
+    began: float | None = None
+    ended: float | None = None
+    queued_s: float | None = None
+    #: Seconds for the transfer of the arguments.
+    transfer_s: float | None = None
+    duration_s: float | None = None
+    cpu_s: float | None = None
+    #: Bytes: peak memory during the task, and size of the result.
+    peak_memory: int | None = None
+    result_bytes: int | None = None
+    #: Number of attempts, and the reason for the last repetition.
+    tries: int = 0
+    again: str | None = None
+    failure_class: str | None = None
+    message: str | None = None
+    #: Innermost frame of the user's code.
+    frame: str | None = None
+    #: Standard error of a child process.
+    stderr: str | None = None
+    traceback: str | None = None
+    #: Last lines that the worker process printed, for this task and for others.
+    output: str | None = None
+    #: Reasons why some facts are unknown.
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Decode the result of :meth:`to_dict`, ignoring unknown keys."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in data.items() if name in known}
+        return cls(**values | {"notes": tuple(data.get("notes", ()))})

@@ -8,9 +8,7 @@ from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
     from scalable.quantiles import Durations, Quantiles, quantile
-    from scalable.telemetry.bundled import each_call
-    from scalable.telemetry.calls import Calls
-    from scalable.telemetry.costs import CostSummary
+    from scalable.telemetry.calls import Calls, each_call
     from scalable.telemetry.directory import (
         EndStatus,
         RunDirectory,
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
         summary_of,
     )
     from scalable.telemetry.summary import (
+        CostSummary,
         FailureClass,
         FailureSummary,
         PoolSummary,
@@ -96,45 +95,46 @@ __getattr__, __dir__ = exported_lazily(
     {
         "scalable.quantiles": (
             "Durations",
-            "Quantiles",
             "quantile",
+            "Quantiles",
         ),
-        "scalable.telemetry.bundled": ("each_call",),
-        "scalable.telemetry.calls": ("Calls",),
-        "scalable.telemetry.costs": ("CostSummary",),
-        "scalable.telemetry.failed": (
-            "Cause",
-            "FailedRow",
-            "causes",
+        "scalable.telemetry.calls": (
+            "Calls",
+            "each_call",
         ),
         "scalable.telemetry.directory": (
-            "EndStatus",
-            "RunDirectory",
             "amend_status",
+            "EndStatus",
             "require_writable",
-        ),
-        "scalable.telemetry.finding": (
-            "find_run",
-            "list_runs",
+            "RunDirectory",
         ),
         "scalable.telemetry.earlier_run": (
             "CallRecord",
             "EarlierRun",
         ),
+        "scalable.telemetry.failed": (
+            "Cause",
+            "causes",
+            "FailedRow",
+        ),
+        "scalable.telemetry.finding": (
+            "find_run",
+            "list_runs",
+        ),
         "scalable.telemetry.history": ("read_history",),
         "scalable.telemetry.measurements": ("WorkSpan",),
         "scalable.telemetry.overview": (
-            "Kept",
-            "RunOverview",
             "chosen_runs",
-            "run_overviews",
+            "Kept",
             "remove_runs",
+            "run_overviews",
+            "RunOverview",
         ),
         "scalable.telemetry.part": ("RunPart",),
         "scalable.telemetry.reading": (
+            "read_run",
             "RunRecord",
             "RunTail",
-            "read_run",
         ),
         "scalable.telemetry.streams": ("STREAMS",),
         "scalable.telemetry.summarizing": (
@@ -145,6 +145,7 @@ __getattr__, __dir__ = exported_lazily(
             "summary_of",
         ),
         "scalable.telemetry.summary": (
+            "CostSummary",
             "FailureClass",
             "FailureSummary",
             "PoolSummary",

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any, Self
 
-from scalable.telemetry.bundled import each_call
-from scalable.telemetry.calls import number_in, text_in
+from scalable.telemetry.calls import each_call, number_in, text_in
 from scalable.telemetry.earlier_run import CallRecord, Span
 from scalable.telemetry.remembered import outcomes_in
 

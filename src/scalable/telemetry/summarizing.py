@@ -10,18 +10,19 @@ from typing import Any
 
 from scalable.quantiles import Durations, Quantiles
 from scalable.telemetry.calls import FOUND, Calls, number_in
-from scalable.telemetry.costs import BILLED, cost_of
 from scalable.telemetry.failed import FailedRow, failed_rows
 from scalable.telemetry.reading import RunRecord
 from scalable.telemetry.remembered import outcomes_in, totals_of
 from scalable.telemetry.streams import STREAMS
 from scalable.telemetry.summary import (
+    BILLED,
     FailureClass,
     FailureSummary,
     PoolSummary,
     ScalingSummary,
     Summary,
     TaskNameSummary,
+    cost_of,
 )
 
 #: Reason in the ``removed`` row of a worker that stayed until the session closed.

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from rich.text import Text
 from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.screen import Screen
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen, Screen
 from textual.timer import Timer
-from textual.widgets import Footer, Static, TabbedContent, TabPane
+from textual.widgets import Button, Footer, Input, Static, TabbedContent, TabPane
 
 from scalable.errors import ScalableError
 from scalable.showing.cluster import (
@@ -25,17 +25,19 @@ from scalable.showing.cluster import (
     summary,
     tasks_table,
 )
-from scalable.showing.events import decisions_table, failures_table, use_lines
-from scalable.showing.tables import Table
-from scalable.showing.texts import clock, fitted, one_line
+from scalable.showing.events import (
+    decisions_table,
+    failure_in_words,
+    failures_by_cause,
+    failures_table,
+    use_lines,
+)
+from scalable.showing.tables import Row, Table, clock, fitted, one_line
 from scalable.showing.workers import workers_table
-from scalable.spec.overview import Events, Overview
-from scalable.spec.worker_overview import WorkerOverview
-from scalable.top.details import details_of
+from scalable.spec.overview import Events, Overview, WorkerOverview
 from scalable.top.grid import Grid
-from scalable.top.screens import Ask, Confirm, Details
 from scalable.top.source import Source
-from scalable.top.watched import Watched
+from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.top")
 
@@ -392,3 +394,192 @@ class ClusterScreen(Screen[None]):
         """Return to the list, if the application started with it."""
         if self._leads_back:
             self.dismiss(None)
+
+
+# Details ------------------------------------------------------------------------------------------
+
+#: Maximum failures of a task in its details.
+_SHOWN_FAILURES = 5
+#: Maximum characters of a task name in an overview, where longer names are cut.
+LONGEST = 200
+
+Parts = list[tuple[str, str]]
+
+
+def details_of(
+    grid: str | None, row: Row, table: Table, watched: Watched
+) -> tuple[str, Parts, str | None]:
+    """Return title and parts of a row's details, and what can be explained about it, or None."""
+    parts: Parts = [
+        (column.title, cell) for column, cell in zip(table.columns, row.cells, strict=True)
+    ]
+    at = 0.0 if watched.overview is None else watched.overview.at
+    match grid:
+        case "failures":
+            _, last = failures_by_cause(watched.failures).get(row.key, (0, None))
+            if last is None:
+                return "failure", parts, None
+            told = failure_in_words(last, at)
+            call = (last.get("details") or {}).get("task_id")
+            return "failure", [parts[0], *told], None if call is None else str(call)
+        case "tasks":
+            name = row.key.partition("\n")[2]
+            running = [] if watched.overview is None else watched.overview.running
+            lines = [
+                f"{call.key} on {call.worker}, for {format_duration(call.since_s)}"
+                for call in running
+                if call.name == name and (call.tag or "") == row.pool
+            ]
+            parts += [("Calls that run longest", "\n".join(lines))] if lines else []
+            failed = [f for f in watched.failures if _name_of(f)[:LONGEST] == name][
+                -_SHOWN_FAILURES:
+            ]
+            for failure in reversed(failed):
+                parts += [("", ""), *failure_in_words(failure, at)]
+            return f"task {row.cells[0]}", parts, name
+        case "pools":
+            return f"pool {row.cells[0]}", parts, row.key or None
+    return str(grid).removesuffix("s"), parts, None
+
+
+def _name_of(failure: Mapping[str, Any]) -> str:
+    return str((failure.get("details") or {}).get("task_name") or "")
+
+
+# Screens ------------------------------------------------------------------------------------------
+
+#: Maximum lines of a text in the details.
+_MOST_LINES = 500
+
+
+class Confirm(ModalScreen[bool]):
+    """A question that is answered with yes or no."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape", "answer(False)", "No"),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        """Show the question and two buttons, of which "No" has the focus."""
+        with Vertical(classes="box"):
+            yield Static(Text(self._question))
+            with Horizontal(classes="buttons"):
+                yield Button("No (n)", id="no")
+                yield Button("Yes (y)", id="yes", variant="warning")
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class Ask(ModalScreen[str | None]):
+    """A question that is answered with a string, or None if it is cancelled."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel")]
+
+    def __init__(self, question: str, value: str, *, integer: bool = False) -> None:
+        super().__init__()
+        self._question, self._value, self._integer = question, value, integer
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box"):
+            yield Static(Text(self._question))
+            yield Input(self._value, type="integer" if self._integer else "text", max_length=200)
+            yield Static(Text("Enter takes the value, Escape leaves it.", "dim"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class Details(ModalScreen[None]):
+    """Titles and texts of any content, which are made harmless and can be scrolled."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "leave", "Back")]
+
+    def __init__(self, title: str, parts: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._title, self._parts = title, parts
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="details") as scroll:
+            scroll.border_title = Text(one_line(self._title)[:60])
+            scroll.border_subtitle = "Escape goes back"
+            yield Static(self._text(), id="parts")
+
+    def _text(self) -> Text:
+        shown = Text()
+        for title, text in self._parts:
+            lines = [one_line_of(line) for line in text.splitlines()[:_MOST_LINES]] or [""]
+            if title:
+                shown.append(f"{title}: " if len(lines) == 1 else f"{title}:\n", "bold")
+            shown.append("\n".join(lines) + "\n")
+        return shown
+
+    def add(self, parts: Sequence[tuple[str, str]]) -> None:
+        """Show other parts before the present ones."""
+        self._parts = (*parts, *self._parts)
+        self.query_one("#parts", Static).update(self._text())
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+def one_line_of(line: str) -> str:
+    """Return a line without control characters. Its indentation stays."""
+    indent = len(line) - len(line.lstrip(" "))
+    return " " * min(indent, 40) + one_line(line)
+
+
+# Watched ------------------------------------------------------------------------------------------
+
+#: Number of the latest events that are kept, by kind.
+KEPT = {"decisions": 500, "failures": 500, "samples": 1_200}
+
+
+class Watched:
+    """Last overview of a cluster (None before the first), and its events from many answers."""
+
+    def __init__(self) -> None:
+        self.overview: Overview | None = None
+        #: Number of the last event.
+        self.seq = 0
+        self._events: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in KEPT}
+
+    def take(self, overview: Overview, events: Events) -> None:
+        """Add an answer. The events of an earlier scheduler are dropped."""
+        before = self.overview
+        started = None if before is None else before.cluster.get("started_at")
+        another = before is not None and started != overview.cluster.get("started_at")
+        for kind, most in KEPT.items():
+            # A new scheduler numbers its events from the start, so that all are requested again.
+            kept = [] if another else [*self._events[kind], *getattr(events, kind)]
+            self._events[kind] = kept[-most:]
+        self.seq = 0 if another else events.seq
+        self.overview = overview
+
+    @property
+    def decisions(self) -> list[Mapping[str, Any]]:
+        """Changes of desired worker counts, the oldest first."""
+        return self._events["decisions"]
+
+    @property
+    def failures(self) -> list[Mapping[str, Any]]:
+        """Rows about failed tasks, the oldest first."""
+        return self._events["failures"]
+
+    @property
+    def samples(self) -> list[Mapping[str, Any]]:
+        return self._events["samples"]

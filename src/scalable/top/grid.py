@@ -10,8 +10,7 @@ from textual.coordinate import Coordinate
 from textual.widgets import DataTable
 
 from scalable.palette import DARK, numbers_of
-from scalable.showing.tables import Row, Table
-from scalable.showing.texts import padded
+from scalable.showing.tables import Row, Table, padded
 
 #: Number of cells between two columns.
 _GAP = 1

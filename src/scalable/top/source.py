@@ -8,8 +8,7 @@ from typing import Protocol
 from scalable.lifecycle import control, watching
 from scalable.lifecycle.explaining import explain
 from scalable.lifecycle.watching import Living
-from scalable.spec.overview import Events, Overview
-from scalable.spec.worker_overview import WorkerOverview
+from scalable.spec.overview import Events, Overview, WorkerOverview
 
 
 class Source(Protocol):

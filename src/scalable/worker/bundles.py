@@ -19,7 +19,7 @@ from typing import Any
 
 from distributed import Worker, get_worker
 
-from scalable.caching.hearing import heard_by
+from scalable.caching.outcomes import heard_by
 from scalable.protocol.bundles import (
     ALL,
     ERROR,
@@ -41,8 +41,7 @@ from scalable.protocol.dask_seams.worker import (
     task_of,
     timings_of,
 )
-from scalable.protocol.described_failures import note_call
-from scalable.protocol.ended_frames import release_frames
+from scalable.protocol.described_failures import note_call, release_frames
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import with_place
 from scalable.protocol.lending import CallInterrupted, take_slot_back

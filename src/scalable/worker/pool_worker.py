@@ -17,7 +17,7 @@ from distributed.utils import in_async_call
 from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent
 
 from scalable import settings
-from scalable.caching.hearing import heard_by
+from scalable.caching.outcomes import heard_by
 from scalable.errors import ScalableError
 from scalable.protocol.archive import ArchiveError, CarriedFiles
 from scalable.protocol.code import CodeTable, located, missing_module
@@ -43,7 +43,7 @@ from scalable.protocol.dask_seams.worker import (
 )
 from scalable.protocol.described_failures import recent_output
 from scalable.protocol.guarded_http import GuardedHttp
-from scalable.protocol.handlers import SchedulerCalls, offer
+from scalable.protocol.handlers import SchedulerCalls, WorkerHandler, offer
 from scalable.protocol.importing import Importer, here
 from scalable.protocol.lending import CallInterrupted, Lender, wait_in_call
 from scalable.protocol.measured import FAILURE, USAGE, addition, remembered_addition
@@ -51,7 +51,6 @@ from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.shown_values import shown_arguments
 from scalable.protocol.thread_frames import read_frames_without_collection
-from scalable.protocol.worker_calls import WorkerHandler
 from scalable.spec.remembered import RememberedOutcome
 from scalable.worker.bundles import interrupt, running_bundle
 from scalable.worker.checkpoints import WorkerCheckpoints

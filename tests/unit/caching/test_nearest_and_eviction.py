@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.caching.eviction import Candidate, Levels, chosen, value_of
-from scalable.caching.store import ResultStore
+from scalable.caching.store import Candidate, Levels, ResultStore, chosen, value_of
 
 
 def key_of(number):

@@ -6,12 +6,11 @@ from functools import partial
 
 import pytest
 
-from scalable.caching import misses
-from scalable.caching.calls import RememberedFunction
+from scalable.caching import calls
+from scalable.caching.calls import NOT_COMPARED, Misses, RememberedFunction
 from scalable.caching.decorator import cached
-from scalable.caching.hearing import heard_by
 from scalable.caching.key import KeyMaker
-from scalable.caching.misses import NOT_COMPARED, Misses
+from scalable.caching.outcomes import heard_by
 from scalable.caching.store import ResultStore
 from scalable.spec.remembered import Kind
 
@@ -133,7 +132,7 @@ def call_it(digest):
 
 
 def test_nobody_listens_outside_a_worker(store, monkeypatch):
-    monkeypatch.setattr(misses.Misses, "outcome", lambda *_: pytest.fail("the index is read"))
+    monkeypatch.setattr(calls.Misses, "outcome", lambda *_: pytest.fail("the index is read"))
     assert remembered(store, fit, 3)() == 6
 
 
@@ -143,7 +142,7 @@ def test_many_misses_of_short_calls_are_not_all_compared(store, monkeypatch):
     monkeypatch.setattr(store, "nearest", lambda *_, **__: compared.append(time.sleep(0.001)))
     keys = [KeyMaker().key(fit, (x,), {}) for x in range(200)]
     short = [finds.outcome(key, time.time(), 0.0001) for key in keys]
-    assert misses.ALWAYS <= len(compared) < misses.ALWAYS + 10
+    assert calls.ALWAYS <= len(compared) < calls.ALWAYS + 10
     assert sum(told.reason == NOT_COMPARED for told in short) == 200 - len(compared)
     assert all(told.kind is Kind.MISSED for told in short)
     compared.clear()

@@ -10,7 +10,7 @@ import pytest
 
 from scalable.caching.calls import Purpose
 from scalable.caching.entries import Entry
-from scalable.caching.hearing import heard_by
+from scalable.caching.outcomes import heard_by
 from scalable.caching.resumable import ResumableFunction, SharedParts
 from scalable.caching.run_calls import CallLog, Cause, Ended, RunCall, causes
 from scalable.caching.run_results import RunResults, key_of, remove_expired

@@ -15,10 +15,16 @@ from scalable.client.calls.bundle_size import (
     SHARES,
     BundleSizing,
 )
-from scalable.client.calls.losses import LOSSES, judge_loss
+from scalable.client.calls.executor import REMEMBERED, Uploads
+from scalable.client.calls.in_flight import (
+    FREE_S,
+    LOSSES,
+    STUCK_CALLS,
+    STUCK_S,
+    Withdrawals,
+    judge_loss,
+)
 from scalable.client.calls.sent_bundle import SentBundle
-from scalable.client.calls.uploads import REMEMBERED, Uploads
-from scalable.client.calls.withdrawals import FREE_S, STUCK_CALLS, STUCK_S, Withdrawals
 from scalable.protocol.lost_calls import OutOfMemory
 
 

@@ -10,8 +10,7 @@ from distributed.scheduler import KilledWorker
 from scalable.client.calls.backlog import SingleCalls
 from scalable.client.calls.bundle_size import BundleSizing
 from scalable.client.calls.futures import CallFuture
-from scalable.client.calls.in_flight import BundlesInFlight
-from scalable.client.calls.losses import LOSSES
+from scalable.client.calls.in_flight import LOSSES, BundlesInFlight
 from scalable.client.calls.mapped_calls import MappedCalls
 from scalable.client.calls.options import CallOptions
 from scalable.client.calls.sent_bundle import SentBundle

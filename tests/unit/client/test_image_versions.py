@@ -7,9 +7,9 @@ from importlib.metadata import version
 
 import pytest
 
-from scalable.client import image_versions
-from scalable.client.image_versions import compare_versions
-from scalable.client.missing_packages import with_package
+from scalable.client import bundle_client
+from scalable.client.bundle_client import compare_versions
+from scalable.client.unsendable import with_package
 from scalable.errors import ClusterError
 from scalable.protocol.code import in_image, located
 from scalable.protocol.operations import VERSIONS
@@ -18,7 +18,7 @@ from scalable.protocol.versions import ImageVersions, own_versions
 
 @pytest.fixture(autouse=True)
 def nothing_told(monkeypatch):
-    monkeypatch.setattr(image_versions, "_told", set())
+    monkeypatch.setattr(bundle_client, "_told", set())
 
 
 def facts(allows=False, **packages):

@@ -7,7 +7,7 @@ import pytest
 
 from scalable.caching.calls import Purpose
 from scalable.caching.key import KeyOptions
-from scalable.client.remembering import RememberedCalls
+from scalable.client.remembering_client import RememberedCalls
 from scalable.spec.remembering import Remembering
 
 
@@ -71,7 +71,7 @@ def podman(tmp_path, monkeypatch):
             f"#!/bin/sh\necho \"$@\" >> {asked}\necho '{text}'\nexit {code}\n"
         )
         (programs / "podman").chmod(0o700)
-        monkeypatch.setattr("scalable.caching.images.PROGRAMS", (str(programs / "podman"),))
+        monkeypatch.setattr("scalable.caching.key.PROGRAMS", (str(programs / "podman"),))
         return asked
 
     return answers

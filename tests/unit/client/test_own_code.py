@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from scalable.client import imported
+from scalable.client import own_code
 from scalable.client.own_code import OwnCode
 from scalable.protocol.code import digest_of
 
@@ -84,8 +84,8 @@ def test_an_old_file_is_not_compared(write, tmp_path, monkeypatch):
     write(ONE)
     module = importlib.import_module(NAME)
     os.utime(tmp_path / f"{NAME}.py", (1, 1))
-    monkeypatch.setattr(imported, "runs", None)
-    assert not imported.was_edited(module, module.__file__, b"")
+    monkeypatch.setattr(own_code, "runs", None)
+    assert not own_code.was_edited(module, module.__file__, b"")
 
 
 @pytest.mark.parametrize("edit", ["def broken(:\n", f"1 / 0\n{TWO}"], ids=["syntax", "error"])

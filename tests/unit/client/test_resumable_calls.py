@@ -6,7 +6,7 @@ import pytest
 
 from scalable.caching.calls import Purpose
 from scalable.caching.resumable import ResumableFunction
-from scalable.client.resuming import ResumableCalls
+from scalable.client.remembering_client import ResumableCalls
 from scalable.spec.remembering import Keeping, Remembering
 
 

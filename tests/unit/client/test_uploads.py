@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from dask.sizeof import sizeof
 
-from scalable.client import scattering
+from scalable.client import scheduler_line
 from scalable.client.scheduler_line import SchedulerLine
 
 
@@ -35,7 +35,7 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(scattering, "UPLOAD_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(scheduler_line, "UPLOAD_PAUSES_S", (0.0, 0.0))
 
 
 @pytest.mark.parametrize("error", [KeyError("tls://127.0.0.1:1"), OSError("connection closed")])

@@ -15,7 +15,6 @@ from scalable.lifecycle import (
     connecting,
     control,
     creation,
-    ended,
     ending,
     garbage,
     recording,
@@ -47,7 +46,7 @@ CREATION = creation.Creation(
 @pytest.fixture(autouse=True)
 def state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(ended, "WATCH_S", 0.3)
+    monkeypatch.setattr(ending, "WATCH_S", 0.3)
 
     def recorded_only(**_):
         return ClusterListing(tuple(status_of(d, time.time()) for d in all_directories()[0]))
@@ -132,7 +131,7 @@ def test_a_scheduler_silent_for_a_moment_is_left_to_its_own_machine(unanswered):
 def test_one_that_answers_has_not_ended_although_it_writes_no_status(monkeypatch):
     made = recorded(scheduler=ELSEWHERE, age_s=1000)
     monkeypatch.setattr(control, "ask", lambda *_, **__: {})
-    assert ended.why_ended(made) is None
+    assert ending.why_ended(made) is None
 
 
 def test_one_that_writes_has_not_ended_whatever_the_clocks_say(unanswered, monkeypatch):
@@ -142,7 +141,7 @@ def test_one_that_writes_has_not_ended_whatever_the_clocks_say(unanswered, monke
         made.write_status({"written_at": time.time() - 999, "state": "running"})
 
     monkeypatch.setattr(time, "sleep", write)
-    assert ended.why_ended(made) is None
+    assert ending.why_ended(made) is None
 
 
 def test_an_embedded_cluster_of_another_machine_ends_with_its_silence():

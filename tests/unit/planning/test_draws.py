@@ -7,9 +7,8 @@ from statistics import median, pstdev
 import pytest
 from plans import calls, problem
 
-from scalable.planning import Knowledge, lengths
-from scalable.planning.draws import draw_runs
-from scalable.planning.lengths import Lengths
+from scalable.planning import Knowledge, draws
+from scalable.planning.draws import Lengths, draw_runs
 from scalable.planning.variation import RunLevel, RunSpread
 from scalable.scaling.task_model import Kind, Sample, TaskModel
 from scalable.spec import Forecast
@@ -119,7 +118,7 @@ def test_the_sum_of_many_calls_is_spread_as_if_each_was_drawn(known, monkeypatch
         return [model.sums([400], 1.0, chance)[0] for _ in range(400)]
 
     few = sums()
-    monkeypatch.setattr(lengths, "_MOST_DRAWN", 400)
+    monkeypatch.setattr(draws, "_MOST_DRAWN", 400)
     each = sums()
     assert median(few) == pytest.approx(median(each), rel=0.05)
     assert pstdev(few) == pytest.approx(pstdev(each), rel=0.25)

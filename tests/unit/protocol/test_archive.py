@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from scalable.protocol import trees as trees_module
+from scalable.protocol import importing as trees_module
 from scalable.protocol.archive import ArchiveError, CarriedFiles, Entry, _digest, pack, unpack
-from scalable.protocol.trees import Trees
+from scalable.protocol.importing import Trees
 
 ENTRIES = [
     Entry("a/__init__.py", b""),

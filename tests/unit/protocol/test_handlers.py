@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from scalable.protocol.attachments import Attachment
 from scalable.protocol.handlers import Handler, SchedulerCalls
+from scalable.protocol.pools import Attachment
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.creator_reports import CreatorReports
 from scalable.scheduler.pool_scheduler import PoolScheduler

@@ -12,8 +12,7 @@ from scalable.protocol import importing
 from scalable.protocol.archive import CarriedFiles, Entry, pack
 from scalable.protocol.code import CodeTable, ModuleCode, digest_of, is_own
 from scalable.protocol.dask_seams.nodes import CarriedNode
-from scalable.protocol.importing import Importer
-from scalable.protocol.trees import Trees
+from scalable.protocol.importing import Importer, Trees
 
 NAME = "module_of_test_importing"
 

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from scalable.scaling.looks import HOLDS_SHARE, Unchanged
-from scalable.scaling.policy import PoolScaler
+from scalable.scaling.policy import HOLDS_SHARE, PoolScaler, Unchanged
 from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.task_model import Kind, TaskModel
 

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalable.scheduler import file_store
-from scalable.scheduler.file_store import FileStore
+from scalable.scheduler import code_store
+from scalable.scheduler.code_store import FileStore
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_an_archive_that_nobody_has_announced_is_not_waited_for(store):
 
 
 def test_an_archive_that_does_not_arrive_is_given_up(store, monkeypatch):
-    monkeypatch.setattr(file_store, "ARRIVAL_TIMEOUT_S", 0.01)
+    monkeypatch.setattr(code_store, "ARRIVAL_TIMEOUT_S", 0.01)
     store.expect("d")
 
     async def go():
@@ -53,7 +53,7 @@ def test_an_archive_that_does_not_arrive_is_given_up(store, monkeypatch):
 
 
 def test_archives_that_nobody_has_used_for_longest_are_dropped(store, monkeypatch):
-    monkeypatch.setattr(file_store, "MOST_KEPT", 25)
+    monkeypatch.setattr(code_store, "MOST_KEPT", 25)
 
     async def go():
         store.take("a", 0, 1, bytes(10))
@@ -73,6 +73,6 @@ def test_an_archive_whose_client_ended_while_it_sent_it_is_dropped(store, monkey
     store.take("part", 0, 2, bytes(100))
     store.take("whole", 0, 1, b"all")
     store.expect("announced")
-    monkeypatch.setattr(file_store, "ARRIVAL_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(code_store, "ARRIVAL_TIMEOUT_S", 0.0)
     store.expect("next")
     assert list(store._archives) == ["whole", "next"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.scheduler.forgotten_calls import failed_calls_named
+from scalable.scheduler.explaining import failed_calls_named
 
 
 def row(key, name, at, message="no", count=1):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.scheduler.larger_pools import larger_component
+from scalable.scheduler.retrying import larger_component
 from scalable.spec import ComponentSpec
 
 SMALL = ComponentSpec("small", image="model:1", memory="4G", gpus=1, env={"A": "1"})

@@ -8,8 +8,8 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
+from scalable.scheduler.bundle_relay import LostBundles
 from scalable.scheduler.ledger import Ledger
-from scalable.scheduler.lost_bundles import LostBundles
 from scalable.scheduler.overview.call_counts import NameCounts
 from scalable.scheduler.recorder import Recorder
 from scalable.telemetry import read_run, summarize

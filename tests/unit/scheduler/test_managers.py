@@ -3,8 +3,7 @@
 import pytest
 
 from scalable.errors import ClusterError
-from scalable.protocol.attachments import Attachment
-from scalable.protocol.matching import Shape, difference, fits, slots_of
+from scalable.protocol.pools import Attachment, Shape, difference, fits, slots_of
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, Managers
 from scalable.spec import PoolStatus

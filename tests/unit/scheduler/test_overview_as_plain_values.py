@@ -4,13 +4,13 @@ import json
 from dataclasses import asdict
 
 from scalable.spec import PoolStatus
-from scalable.spec.call_view import RunningCall
 from scalable.spec.overview import (
     CallCounts,
     Events,
     Overview,
     PoolOverview,
     PredictedEnd,
+    RunningCall,
     TaskOverview,
 )
 

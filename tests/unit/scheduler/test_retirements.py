@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from scalable.scheduler import retirements as module
-from scalable.scheduler.retirements import AT_ONCE, Retirements
+from scalable.scheduler import departures as module
+from scalable.scheduler.departures import AT_ONCE, Retirements
 
 
 class Scheduler:

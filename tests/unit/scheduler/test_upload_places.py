@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.scheduler.upload_places import COMPARED, NAMED, upload_places
+from scalable.scheduler.bundle_relay import COMPARED, NAMED, upload_places
 
 GB = 1_000_000_000
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.protocol.dask_seams.connections import compare_distinct_versions, comparing_distinct
-from scalable.scheduler.versions import Versions
+from scalable.scheduler.controller import Versions
 
 COMPARE = getattr(versions.error_message, "__wrapped__", versions.error_message)
 PACKAGES = st.fixed_dictionaries(

@@ -8,8 +8,8 @@ from scalable.spec.overview import (
     PoolOverview,
     PredictedEnd,
     TaskOverview,
+    WorkerOverview,
 )
-from scalable.spec.worker_overview import WorkerOverview
 
 NOW = 1_700_000_000.0
 HEBREW = "\u05e9\u05dc\u05d5\u05dd"

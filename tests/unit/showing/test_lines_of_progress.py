@@ -4,7 +4,7 @@ import pytest
 from made_overviews import HOSTILE, NOW, overview, pool, task
 
 from scalable.showing.progress import live_lines, progress_line
-from scalable.showing.texts import width_of
+from scalable.showing.tables import width_of
 from scalable.spec.overview import CallCounts, PredictedEnd
 
 

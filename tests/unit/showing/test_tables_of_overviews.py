@@ -12,7 +12,7 @@ from scalable.showing.events import (
     use_lines,
 )
 from scalable.showing.page import SHOWN_TASKS, page
-from scalable.showing.texts import fitted, one_line, padded, width_of
+from scalable.showing.tables import fitted, one_line, padded, width_of
 from scalable.showing.workers import clusters_table, workers_table
 from scalable.spec.clusters import ClusterStatus
 from scalable.spec.overview import CallCounts, Events, PredictedEnd

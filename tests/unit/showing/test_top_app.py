@@ -9,19 +9,16 @@ from made_overviews import HOSTILE, NOW, events, failure, overview, pool, task, 
 from scalable.errors import ClusterError
 from scalable.lifecycle.watching import Living
 from scalable.showing.cluster import tasks_table
-from scalable.spec.call_view import RunningCall
 from scalable.spec.clusters import ClusterStatus
-from scalable.spec.overview import Events
+from scalable.spec.overview import Events, RunningCall
 
 pytest.importorskip("textual")
 
 from textual.widgets import Input, Static, TabbedContent
 
 from scalable.top.app import TopApp
-from scalable.top.details import details_of
+from scalable.top.cluster_screen import Ask, Confirm, Details, Watched, details_of
 from scalable.top.grid import Grid
-from scalable.top.screens import Ask, Confirm, Details
-from scalable.top.watched import Watched
 
 
 class Made:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scalable.quantiles import quantile
 from scalable.telemetry import each_call
-from scalable.telemetry.bundled import bundled
+from scalable.telemetry.calls import bundled
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 0.8, 0.9, 0.95, 1.0)
 

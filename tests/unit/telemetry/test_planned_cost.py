@@ -1,6 +1,6 @@
 """Cost that a plan predicted, beside what a run cost."""
 
-from scalable.telemetry.costs import BILLED, cost_of
+from scalable.telemetry.summary import BILLED, cost_of
 
 ROWS = [{"event": BILLED, "tag": "model", "manager": "m", "worker": "w", "cost": 2.0}]
 

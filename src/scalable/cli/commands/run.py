@@ -225,7 +225,7 @@ def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
 
 def _confirm_start(request: Request, plan: Plan, output: Output, *, yes: bool) -> None:
     """Check that a cluster and a record can be made, and ask before a run that costs money."""
-    from scalable.cli.spending import costs_money, said_cost
+    from scalable.cli.costs import costs_money, said_cost
     from scalable.telemetry import require_writable
 
     request.require_clusters()
@@ -263,8 +263,7 @@ def _follow(
     *,
     environ: Mapping[str, str],
 ) -> tuple[int, list[Path]]:
-    from scalable.cli.progress import Followed
-    from scalable.cli.workflow import run_script, script_environment
+    from scalable.cli.workflow import Followed, run_script, script_environment
     from scalable.session.displays import Display
 
     with _exchange() as listing, _exchange() as shown, output.progress() as display:
@@ -295,7 +294,7 @@ def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, An
 
     if not isinstance(display, LiveDisplay):
         return {"stdout": output.script_stdout}
-    from scalable.cli.script_terminal import ScriptTerminal
+    from scalable.cli.workflow import ScriptTerminal
 
     terminal = stack.enter_context(ScriptTerminal(display, sys.stderr))
     streams: dict[str, Any] = {"stderr": terminal.descriptor, "started": terminal.begin}

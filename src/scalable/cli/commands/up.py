@@ -18,11 +18,17 @@ from scalable.cli.clusters import (
     render_progress,
     render_status,
 )
-from scalable.cli.costs import budget_option, no_prices, render_cost
+from scalable.cli.costs import (
+    budget_option,
+    costs_money,
+    no_prices,
+    render_cost,
+    said_cost,
+    said_of_managers,
+)
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.cli.plans import AskedPlan, budget_of, objective_options, plan_option
-from scalable.cli.spending import costs_money, said_cost, said_of_managers
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
 from scalable.spec import ClusterStatus, DeploymentSpec, Plan, names
 from scalable.units import format_duration

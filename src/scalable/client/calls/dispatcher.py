@@ -6,12 +6,21 @@ still wait in the client. A *slot* is the capacity for one task on a worker.
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401 - its part of the exit has to come later
 import logging
+import os
+import sys
+import threading
 import time
 import uuid
 from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
-from typing import Any
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+from distributed import Future
 
 from scalable.client.calls.backlog import PendingCalls, SingleCalls
 from scalable.client.calls.bundle_size import (
@@ -22,18 +31,16 @@ from scalable.client.calls.bundle_size import (
     BundleSizing,
 )
 from scalable.client.calls.futures import CallFuture
-from scalable.client.calls.held_calls import HeldCalls
 from scalable.client.calls.in_flight import BundlesInFlight
 from scalable.client.calls.options import CallOptions
-from scalable.client.calls.packing import PackedCalls, pack
 from scalable.client.calls.sent_bundle import SentBundle
-from scalable.client.calls.unfinished_calls import working
 from scalable.client.calls.whereabouts import Whereabouts
 from scalable.client.scheduler_line import SchedulerLine
+from scalable.client.unsendable import name_of, parts_of_call, unsendable
 from scalable.errors import ClusterError
 from scalable.protocol.bundles import PROCESS
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
-from scalable.protocol.messages import Reference
+from scalable.protocol.messages import Found, Reference, dump_calls, dump_function
 from scalable.worker.bundles import run_bundle
 
 logger = logging.getLogger("scalable.client")
@@ -303,3 +310,261 @@ class Dispatcher:
         except BaseException as raised:  # noqa: BLE001 - it would end the event loop
             error = ClusterError(f"the call could not be sent: {raised!r}")
             self._line.call_soon(self._in_flight.erred, key, error)
+
+
+# Held calls ---------------------------------------------------------------------------------------
+
+#: Seconds between two attempts to upload a lost argument, and between two checks of a result that
+#: is computed again.
+AGAIN_S = 0.5
+#: Number of attempts to upload a lost argument.
+ATTEMPTS = 10
+
+
+@dataclass(eq=False)
+class _Held:
+    """Tasks with the same missing arguments."""
+
+    pending: PendingCalls
+    numbers: list[Any]
+
+    def left(self) -> list[Any]:
+        """Return the tasks for which a caller still waits."""
+        return [number for number in self.numbers if not self.pending.is_over(number)]
+
+
+@dataclass
+class _Renewal:
+    """The renewal of a lost argument."""
+
+    held: list[_Held] = field(default_factory=list)
+    attempts: int = 0
+
+
+class HeldCalls:
+    """Tasks that wait for Dask futures, or for a lost argument to be on the workers again.
+
+    A task that waits here holds up no other task, and takes no slot. Everything runs in the
+    client's event loop.
+    """
+
+    def __init__(
+        self, line: SchedulerLine, put_back: Callable[[PendingCalls, list[Any]], None]
+    ) -> None:
+        self._line, self._put_back = line, put_back
+        self._held: set[_Held] = set()
+        self._renewals: dict[Reference, _Renewal] = {}
+
+    def __len__(self) -> int:
+        """Return the number of groups of tasks that wait for the same arguments."""
+        return len(self._held)
+
+    @property
+    def idle(self) -> bool:
+        """True if no caller waits for any of the tasks."""
+        return not any(held.left() for held in self._held)
+
+    @property
+    def unfinished(self) -> int:
+        """Number of tasks for which a caller waits. May be read in any thread."""
+        return sum(len(held.left()) for held in list(self._held))
+
+    def holds(self, number: Any) -> bool:
+        """Return whether a task waits for an argument."""
+        return any(each is number for held in self._held for each in held.numbers)
+
+    def hold(self, pending: PendingCalls, packed: PackedCalls) -> bool:
+        """Return whether tasks have to wait for an argument. Put them back once it is there."""
+        for key, each in packed.references.items():
+            status = packed.futures[key].status
+            held = _Held(pending, packed.numbers)
+            if status == "pending":
+                release = partial(self._line.call_soon, self._release, held)
+                packed.futures[key].add_done_callback(lambda _, r=release: r())
+            elif status == "lost":  # and computed again
+                self._line.call_later(AGAIN_S, partial(self._release, held))
+            elif status == "cancelled" and isinstance(each, Reference):
+                self._renew(each, held)
+            else:
+                continue  # a failed argument too: Dask passes the error on to the task
+            logger.debug("%d calls wait for argument %s (%s)", len(held.numbers), key, status)
+            self._held.add(held)
+            return True
+        return False
+
+    def _release(self, held: _Held) -> None:
+        if held in self._held:
+            self._held.discard(held)
+            self._put_back(held.pending, held.numbers)
+
+    def _renew(self, reference: Reference, held: _Held) -> None:
+        if reference not in self._renewals:
+            self._renewals[reference] = _Renewal()
+            self._line.call_soon(self._bring, reference)
+        self._renewals[reference].held.append(held)
+
+    async def _bring(self, reference: Reference) -> None:
+        """Bring a lost argument to the workers again, and put back the tasks that wait for it."""
+        renewal = self._renewals[reference]
+        renewal.attempts += 1
+        failure: ClusterError | None = None
+        if any(held.left() for held in renewal.held):
+            logger.debug("argument %s is brought to the workers again", reference.future.key)
+            try:
+                await reference.bring_again(reference)
+            except Exception as error:  # noqa: BLE001 - no worker is connected, or the user's code
+                if renewal.attempts < ATTEMPTS:
+                    self._line.call_later(AGAIN_S, partial(self._bring, reference))
+                    return
+                words = (
+                    f"an argument was lost with its worker, and bringing it again failed: {error!r}"
+                )
+                failure = ClusterError(words)
+        del self._renewals[reference]
+        for held in renewal.held:
+            if failure is not None:
+                held.pending.settle(held.numbers, [(None, failure)] * len(held.numbers))
+            self._release(held)
+
+    def cancel_all(self) -> None:
+        """Cancel the tasks that have a future. Their owner drops the others."""
+        for held in list(self._held):
+            for number in held.left():
+                if isinstance(number, CallFuture):
+                    number.cancel()
+
+    def close(self, error: BaseException) -> None:
+        """Fail all tasks."""
+        for held in list(self._held):
+            held.pending.settle(held.numbers, [(None, error)] * len(held.numbers))
+        self._held.clear()
+
+
+# Packing ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PackedCalls:
+    """Tasks that can be sent together."""
+
+    #: Numbers of the tasks in their :class:`PendingCalls`.
+    numbers: list[Any]
+    #: Digest and bytes of each function.
+    functions: tuple[tuple[bytes, bytes], ...]
+    #: Tasks as bytes.
+    payload: bytes
+    #: Dask futures and :class:`Reference` objects within the arguments, by key of the future. All
+    #: tasks have the same, because a lost or failed one takes all tasks with it.
+    references: Found
+
+    @property
+    def futures(self) -> dict[Any, Future[Any]]:
+        """Dask futures of the references, by key."""
+        return {
+            key: each.future if isinstance(each, Reference) else each
+            for key, each in self.references.items()
+        }
+
+
+def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
+    """Pack tasks into one or several bundles. A task that cannot be pickled fails with the error.
+
+    Tasks that cannot be pickled together get a bundle each. Tasks with different references get
+    different bundles.
+    """
+    functions: dict[tuple[bytes, bytes], int] = {}
+    known: dict[int, int] = {}
+
+    def index(function: Callable[..., Any]) -> int:
+        if (place := known.get(id(function))) is None:
+            place = functions.setdefault(dump_function(function), len(functions))
+            known[id(function)] = place
+        return place
+
+    packed, calls = pending.calls(numbers, index)
+    if not packed:
+        return
+    try:
+        payload, found = dump_calls(calls)
+    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+        if len(packed) == 1:
+            _, rows, named = calls
+            function = pending.function(packed[0])
+            parts = parts_of_call(function, rows[0], named[0] if named else None)
+            pending.settle(packed, [(None, unsendable(name_of(function), parts) or error)])
+        else:
+            for number in packed:  # the other tasks may be fine
+                yield from pack(pending, [number])
+        return
+    groups: dict[frozenset[Any], list[Any]] = {}
+    for number, references in zip(packed, found, strict=False):
+        groups.setdefault(frozenset(references), []).append(number)
+    if len(groups) > 1:
+        for group in groups.values():
+            yield from pack(pending, group)
+    else:
+        yield PackedCalls(packed, tuple(functions), payload, found[0] if found else {})
+
+
+# Unfinished calls ---------------------------------------------------------------------------------
+
+#: Seconds of waiting after which a message is logged.
+SAY_AFTER_S = 2.0
+LOOK_S = 0.05
+
+
+class Working(Protocol):
+    """Sender of tasks that have not finished."""
+
+    @property
+    def unfinished(self) -> int:
+        """Number of tasks that wait or run."""
+
+    @property
+    def ends_with_script(self) -> bool:
+        """True if this process does not wait for the tasks when it exits."""
+
+    def give_up(self) -> None:
+        """Cancel all tasks."""
+
+
+#: Senders with tasks that may not have finished. They must not vanish before, even if the user has
+#: kept neither the executor nor a future.
+working: set[Working] = set()
+
+
+def _unfinished() -> int:
+    return sum(each.unfinished for each in list(working) if not each.ends_with_script)
+
+
+def wait_at_exit() -> None:
+    """Wait until the tasks of all executors have finished. Ctrl-C, now or before, cancels them."""
+    if not _unfinished():
+        return
+    if not isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):
+        try:
+            _wait()
+        except KeyboardInterrupt:
+            logger.debug("interrupted while the calls of executors were awaited")
+    if calls := _unfinished():
+        logger.warning("%d calls of executors are cancelled", calls)
+        for each in list(working):
+            each.give_up()
+
+
+def _wait() -> None:
+    say_at: float | None = time.monotonic() + SAY_AFTER_S
+    while calls := _unfinished():
+        if say_at is not None and time.monotonic() > say_at:
+            say_at = None
+            logger.warning(
+                "the script has ended, and waits for %d calls of its executors; "
+                "Ctrl-C cancels them",
+                calls,
+            )
+        time.sleep(LOOK_S)
+
+
+_threading: Any = threading
+_threading._register_atexit(wait_at_exit)  # noqa: SLF001 - as concurrent.futures does
+os.register_at_fork(after_in_child=working.clear)

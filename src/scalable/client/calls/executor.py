@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import logging
 import math
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sized
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sized
 from concurrent.futures import Executor
 from functools import partial
+from itertools import chain
 from typing import Any, Self
 
+from dask.sizeof import sizeof
 from distributed import Future
 
 from scalable.client.calls.backlog import SingleCalls
-from scalable.client.calls.dependent_calls import DependentCalls
 from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.futures import CallFuture, settle
-from scalable.client.calls.kept_results import Call, KeptResults
 from scalable.client.calls.mapped_calls import MappedCalls, Outcome
 from scalable.client.calls.multiprocessing_verbs import MultiprocessingVerbs
 from scalable.client.calls.streamed_calls import MOST_UNTAKEN, StreamedCalls
-from scalable.client.calls.uploads import PLAIN, Uploads
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames
 from scalable.protocol.lending import slot_lent
+from scalable.protocol.messages import LARGE, Pickled, Reference
 from scalable.spec.overview import Overview
 from scalable.units import format_duration
 
@@ -369,3 +372,237 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         else:
             end()
         return future
+
+
+# Dependent calls ----------------------------------------------------------------------------------
+
+
+class DependentCalls:
+    """Tasks that wait until the futures among their arguments are done."""
+
+    def __init__(
+        self,
+        condition: threading.Condition,
+        begin: Callable[[CallFuture], None],
+        line: Any,
+        uploaded: Callable[[Iterable[Any]], tuple[Any, ...]],
+    ) -> None:
+        # ``begin`` puts a task with complete arguments into the backlog (the tasks to send).
+        # ``uploaded`` returns arguments with the large ones replaced by references.
+        self._condition, self._begin = condition, begin
+        self._line, self._uploaded = line, uploaded
+        self._waiting: set[CallFuture] = set()
+
+    @property
+    def idle(self) -> bool:
+        """True if no task waits for the result of another task."""
+        return all(future.done() for future in list(self._waiting))
+
+    def cancel_all(self) -> None:
+        """Cancel the tasks that wait for the result of another task."""
+        for future in list(self._waiting):
+            future.cancel()
+
+    def add(self, future: CallFuture) -> None:
+        """Put a task into the backlog, at once or when all futures among its arguments are done."""
+        _, args, kwargs = future.call or (None, (), {})
+        needed = [a for a in itertools.chain(args, kwargs.values()) if isinstance(a, CallFuture)]
+        if not needed:
+            self._begin(future)
+            return
+        self._waiting.add(future)
+        left, lock = itertools.count(len(needed) - 1, -1), threading.Lock()
+
+        def ended(_: Any) -> None:
+            with lock:
+                if next(left):
+                    return
+            try:
+                self._begin_with_results(future)
+            finally:
+                self._waiting.discard(future)
+
+        for other in needed:
+            # First the callback: it counts as a user of the result here, until the task is a taker.
+            other.add_done_callback(ended)
+            if other.home is not None and other.home.is_near(self._line):
+                other.takers += 1
+
+    def _begin_with_results(self, future: CallFuture) -> None:
+        if future.call is None:
+            return  # already cancelled
+        function, args, kwargs = future.call
+        try:
+            future.call = (
+                function,
+                self._uploaded(map(self._value, args)),
+                dict(zip(kwargs, self._uploaded(map(self._value, kwargs.values())), strict=True)),
+            )
+        except BaseException as error:  # noqa: BLE001 - the error of the call that it waited for
+            settle(self._condition, [(future, None, error)])
+            return
+        self._begin(future)
+
+    def _value(self, argument: Any) -> Any:
+        if not isinstance(argument, CallFuture):
+            return argument
+        kept, home = argument.kept, argument.home
+        near = kept is not None and home is not None and home.is_near(self._line)
+        return kept if near else argument.result()
+
+
+# Kept results -------------------------------------------------------------------------------------
+
+#: Number of attempts to get a result whose workers are lost.
+ATTEMPTS = 3
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+
+
+class KeptResults:
+    """Results of one executor's tasks that stay on the workers."""
+
+    def __init__(self, line: SchedulerLine, run: Callable[[Call], CallFuture]) -> None:
+        self._line, self._run = line, run
+        self._again: dict[Reference, asyncio.Task[None]] = {}
+
+    def of(self, bundle: Any, position: int, call: Call) -> Reference:
+        """Return a reference into a bundle's Dask future. A lost result runs ``call`` again."""
+        return Reference(bundle, partial(self._bring_again, call), position=position)
+
+    def is_near(self, line: SchedulerLine) -> bool:
+        """Return whether the tasks of another executor can take the results."""
+        return line is self._line
+
+    def fetch(self, reference: Reference) -> Any:
+        """Return the value of a result. Its task runs again if the result is lost.
+
+        Raises ClusterError in the event loop, or if the client is closed.
+        """
+        if self._line.in_event_loop:
+            raise ClusterError(
+                "the result is on a worker, and a callback cannot wait for it",
+                hint="call result() in another thread",
+            )
+        if self._line.closed:
+            raise ClusterError(
+                "the result was on a worker when the client was closed",
+                hint="call result() before the client is closed",
+            )
+        return self._line.wait_for(self._fetch, reference)
+
+    async def _fetch(self, reference: Reference) -> Any:
+        for attempt in range(ATTEMPTS):
+            if reference.future.status in ("cancelled", "lost"):
+                await reference.bring_again(reference)
+            try:
+                found = await self._line.fetch(reference.future)
+            except Exception:
+                if attempt == ATTEMPTS - 1 or reference.future.status == "finished":
+                    raise
+                continue
+            if reference.position is None:
+                return found
+            return await asyncio.to_thread(found[reference.position].load)
+        raise ClusterError(f"the result was lost with its worker, {ATTEMPTS} times")
+
+    async def _bring_again(self, call: Call, reference: Reference) -> None:
+        """Run the task of a lost result again, once for all callers."""
+        if reference not in self._again:
+            self._again[reference] = asyncio.ensure_future(self._run_again(call, reference))
+            self._again[reference].add_done_callback(lambda _: self._again.pop(reference, None))
+        await asyncio.shield(self._again[reference])
+
+    async def _run_again(self, call: Call, reference: Reference) -> None:
+        logger.debug("the result %s was lost: its call runs again", reference.future.key)
+        ended, future = asyncio.Event(), self._run(call)
+        future.add_done_callback(lambda _: self._line.call_soon(ended.set))
+        await ended.wait()
+        if (error := future.exception(0)) is not None:
+            raise error
+        if future.kept is not None:
+            reference.future, reference.position = future.kept.future, future.kept.position
+        else:  # it is small this time
+            reference.value, reference.position = future.result(0), None
+            await self._line.upload_again(reference)
+
+
+# Uploads ------------------------------------------------------------------------------------------
+
+#: Types of arguments that are sent as they are.
+PLAIN = frozenset({type(None), bool, int, float, complex})
+_SMALL = PLAIN | {Future, Reference}
+#: Immutable types: an object of these types is uploaded only once.
+_UNCHANGING = (bytes, str)
+#: Number of uploaded immutable objects whose references are kept.
+REMEMBERED = 4
+
+
+class Uploads:
+    """Replacement of large arguments by references to uploaded objects."""
+
+    def __init__(
+        self,
+        send: Callable[[Any], Future[Any] | None],
+        send_again: Callable[[Reference], Awaitable[None]],
+    ) -> None:
+        # ``send`` returns None if an object cannot be uploaded now.
+        self._send, self._send_again = send, send_again
+        # Reference by id. It keeps the object, so that no other object gets its id.
+        self._sent: OrderedDict[int, Reference] = OrderedDict()
+
+    def replaced(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """Return the arguments of one task, with large arguments replaced by references."""
+        return tuple([self.reference(v) if _is_large(v) else v for v in values])
+
+    def reference(self, value: Any) -> Any:
+        """Return a reference of a large value, or the value itself if it cannot be uploaded now."""
+        known = self._sent.get(id(value))
+        if known is not None and known.future.status == "finished":
+            return known
+        unchanging = isinstance(value, _UNCHANGING)
+        sent = value if unchanging else _pickled(value)
+        future = self._send(sent)
+        if future is None:
+            return value
+        known = Reference(future, self._send_again, value=sent)
+        if unchanging:
+            self._sent[id(value)] = known
+            if len(self._sent) > REMEMBERED:
+                self._sent.popitem(last=False)
+        return known
+
+    def replaced_in_all(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return the arguments of many tasks with large ones replaced. Upload each object once."""
+        if _SMALL.issuperset(map(type, chain.from_iterable(rows))):
+            return rows
+        sent: dict[int, Any] = {}
+
+        def reference(value: Any) -> Any:
+            if not _is_large(value):
+                return value
+            if id(value) not in sent:
+                sent[id(value)] = self.reference(value)
+            return sent[id(value)]
+
+        return [tuple([reference(value) for value in row]) for row in rows]
+
+
+def _pickled(value: Any) -> Any:
+    """Pickle a value, so that each task gets its own object, or return it if that fails."""
+    # Dask would keep one object on a worker for all its tasks, and a task that changes it would
+    # change the argument of the next one. Threads of this process can take a value that cannot be
+    # pickled, and for others the upload reports the reason.
+    try:
+        return Pickled(value)
+    except Exception:  # noqa: BLE001 - whatever the object's own code raises
+        return value
+
+
+def _is_large(value: Any) -> bool:
+    kind = type(value)
+    if kind in _SMALL:
+        return False
+    if kind is bytes or kind is str:
+        return len(value) > LARGE
+    return bool(sizeof(value) > LARGE)

@@ -9,26 +9,38 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import islice, takewhile
 from typing import Any
 
 from distributed.scheduler import KilledWorker
 
-from scalable.client.calls.backlog import PendingCalls
+from scalable import settings
+from scalable.client.calls.backlog import PendingCalls, ValueOrError
 from scalable.client.calls.bundle_size import BundleSizing
 from scalable.client.calls.futures import CallFuture
-from scalable.client.calls.losses import FirstTries, SentBefore, described_losses, judge_loss
 from scalable.client.calls.measures import MeasuredCalls
 from scalable.client.calls.options import CallOptions
-from scalable.client.calls.outcomes import loaded
 from scalable.client.calls.sent_bundle import SentBundle
-from scalable.client.calls.withdrawals import FREE_S, Withdrawals
 from scalable.client.scheduler_line import SchedulerLine
+from scalable.client.unsendable import with_package
 from scalable.errors import NoWorkersError
-from scalable.protocol.bundles import EVERY, INTERRUPT_GRACE_S, KEPT, PLAIN, too_long
+from scalable.protocol.bundles import (
+    ERROR,
+    EVERY,
+    INTERRUPT_GRACE_S,
+    KEPT,
+    PICKLED,
+    PLAIN,
+    TELL_S,
+    first_try,
+    too_long,
+)
 from scalable.protocol.described_failures import note_call
-from scalable.protocol.messages import load
+from scalable.protocol.lost_calls import MOST_OUT_OF_MEMORY, OutOfMemory
+from scalable.protocol.messages import load, load_error
+from scalable.protocol.shown_values import shown_arguments
 
 logger = logging.getLogger("scalable.client")
 
@@ -383,3 +395,180 @@ class BundlesInFlight:
         self._line.forget_bundle(key)
         if bundle.future is not None:
             bundle.future.release()
+
+
+# Losses -------------------------------------------------------------------------------------------
+
+#: Number of lost workers after which a task is given up, as in Dask.
+LOSSES = 3
+#: Largest number of tasks of one lost bundle that are suspected.
+MOST_SUSPECTS = 256
+
+
+def judge_loss(
+    bundle: SentBundle, error: KilledWorker, call_s: float
+) -> tuple[list[int], dict[int, KilledWorker]]:
+    """Return the positions of the tasks to run again, and those to give up, with errors.
+
+    A task is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` for lack of memory.
+    ``call_s`` is the mean duration of the tasks in seconds.
+    """
+    left = bundle.left()
+    if bundle.suspected and not bundle.begun:
+        return left, {}
+    # The tasks that were running, or that have finished since the last message.
+    unsure = 1 if bundle.suspected else min(MOST_SUSPECTS, 1 + int(2 * TELL_S / max(call_s, 1e-6)))
+    allowed = MOST_OUT_OF_MEMORY if isinstance(error, OutOfMemory) else LOSSES
+    given_up: dict[int, KilledWorker] = {}
+    for position in left[:unsure]:
+        number = bundle.numbers[position]
+        if bundle.pending.lost(number) >= allowed:
+            named = getattr(bundle.pending.function(number), "__qualname__", bundle.key)
+            given_up[position] = (
+                error.of_call(named)
+                if isinstance(error, OutOfMemory)
+                else KilledWorker(named, error.last_worker, LOSSES - 1)
+            )
+    return [position for position in left if position not in given_up], given_up
+
+
+class FirstTries:
+    """Names of the first attempts of tasks that are sent again, which name their checkpoints."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[PendingCalls, Any], str] = {}
+
+    def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
+        """Note tasks that are sent again, and that may have started in this bundle or before."""
+        for position in positions:
+            name = bundle.first_tries.get(position) or first_try(bundle.key, position)
+            self._names[bundle.pending, bundle.numbers[position]] = name
+
+    def take(self, pending: PendingCalls, numbers: Sequence[Any]) -> dict[int, str]:
+        """Return the names by position, for the tasks of a new bundle that were sent before."""
+        if not self._names:
+            return {}
+        found = ((n, self._names.pop((pending, each), None)) for n, each in enumerate(numbers))
+        return {position: name for position, name in found if name is not None}
+
+
+class SentBefore:
+    """Lost bundles with which tasks were sent before, by task."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[PendingCalls, Any], str] = {}
+
+    def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
+        """Note that these tasks of a lost bundle may have started, and are sent again."""
+        for position in positions:
+            self._keys[bundle.pending, bundle.numbers[position]] = bundle.key
+
+    def take(self, pending: PendingCalls, numbers: Iterable[Any]) -> dict[str, Any]:
+        """Return the annotation of a bundle that sends tasks again, and drop these tasks.
+
+        ``after`` is the key of the lost bundle with which the first of them was sent, and ``again``
+        the number of tasks that were sent with it. Empty for tasks that were not sent before.
+        """
+        if not self._keys:
+            return {}
+        found = [self._keys.pop((pending, number), None) for number in numbers]
+        keys = [key for key in found if key is not None]
+        return {"after": keys[0], "again": keys.count(keys[0])} if keys else {}
+
+
+def described_losses(
+    bundle: SentBundle, errors: Mapping[int, KilledWorker]
+) -> list[tuple[int, str, str, str | None]]:
+    """Return position, error class, message and arguments of the tasks that are given up."""
+    told = []
+    for position, error in errors.items():
+        arguments = None
+        if settings.records_arguments():
+            _, (_, args, kwargs) = bundle.pending.calls([bundle.numbers[position]], lambda _: 0)
+            if args:
+                arguments = shown_arguments(args[0], (kwargs or [None])[0] or {})
+        told.append((position, type(error).__name__, str(error), arguments))
+    return told
+
+
+# Outcomes -----------------------------------------------------------------------------------------
+
+
+def loaded(kind: int, value: Any) -> ValueOrError:
+    """Return the result and the error of a task, of which one is None.
+
+    ``kind`` is a kind of outcome of :mod:`scalable.protocol.bundles`. ``value`` is the value
+    itself, the pickled value, or the pickled error.
+    """
+    if kind == ERROR:
+        return None, with_package(load_error(value))
+    if kind in (PICKLED, KEPT):
+        try:
+            return value.load() if kind == KEPT else load(value), None
+        except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+            return None, error
+        except BaseException as ended:  # noqa: BLE001 - it would end the event loop
+            return None, RuntimeError(f"the result cannot be loaded: {ended!r}")
+    return value, None
+
+
+# Withdrawals --------------------------------------------------------------------------------------
+
+#: Seconds for which a slot has to be free before a bundle is withdrawn for it: a slot is also free
+#: for a moment between two bundles.
+FREE_S = 0.1
+#: Upper limit of this time in seconds. The time doubles with each withdrawal, because the slot may
+#: be in use by another client.
+LONGEST_S = 5.0
+#: A bundle that waits for so many seconds, and for as long as so many usual tasks take, is
+#: withdrawn once a later one has started: it waits behind a task that is longer than others.
+STUCK_S, STUCK_CALLS = 0.5, 10
+
+
+class Withdrawals:
+    """Choice of the bundles to withdraw for free slots."""
+
+    def __init__(self) -> None:
+        self._free_since: float | None = None
+        self._patience_s = FREE_S
+        self._latest_begun = 0.0
+
+    def began(self, bundle: SentBundle) -> None:
+        """Note when a bundle was sent that has started."""
+        self._latest_begun = max(self._latest_begun, bundle.heard_at)
+
+    def wanted(
+        self,
+        waiting: Collection[SentBundle],
+        begun: int,
+        slots: int,
+        now: float,
+        call_s: float = 0.0,
+    ) -> list[SentBundle]:
+        """Return the bundles to withdraw: stuck ones, or else the latest, one for each free slot.
+
+        Called whenever a bundle starts or finishes: it must not search all bundles. ``waiting`` is
+        in the order of sending, and reversible. ``now`` is in seconds of the monotonic clock, and
+        ``call_s`` the mean duration of the latest tasks in seconds.
+        """
+        before = min(self._latest_begun, now - STUCK_S - STUCK_CALLS * call_s)
+        overtaken = takewhile(lambda bundle: bundle.heard_at < before, waiting)
+        if stuck := [b for b in islice(overtaken, slots) if not b.withdrawn]:
+            return stuck
+        free = slots - begun
+        if free <= 0 or not waiting:
+            self._free_since, self._patience_s = None, FREE_S
+            return []
+        if self._free_since is None:
+            self._free_since = now
+        if now - self._free_since < self._patience_s:
+            return []
+        self._free_since = now
+        self._patience_s = min(2 * self._patience_s, LONGEST_S)
+        latest_first: Iterable[SentBundle] = reversed(waiting)  # type: ignore[call-overload]
+        return list(islice((b for b in latest_first if not b.withdrawn), free))
+
+    @property
+    def looks_again(self) -> bool:
+        """True if a slot is free while a bundle waits."""
+        return self._free_since is not None

@@ -15,8 +15,13 @@ from distributed.worker import get_worker
 
 from scalable.protocol.code import missing_module
 from scalable.protocol.dask_seams.facts import Seams, accepts, contains, declares, has, mentions
-from scalable.protocol.described_failures import described, error_text, kinds_of, note_call
-from scalable.protocol.ended_frames import release_frames
+from scalable.protocol.described_failures import (
+    described,
+    error_text,
+    kinds_of,
+    note_call,
+    release_frames,
+)
 from scalable.protocol.importing import here, with_place
 from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
 

@@ -16,15 +16,14 @@ from distributed.scheduler import TaskState, WorkerState
 from scalable import settings
 from scalable.explaining.explanation import Explanations
 from scalable.protocol.dask_seams.nodes import arguments_of
-from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.handlers import Handler, WorkerCalls, offer
 from scalable.protocol.shown_values import shown_arguments
-from scalable.protocol.worker_calls import WorkerCalls
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.overview.recent import KEPT, RecentEvents
 from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.running import running_tasks
-from scalable.spec.call_view import CallView
+from scalable.spec.overview import CallView
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -26,13 +26,13 @@ from scalable.scheduler.overview.lasting_names import LastingNames
 from scalable.scheduler.overview.recent import KINDS, RecentEvents
 from scalable.scheduler.overview.timeline import Timeline
 from scalable.scheduler.running import running_tasks
-from scalable.spec.call_view import RunningCall
 from scalable.spec.clusters import PoolStatus
 from scalable.spec.overview import (
     CallCounts,
     Overview,
     PoolOverview,
     PredictedEnd,
+    RunningCall,
     TaskOverview,
 )
 

@@ -10,9 +10,9 @@ from distributed.scheduler import WorkerState
 
 from scalable.protocol.events import Event, scaling_row
 from scalable.scheduler.failed_calls import GivenUp
-from scalable.scheduler.failure_rows import failure_rows
 from scalable.scheduler.ledger import Call, EndedCall, Listener
 from scalable.scheduler.overview.recent import RecentEvents
+from scalable.scheduler.recorder import failure_rows
 
 #: Maximum number of characters of a failure's field.
 LONGEST_TEXT = 4_000

@@ -16,7 +16,7 @@ from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.pool_facts import name_of
 from scalable.scheduler.running import running_tasks
-from scalable.spec.worker_overview import WorkerOverview
+from scalable.spec.overview import WorkerOverview
 
 #: Largest number of workers in one answer, which blocks the event loop for a few milliseconds.
 WORKERS_AT_ONCE = 250
