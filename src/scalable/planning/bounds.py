@@ -1,8 +1,4 @@
-"""Bounds within which a plan chooses its worker counts. No I/O.
-
-An objective is minimize time, minimize cost, or balance. A plan without an objective uses the
-counts of the manifest instead of choosing counts within bounds.
-"""
+"""Bounds within which a plan with an objective chooses its worker counts. No I/O."""
 
 from __future__ import annotations
 
@@ -18,12 +14,9 @@ UNBOUNDED = 10**9
 
 
 def most_of(spec: DeploymentSpec) -> dict[str, int | None]:
-    """Return tag -> maximum number of workers that the manifest allows (None for no maximum).
-
-    If the target knows ``max_workers`` but the manifest sets no maximum of all pools, the maximum
-    of a pool without ``workers`` is one.
-    """
+    """Return the maximum number of workers of each tag, or None for no maximum."""
     total = total_limit(spec)
+    # If ``max_workers`` is an option but not set, a pool without ``workers`` gets at most one.
     alone = total is None and "max_workers" in spec.options
     found: dict[str, int | None] = {}
     for tag, (_, high) in ranges_of(spec).items():
@@ -42,22 +35,10 @@ def bounds_of(
 ) -> Bounds:
     """Return the bounds of all pools, in the order of the manifest.
 
-    Parameters
-    ----------
-    spec
-        A deployment for which :func:`.counts.conflicts` returns nothing.
-    working
-        Tags with calls to run; each gets at least one worker.
-    known
-        Tags that tasks name. Any other tag without ``workers`` gets one worker as long as the total
-        allows it, because the user may send calls to it too.
-    rates
-        Tag -> cost of one worker for one second.
-
-    Raises
-    ------
-    PlanError
-        If a pool with known calls cannot have a worker.
+    Each tag with tasks (``working``) gets at least one worker. So does a tag without ``workers``
+    that no task names (not ``known``) if the total allows it, because users may submit tasks to it.
+    ``rates`` are costs per worker-second. Raises PlanError if a tag with known tasks cannot get a
+    worker.
     """
     total = total_limit(spec)
     most = {tag: UNBOUNDED if n is None else n for tag, n in most_of(spec).items()}

@@ -1,9 +1,7 @@
-"""Worker counts to compare where a deadline or a budget decides. No I/O.
+"""Worker counts to compare if a deadline or a budget decides. No I/O.
 
-Few counts are all compared, so that the choice among them is exact. Of many counts, those on the
-way from the cheapest to the fastest are compared, and the fewest workers for the times of some of
-them. The compared counts do not depend on the limits: a tighter limit leaves fewer of them to
-choose from, and so never gives a better choice.
+They do not depend on the limit. A tighter limit leaves fewer to choose from, and so never gives a
+better choice.
 """
 
 from __future__ import annotations
@@ -18,26 +16,16 @@ from scalable.planning.trimming import fewest
 
 #: Maximum number of counts that are all compared.
 ALL = 2000
-#: Number of times for which the fewest workers are searched where counts are many.
+#: Number of times for which the fewest workers are searched if there are too many counts.
 TIMES = 12
-#: Number of compared counts on the way from the cheapest to the fastest, where counts are many.
+#: Number of compared counts between the cheapest and the fastest if there are too many counts.
 STATES = 100
 
 
 def candidates(
     network: Network, bounds: Bounds, states: Sequence[Workers], position: int
 ) -> list[Workers]:
-    """Return worker counts to compare; those that are slower than a state may be left out.
-
-    Parameters
-    ----------
-    network, bounds
-        Stages of the planned work, and limits of the counts with the cost of workers.
-    states
-        Counts from the cheapest to the fastest, as :func:`.frontier.trace` returns them.
-    position
-        Index of the first state within the time limit.
-    """
+    """Return the counts to compare, without some that are slower than ``states[position]``."""
     ranges = [
         range(least, min(most, max(least, network.most_useful(pool))) + 1)
         for pool, (least, most) in enumerate(zip(bounds.least, bounds.most, strict=True))
@@ -52,7 +40,7 @@ def candidates(
 
 
 def _places(states: Sequence[Workers], number: int, first: int) -> list[int]:
-    """Return evenly spaced indexes of states from ``first`` on, and the last index."""
+    """Return evenly spaced indexes from ``first`` on, and the last index."""
     step = max(1, len(states) // number)
     return [i for i in (*range(0, len(states) - 1, step), len(states) - 1) if i >= first]
 

@@ -1,8 +1,7 @@
-"""Random running times of calls, drawn from forecasts and from what is uncertain in them. No I/O.
+"""Random task durations, drawn from forecasts and their uncertainty. No I/O.
 
-Two things are uncertain: the distribution of a task's running times, of which earlier calls are a
-sample, and the running time of one call. Each simulated run first draws a distribution for each
-task and then the calls from it.
+Earlier tasks are a sample of a name's distribution. Each simulated run first draws such a
+distribution for each name, then the tasks from it.
 """
 
 from __future__ import annotations
@@ -16,30 +15,21 @@ from statistics import fmean
 from scalable.planning.network import spread_of
 from scalable.planning.work import Calls
 
-#: Assumed errors as standard deviations of logarithms: of durations in the manifest, of running
-#: times that were measured on other targets, and of guesses.
+#: Assumed errors as standard deviations of logarithms: of durations in the manifest, of durations
+#: that were measured on other targets, and of guesses.
 ERROR_OF_MANIFEST, ERROR_ELSEWHERE, ERROR_OF_GUESS = 0.5, 0.5, 1.0
-#: Minimum number of measured running times that are drawn again.
+#: Minimum number of measured durations for a bootstrap.
 ENOUGH_TO_REPEAT = 10
-#: Number of measured running times above which their sampling error is not simulated.
+#: Number of measured durations above which their sampling error is not simulated.
 _MOST_REPEATED = 500
-#: Number of calls of a group that are drawn; the sum of more follows from them.
+#: Maximum number of drawn tasks of a group. The sum of a larger group is extrapolated.
 _MOST_DRAWN = 100
-#: Smallest running time in seconds, since shorter ones have no useful logarithm.
+#: Smallest duration in seconds, since shorter ones have no useful logarithm.
 _LEAST_S = 1e-6
 
 
 class Lengths:
-    """Distribution of a task's running times, and what is uncertain in it.
-
-    Measured running times are drawn again (bootstrap). A few of them are taken as a sample of a
-    lognormal distribution.
-
-    Parameters
-    ----------
-    calls
-        Calls of the task.
-    """
+    """Distribution of a name's durations: a bootstrap, or a lognormal one if few were measured."""
 
     def __init__(self, calls: Calls) -> None:
         forecast = calls.forecast
@@ -50,21 +40,11 @@ class Lengths:
         self._log_mean = math.log(max(mean_s, _LEAST_S))
 
     def sums(self, sizes: Sequence[int], factor: float, chance: random.Random) -> list[float]:
-        """Return drawn running times of groups of calls, each group one after the other.
-
-        Parameters
-        ----------
-        sizes
-            Number of calls of each group.
-        factor
-            Factor of all running times.
-        chance
-            Random numbers.
-        """
+        """Draw the total duration of each group of tasks, multiplied by ``factor``."""
         drawn_sizes = [min(size, _MOST_DRAWN) for size in sizes]
         count = sum(drawn_sizes)
         if len(self._known) >= ENOUGH_TO_REPEAT:
-            # With n - 1 draws the mean varies as much as the mean of n calls does.
+            # With n - 1 draws the mean varies as much as the mean of n tasks does.
             few = len(self._known) <= _MOST_REPEATED
             again = chance.choices(self._known, k=len(self._known) - 1) if few else self._known
             drawn, mean = chance.choices(again, k=count), fmean(again)
@@ -85,19 +65,8 @@ class Lengths:
 
 
 def _sum_of(size: int, drawn: Sequence[float], mean: float) -> float:
-    """Return the sum of a number of running times, of which the first were drawn.
-
-    The sum of all differs from its expectation by as many standard deviations as that of the first.
-
-    Parameters
-    ----------
-    size
-        Number of running times, at least as many as were drawn.
-    drawn
-        The first of them.
-    mean
-        Expected mean.
-    """
+    """Extrapolate the sum of ``size`` durations from the first ones."""
+    # The sum of all differs from its expectation by as many standard deviations as the part.
     part, count = sum(drawn), len(drawn)
     if size == count:
         return part
@@ -105,10 +74,7 @@ def _sum_of(size: int, drawn: Sequence[float], mean: float) -> float:
 
 
 def error_of(calls: Calls) -> float:
-    """Return the error that all calls of a task share, as standard deviation of logarithms.
-
-    The error of measured running times is not included.
-    """
+    """Return the error (of logarithms) that a name's tasks share, without the sampling error."""
     if calls.guessed:
         return ERROR_OF_GUESS
     return ERROR_OF_MANIFEST if calls.forecast.source == "manifest" else 0.0

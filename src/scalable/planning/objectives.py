@@ -30,70 +30,44 @@ _STARTS = 5
 
 @dataclass(frozen=True)
 class Point:
-    """Worker counts with their predicted time and cost.
-
-    Attributes
-    ----------
-    workers
-        Number of workers of each pool.
-    time_s
-        Predicted length of the run in seconds.
-    cost
-        Predicted cost of workers while their pools have work; see :meth:`Problem.cost`.
-    """
+    """Worker counts with their predicted time and cost."""
 
     workers: Workers
     time_s: float
+    #: See :meth:`Problem.cost`.
     cost: float
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Input of a choice of worker counts: work, bounds and prices.
+    """Input of a choice of worker counts: work, bounds and prices."""
 
-    Attributes
-    ----------
-    predicted
-        Stages of the predicted work.
-    planned
-        Stages of the work that the policy plans for; it is never less than the predicted work.
-    bounds
-        Limits of the counts. The rates are costs of one worker-second in ``unit``.
-    certain
-        Planned work without guessed calls; None to use ``planned``. If only the guessed work
-        exceeds the deadline, this is not an error.
-    overhead
-        Ratio between the length of a run and the length that its calls alone would have.
-    released
-        Whether idle workers are released. If False, all workers stay until the end.
-    unit
-        Unit of costs.
-    billing
-        Billing of each pool's machines; None to count worker-seconds as they are.
-    always
-        Machines that run for the whole run besides the workers'.
-    """
-
+    #: Stages of the predicted work.
     predicted: Network
+    #: Stages of the work that the policy plans for, at least the predicted work.
     planned: Network
+    #: The rates are costs of one worker-second in ``unit``.
     bounds: Bounds
+    #: Planned work without guessed tasks, or None for ``planned``. It is not an error if only
+    #: guessed work exceeds the deadline.
     certain: Network | None = None
+    #: Duration of a run / duration of its tasks alone.
     overhead: float = 1.0
+    #: Idle workers are released. Otherwise all workers stay until the end.
     released: bool = False
     unit: str = WORKER_SECONDS
+    #: Of each pool; None to count worker-seconds as they are.
     billing: Sequence[Billing] | None = None
     always: Always = Always()  # noqa: RUF009 - frozen
 
     def point(self, workers: Workers) -> Point:
-        """Return worker counts with their predicted time and cost."""
         return Point(workers, self.time_s(workers), self.cost(workers))
 
     def time_s(self, workers: Sequence[int]) -> float:
-        """Return the predicted length of the run in seconds."""
         return self.predicted.finish_s(workers) * self.overhead
 
     def planned_s(self, workers: Sequence[int]) -> float:
-        """Return the length of the run in seconds, with the work that the policy plans for."""
+        """Return the duration of the run with the work that the policy plans for."""
         return self.planned.finish_s(workers) * self.overhead
 
     def cost(
@@ -102,20 +76,7 @@ class Problem:
         work: Sequence[float] | None = None,
         run_s: float | None = None,
     ) -> float:
-        """Return the cost of workers while their pool has work, and of the scheduler.
-
-        The cost consists of the work, the start of each worker, and the time that workers wait for
-        the last calls of a stage. This wait is half a call for each worker and stage.
-
-        Parameters
-        ----------
-        workers
-            Number of workers of each pool.
-        work
-            Work of each pool as a multiple of its expected work; None for 1.
-        run_s
-            Length of the run in seconds; None for the predicted length.
-        """
+        """Return the cost of busy pools and the scheduler, for multiples of the expected work."""
         total = self.cost_of_pools(workers, work)
         if self.always.rate:
             total += self.always.cost(self.time_s(workers) if run_s is None else run_s)
@@ -130,6 +91,7 @@ class Problem:
             for i in network.stages_of[pool]:
                 stage = network.stages[i]
                 if stage.calls:
+                    # Each worker waits half a task for the last tasks of the stage.
                     waiting = (count - 1 / network.slots[pool]) * stage.work_s / stage.calls / 2
                     all_calls = stage.work_s / network.slots[pool] + waiting
                     seconds += all_calls * self.overhead * (1.0 if work is None else work[pool])
@@ -140,15 +102,7 @@ class Problem:
         return total
 
     def held(self, workers: Sequence[int], run_s: float | None = None) -> float:
-        """Return the cost of workers that all stay until the end of the run, and of the scheduler.
-
-        Parameters
-        ----------
-        workers
-            Number of workers of each pool.
-        run_s
-            Length of the run in seconds; None for the predicted length.
-        """
+        """Return the cost if all workers stay until the end of the run."""
         length_s = self.time_s(workers) if run_s is None else run_s
         if self.billing is None:
             rate = sum(r * n for r, n in zip(self.bounds.rates, workers, strict=True))
@@ -170,46 +124,24 @@ class Problem:
 
 @dataclass(frozen=True)
 class Choice:
-    """Worker counts that serve an objective, and the alternatives.
-
-    Attributes
-    ----------
-    point
-        Chosen worker counts.
-    front
-        Points from the fewest workers to the most workers that shorten the run. Each point is
-        faster and costs more than the previous point.
-    least_s
-        Shortest planned length of the run in seconds.
-    in_time
-        Whether the shortest planned length is within the deadline.
-    in_budget
-        Whether the cheapest counts are within the budget.
-    """
+    """Worker counts that serve an objective, and the alternatives."""
 
     point: Point
+    #: From the fewest to the most useful workers, each point faster and dearer than the last.
     front: tuple[Point, ...]
+    #: Shortest planned duration of the run.
     least_s: float
+    #: ``least_s`` is within the deadline.
     in_time: bool
+    #: The cheapest counts are within the budget.
     in_budget: bool = True
 
 
 def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> Choice:
     """Choose the worker counts that serve an objective.
 
-    Parameters
-    ----------
-    problem
-        Work, bounds and prices.
-    request
-        Objective, policy and budget.
-    deadline_s
-        Seconds that the run may take; None for no limit.
-
-    Raises
-    ------
-    PlanError
-        If no counts keep to the deadline or to the budget.
+    Raises PlanError if no counts keep to the deadline or the budget, unless only guessed work
+    exceeds it.
     """
     states = trace(problem.planned, problem.bounds)
     least_s = problem.planned_s(states[-1])
@@ -265,7 +197,7 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
 
 
 def _pick(problem: Problem, request: PlanRequest, within: Sequence[Point]) -> Point:
-    """Return the point that serves the objective, of points from the cheapest to the fastest."""
+    """Return the point that serves the objective, given points from the cheapest to the fastest."""
     if request.objective == "balance":
         return balanced(within)
     if request.objective == "minimize time":
@@ -283,7 +215,7 @@ def _work_s(network: Network) -> float:
 
 
 def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> tuple[str, bool]:
-    """Return why the run cannot be shorter, as text, and whether more workers would shorten it."""
+    """Return why the run cannot be shorter, and True if more workers would shorten it."""
     bounds, planned, most = problem.bounds, problem.planned, sum(workers)
     apart = [  # useful count of each pool without the common total
         max(n, min(high, planned.most_useful(pool)))
@@ -310,7 +242,7 @@ def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> 
 
 
 def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tuple[Workers, int]:
-    """Return the cheapest counts within a time limit, and the index of the first state within."""
+    """Return the cheapest counts within a time limit, and the index of the first such state."""
     low, high = 0, len(states) - 1
     while low < high:  # later states are never slower
         middle = (low + high) // 2
@@ -326,7 +258,7 @@ def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tu
 
 
 def _worker_rates(problem: Problem) -> list[float]:
-    """Return a rate for each pool: its price scaled to 1, plus a little for the cost of waiting."""
+    """Return the price of each pool scaled to 1, plus a little for the cost of waiting."""
     pools = range(len(problem.bounds.rates))
     none = problem.cost_of_pools([0] * len(pools))
     more = [problem.cost_of_pools([int(p == pool) for p in pools]) - none for pool in pools]
@@ -342,7 +274,6 @@ def _within(workers: Workers, low: Sequence[int], high: Sequence[int]) -> Worker
 
 
 def _spread(states: Sequence[Workers], points: int) -> list[Workers]:
-    """Return at most ``points`` states, evenly spaced."""
     if len(states) <= points:
         return list(states)
     step = (len(states) - 1) / (points - 1)
@@ -381,14 +312,12 @@ def _front(
 def _affordable(
     problem: Problem, points: Sequence[Point], budget: float | None
 ) -> tuple[Point, ...]:
-    """Return the points whose cost is within the budget."""
     if budget is None:
         return tuple(points)
     return tuple(point for point in points if problem.spent(point.workers) <= budget)
 
 
 def _too_dear(problem: Problem, request: PlanRequest, points: Sequence[Point]) -> PlanError:
-    """Return the error for a budget that no point is within."""
     best = min(points, key=lambda p: problem.spent(p.workers))
     least, unit = format_amount(problem.spent(best.workers), problem.unit), problem.unit
     by = "" if request.deadline_s is None else " within the deadline"
@@ -402,14 +331,8 @@ def _too_dear(problem: Problem, request: PlanRequest, points: Sequence[Point]) -
 def balanced(front: Sequence[Point]) -> Point:
     """Return the inner point of a front that is nearest to both of its ends.
 
-    Time and cost are scaled so that both ends have the values 0 and 1. The result is the point
-    nearest to (0, 0), and of equal points the point with the fewest workers. If the front has no
-    inner points, the result is its cheapest point.
-
-    Parameters
-    ----------
-    front
-        Points from the cheapest to the fastest, at least one.
+    Time and cost are scaled to 0 and 1 at the ends. Of equally near points, the one with the fewest
+    workers is returned. Without inner points, it is the cheapest point.
     """
     inner = front[1:-1]
     if not inner:

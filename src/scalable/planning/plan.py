@@ -41,23 +41,11 @@ def make_plan(
     knowledge: Knowledge | None = None,
     request: PlanRequest | None = None,
 ) -> Plan:
-    """Return a plan with worker counts, time, cost and reasons; equal input gives equal plans.
+    """Return a plan with worker counts, predicted time, cost and reasons.
 
-    Parameters
-    ----------
-    spec
-        A deployment for which :func:`.counts.conflicts` returns nothing.
-    manifest_lock
-        Digest of the resolved manifest, to be stored in the plan.
-    knowledge
-        Measurements of earlier runs, and prices.
-    request
-        Objective, policy and limits. By default the manifest alone determines the counts.
-
-    Raises
-    ------
-    PlanError
-        If no counts within the bounds meet the deadline or the budget.
+    :func:`.counts.conflicts` must return nothing for ``spec``. Equal input gives equal plans.
+    Without ``request``, the manifest alone determines the counts. Raises PlanError if no counts
+    within the bounds meet the deadline or the budget.
     """
     knowledge, request = knowledge or Knowledge(), request or PlanRequest()
     prices = knowledge.prices or written_prices(spec)
@@ -99,10 +87,7 @@ def make_plan(
 
 
 def written_prices(spec: DeploymentSpec) -> Prices | None:
-    """Return prices from the target's ``prices`` and ``price_per_core_hour``; None without both.
-
-    A component's own price in ``prices`` comes before the price of its cores.
-    """
+    """Return the target's ``prices``, or else its price per core, or None without both."""
     per_core, named = spec.price_per_core_hour, spec.prices
     hourly = {
         tag: named[tag] if tag in named else component.cpus * (per_core or 0.0)
@@ -126,8 +111,6 @@ def _deadline(spec: DeploymentSpec, request: PlanRequest) -> tuple[float | None,
 
 @dataclass(frozen=True)
 class _Sizing:
-    """Values from which the `Problem` of a plan is made."""
-
     spec: DeploymentSpec
     knowledge: Knowledge
     request: PlanRequest
@@ -135,7 +118,7 @@ class _Sizing:
     prices: Prices | None
 
     def problem(self, counts: Mapping[str, int] | None = None) -> Problem:
-        """Return the problem; if ``counts`` are given, they are the only possible counts."""
+        """Return the problem, in which ``counts``, if given, are the only possible counts."""
         spec, prices = self.spec, self.prices
         hourly = dict.fromkeys(spec.components, 3600.0) if prices is None else prices.hourly_by_tag
         rates = {tag: hourly.get(tag, 0.0) / 3600 for tag in spec.components}
@@ -166,7 +149,7 @@ class _Sizing:
 
     def _network(self, calls: Sequence[Calls], policy: str) -> Network:
         def duration_of(forecast: Forecast) -> float:
-            # Many calls take their mean on average, so a plan must not assume less than the mean.
+            # Many tasks take their mean on average, so a plan must not assume less than the mean.
             if policy == "safe":
                 return HEADROOM * max(forecast.mean_s, forecast.q80_s)
             if policy == "aggressive":
@@ -185,7 +168,7 @@ def _predicted(
     knowledge: Knowledge,
     prices: Prices | None,
 ) -> Plan:
-    """Return the plan completed with the predicted time and cost of its counts."""
+    """Add the predicted time and cost of the counts to a plan."""
     workers = tuple(plan.scale_plan.workers_by_tag.values())
     time_s = problem.time_s(workers)
     guessed = any(c.guessed for c in calls)
@@ -232,7 +215,7 @@ def _predicted(
 
 
 def _spread(problem: Problem, workers: Sequence[int]) -> tuple[float, float]:
-    """Return least and greatest cost as multiples of the expected one, for ranges of prices."""
+    """Return the least and greatest cost for ranges of prices, as multiples of the expected one."""
     if problem.billing is None:
         return 1.0, 1.0
     parts = [

@@ -1,4 +1,4 @@
-"""Time and cost of the choices of a plan if its prediction is wrong. No I/O."""
+"""Time and cost of a plan's alternatives if the prediction is wrong. No I/O."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scalable.planning.objectives import Point, Problem
 from scalable.planning.work import Calls
 from scalable.quantiles import quantile
 
-#: Quantile of time and cost that says what it costs to be wrong.
+#: Quantile of time and cost that stands for a wrong prediction.
 WRONG = 0.8
 #: Number of points of a front whose runs are simulated; the others are interpolated.
 SIMULATED = 10
@@ -24,22 +24,10 @@ DRAWS = 60
 def quantiles(
     problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, points: Sequence[Point]
 ) -> list[tuple[float, float]]:
-    """Return the 80 % quantiles of time and cost of each point of a front.
+    """Return the 80 % quantiles of time and cost of each point, at least the prediction.
 
-    The quantiles come from simulated runs, and those of the time from the outcomes of earlier
-    predictions once there are enough of them. Between simulated points, the ratio of quantile and
-    prediction is interpolated. No quantile is less than the prediction.
-
-    Parameters
-    ----------
-    problem
-        Work, bounds and prices.
-    calls
-        The calls with their forecasts.
-    knowledge
-        Measurements of earlier runs.
-    points
-        Points of the front, from the cheapest to the fastest.
+    They come from simulated runs, and those of the time from earlier predictions if there are
+    enough. Between simulated points, the ratio of quantile and prediction is interpolated.
     """
     step = max(1.0, (len(points) - 1) / (SIMULATED - 1))
     places = sorted({min(round(i * step), len(points) - 1) for i in range(SIMULATED)})
@@ -54,7 +42,6 @@ def quantiles(
 def _ratios(
     problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, point: Point
 ) -> tuple[float, float]:
-    """Return quantile / prediction of the time and of the cost of one point."""
     draws = draw_runs(problem.predicted, calls, point.workers, knowledge, number=DRAWS)
     times = [draw.time_s * problem.overhead for draw in draws]
     costs = [

@@ -1,4 +1,4 @@
-"""Removal of workers that a run does not need to keep to its time limit. No I/O."""
+"""Removal of workers that a run does not need to meet its time limit. No I/O."""
 
 from __future__ import annotations
 
@@ -8,44 +8,22 @@ from dataclasses import dataclass
 from scalable.planning.frontier import SAME, Bounds, Workers
 from scalable.planning.network import Network
 
-#: Number of computed stage lengths after which a search stops.
+#: Number of computed stage durations after which a search stops.
 _LOOKS = 20_000
 
 
 def trim(
     network: Network, bounds: Bounds, workers: Workers, within_s: float, least: Sequence[int]
 ) -> Workers:
-    """Return smaller counts, so that no single pool can shrink further within the time limit.
-
-    Parameters
-    ----------
-    network, bounds
-        Stages of the work, and limits of the counts with the cost of workers.
-    workers
-        Counts that keep to the time limit.
-    within_s
-        Time limit in seconds.
-    least
-        Minimum number of workers of each pool.
-    """
+    """Shrink counts until no single pool can shrink further within the time limit."""
     return _Trimming(network, bounds, within_s * (1 + SAME), least).shrink(workers)
 
 
 def fewest(network: Network, bounds: Bounds, starts: Sequence[Workers], within_s: float) -> Workers:
     """Return the cheapest counts within a time limit that a bounded search finds.
 
-    The search shrinks the pools of each start. Then it exchanges workers of one pool for workers
-    of other pools as long as this lowers the cost. The search stops after a fixed number of steps;
-    in small graphs it tries every useful count of every pool.
-
-    Parameters
-    ----------
-    network, bounds
-        Stages of the work, and limits of the counts with the cost of workers.
-    starts
-        Counts that keep to the time limit, the most promising first.
-    within_s
-        Time limit in seconds.
+    It shrinks the pools of each start, the most promising start first. Then it exchanges workers
+    between pools while this lowers the cost. In small graphs it tries every useful count.
     """
     trimming = _Trimming(network, bounds, within_s * (1 + SAME), bounds.least)
     trimming.looks = _LOOKS
@@ -64,14 +42,14 @@ class _Trimming:
     looks: int = 0
 
     def shrink(self, workers: Workers) -> Workers:
-        """Return the cheaper of two results: the dearest or the cheapest pools shrink first."""
+        """Return the cheaper result of shrinking the dearest or the cheapest pools first."""
         saving = [rate * count for rate, count in zip(self.bounds.rates, workers, strict=True)]
         dearest = sorted(range(len(workers)), key=lambda pool: -saving[pool])
         found = [self._shrunk(workers, order) for order in (dearest, dearest[::-1])]
         return min(found, key=self.rate)
 
     def exchange(self, workers: Workers) -> Workers:
-        """Enlarge one pool at a time if the other pools can then shrink by more than this costs."""
+        """Enlarge one pool at a time if the others can then shrink by more than it costs."""
         improved = True
         while improved:
             improved = False
@@ -86,7 +64,7 @@ class _Trimming:
         return workers
 
     def _enlarged(self, workers: Workers, pool: int) -> Iterator[Workers]:
-        """Yield counts with more workers of one pool, up to the cost that the others could save."""
+        """Yield larger counts of one pool, up to the cost that the others could save."""
         network, bounds = self.network, self.bounds
         own = [network.stages[i] for i in network.stages_of[pool]]
         rate = bounds.rates[pool]
