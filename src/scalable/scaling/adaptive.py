@@ -17,27 +17,27 @@ from scalable.scaling.task_model import UNKNOWN_DURATION_S
 
 logger = logging.getLogger("scalable.scaling")
 
-#: Seconds that the pending calls should take, unless the longest call takes longer. Finishing
+#: Seconds that the pending tasks should take, unless the longest task takes longer. Finishing
 #: sooner is not worth starting workers for. Dask's Adaptive has the same target.
 TARGET_S = 5.0
-#: Number of the latest running times that are kept for each tag.
+#: Number of the latest durations that are kept for each tag.
 KEPT_DURATIONS = 200
 #: Number of the latest decisions that are kept.
 KEPT_DECISIONS = 1000
-#: Maximum accepted running time of a call in seconds. Sums of longer times would lose precision.
+#: Maximum accepted duration of a task in seconds. Sums of longer durations would lose precision.
 LONGEST_CALL_S = 1e12
 _EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
 class _Load:
-    """Pending calls and active workers of one tag at one moment."""
+    """Pending tasks and active workers of one tag."""
 
     tag: str
-    #: Running time of each pending call in seconds, None if the caller gives no time.
+    #: Seconds of each pending task, or None if the caller gives none.
     said: tuple[float | None, ...]
     active: int
-    #: Running times of recently ended calls in seconds.
+    #: Seconds of recently finished tasks.
     ended: tuple[float, ...]
 
     @property
@@ -46,7 +46,7 @@ class _Load:
 
     @property
     def durations(self) -> tuple[float, ...]:
-        """Seconds of each pending call; the mean replaces unknown times; empty if none is known."""
+        """Seconds of each pending task, or nothing if no duration is known."""
         told = [length for length in self.said if length is not None]
         if not (self.ended or told):
             return ()
@@ -55,26 +55,26 @@ class _Load:
 
 
 class AdaptiveScaler:
-    """Scaler that computes worker counts from numbers of calls and workers; it needs no cluster.
+    """Scaler that computes worker counts from numbers of tasks and workers, without a cluster.
 
-    The load of a tag is its number of pending calls divided by its number of active workers. Within
+    The load of a tag is its number of pending tasks divided by its number of active workers. Within
     the bounds, the worker count changes only if the load is above ``scale_up_threshold`` or below
-    ``scale_down_threshold``. The new count brings the load to ``scale_up_threshold``. If running
-    times are known, the new count finishes the pending calls in about 5 s instead, or in the time
-    of the longest call if that is more. A second evaluation with the decided counts and the same
-    calls changes nothing.
+    ``scale_down_threshold``. The new count brings the load to ``scale_up_threshold``. If
+    durations are known, the new count finishes the pending tasks in about 5 s instead, or in the
+    time of the longest task if that is more. A second evaluation with the decided counts and the
+    same tasks changes nothing.
 
     Parameters
     ----------
     min_workers, max_workers
-        Tag -> minimum or maximum number of workers. Tags without an entry have minimum 0 and no
-        maximum. Both may be changed at any time.
+        Minimum or maximum number of workers of each tag. Tags without an entry have minimum 0 and
+        no maximum. Both may be changed at any time.
     scale_up_threshold, scale_down_threshold
-        Loads (pending calls per active worker) above and below which the count changes.
+        Loads (pending tasks per active worker) above and below which the count changes.
     cooldown_seconds
         Minimum seconds between two changes of a tag's count, in any direction. One change does not
-        wait: if the bounds of a tag were set anew since its last change, and its count is outside
-        of them, the count goes to the nearest bound.
+        wait: if the bounds of a tag were changed since its last change, and its count is outside
+        them, the count moves to the nearest bound.
     clock
         Function that returns monotonic seconds.
 
@@ -117,12 +117,12 @@ class AdaptiveScaler:
         self.cooldown_seconds = cooldown_seconds
         self.decision_history: list[ScaleDecision] = []
         self._clock = clock
-        #: Tag -> time of the last change, and the bounds at that time.
+        #: Time of the last change, and the bounds at that time, by tag.
         self._changed: dict[str, tuple[float, tuple[int, float]]] = {}
         self._durations: dict[str, deque[float]] = {}
-        #: Whether any call has ended.
+        #: True if any task has finished.
         self._ended = False
-        #: Tag -> pending calls at the last evaluation, and the time since which none has ended.
+        #: Pending tasks at the last evaluation, and the time since which none has finished, by tag.
         self._unended: dict[str, tuple[int, float]] = {}
         self._reliability = Reliability()
 
@@ -136,18 +136,18 @@ class AdaptiveScaler:
         active_workers: Mapping[str, int],
         recent_completions: Iterable[Mapping[str, Any]] | None = None,
     ) -> ScaleDecision:
-        """Return the decision for the present load, and start the cooldown of each changed tag.
+        """Return the decision for the current load, and start the cooldown of each changed tag.
 
         Parameters
         ----------
         pending_tasks
-            One mapping for each call that waits or runs. Keys: ``tag`` and, if known, ``duration``
-            in seconds.
+            One mapping for each task that is queued or runs. Keys: ``tag`` and, if known,
+            ``duration`` in seconds.
         active_workers
-            Tag -> workers that are connected or starting.
+            Number of connected or starting workers of each tag.
         recent_completions
-            One mapping for each call that ended since the last evaluation. Keys: ``tag`` and, if
-            known, ``duration_s``. The scaler remembers the last 200 running times of each tag.
+            One mapping for each task that finished since the last evaluation. Keys: ``tag`` and, if
+            known, ``duration_s``. The scaler keeps the last 200 durations of each tag.
 
         Raises
         ------
@@ -173,7 +173,7 @@ class AdaptiveScaler:
             for load in loads
         ]
         seconds, confidence = predict(pools)
-        # A prediction from assumed running times tells nothing about predictions from known ones.
+        # A prediction from assumed durations is no evidence for predictions from known ones.
         if seconds and all(pool.known for pool in pools):
             self._reliability.note(seconds, now)
             confidence = self._reliability.adjusted(confidence)
@@ -218,7 +218,7 @@ class AdaptiveScaler:
         ]
 
     def _count(self, load: _Load, now: float) -> tuple[int, str]:
-        """Return the new worker count of a tag, and the reason (may be empty without a change)."""
+        """Return the new worker count of a tag, and the reason (may be empty)."""
         low, high = self._bounds(load.tag)
         wished = self._wished(load)
         count = int(max(low, min(wished, high)))
@@ -240,7 +240,7 @@ class AdaptiveScaler:
         return count, shown + ("" if count == wished else f", bounds {low} .. {high:g}")
 
     def _wished(self, load: _Load) -> int:
-        """Return the worker count that suits the load, before bounds and cooldown are applied."""
+        """Return the worker count that suits the load, without bounds and cooldown."""
         needed = math.ceil(load.pending / self.scale_up_threshold - _EPSILON)
         if durations := load.durations:
             work, longest = sum(durations), max(durations)
@@ -256,11 +256,9 @@ class AdaptiveScaler:
         return tag in self._changed and now - self._changed[tag][0] < self.cooldown_seconds
 
     def _assumed_s(self, load: _Load, now: float) -> float | None:
-        """Record whether calls end, and return the running time to assume if none is known.
-
-        The result is None if no call has ended, and none of the tag can be running. A call that
-        has run for some time is expected to run for as long again.
-        """
+        """Record progress, and return the duration to assume if none is known."""
+        # None if no task has finished, and none of the tag can be running. A task that has run for
+        # some time is expected to run for as long again.
         if not (load.pending and load.active):
             self._unended.pop(load.tag, None)
             return UNKNOWN_DURATION_S if self._ended else None

@@ -1,8 +1,7 @@
 """Moments at which the worker count of a pool is decided. No I/O.
 
-Without an event only the time of running calls and of starting workers changes, and what is
-expected of them changes in proportion. So a decision is computed again after a share of the time
-since the last event: often after an event, and seldom in a quiet hour.
+Without an event, expectations change in proportion to the time. A decision is therefore repeated
+after a share of the time since the last event.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _State = tuple[object, ...]
 
 
 class Unchanged:
-    """The last computed decision about the calls of a graph, and the state that led to it."""
+    """Last computed decision about the tasks of a graph, and the state that led to it."""
 
     def __init__(self) -> None:
         self._state: _State = ()
@@ -27,10 +26,7 @@ class Unchanged:
         self._event_s = self._decided_s = 0.0
 
     def decision(self, view: PoolView) -> PoolDecision | None:
-        """Return the last decision if it still holds, otherwise None.
-
-        A decision that changes the number of workers does not hold, since it is an event.
-        """
+        """Return the last decision if it still holds, otherwise None."""
         if self._decision is None or _state(view) != self._state:
             return None
         since = view.now - self._decided_s
@@ -41,20 +37,20 @@ class Unchanged:
         return replace(self._decision, predicted_s=left)
 
     def keep(self, view: PoolView, decision: PoolDecision) -> None:
-        """Keep a computed decision."""
         state = _state(view)
         if state != self._state:
             self._state, self._event_s = state, view.now
         self._decided_s = view.now
+        # A decision that changes the number of workers does not hold, since it is an event.
         stays = decision.workers == view.busy + view.idle + len(view.arriving)
         self._decision = decision if stays else None
 
 
 def _state(view: PoolView) -> _State:
-    """Return the part of a view that changes by events, and not with time."""
+    """Return the part of a view that events change, but not time."""
     running = {kind: len(elapsed) for kind, elapsed in view.running.items()}
     bounds = view.minimum, view.maximum, view.slots
     workers = view.busy, view.idle, len(view.arriving)
-    # A call that ends and one that is submitted in its place are two events.
+    # A task that finishes and one that is submitted instead of it are two events.
     waiting = sum(count for _, _, count in view.coming)
     return *bounds, *workers, view.submitted, dict(view.queued), running, waiting

@@ -12,41 +12,40 @@ from scalable.scaling.outlook import Outlook, outlooks
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.task_model import Kind, TaskModel
 
-#: Least spread of the belief about a kind's length with which the length is in doubt.
+#: Least spread of the belief about a kind's duration with which the duration is in doubt.
 DOUBTFUL_SPREAD = 0.3
-#: Share of the doubtful work whose lengths have to be known before a better decision is possible.
+#: Share of the doubtful work whose durations must be known before a better decision is possible.
 LEARNED_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class Load:
-    """Known work of a pool: its running, queued and expected calls."""
+    """Known work of a pool: its running, queued and expected tasks."""
 
     #: Work that is ready now, or becomes ready before a worker requested now would connect.
     portions: tuple[Portion, ...]
-    #: Seconds from the moment when the first later work is ready until all later work has ended.
+    #: Seconds from when the first later work is ready until all later work has finished.
     rest_s: float
-    #: Number of calls that wait for a worker.
+    #: Number of tasks that wait for a worker.
     queued: int
-    #: Number of calls that run, wait for a worker, or become ready before a worker requested now
+    #: Number of tasks that run, wait for a worker, or become ready before a worker requested now
     #: would connect.
     useful: int
-    #: Worker-seconds of all known calls.
+    #: Worker-seconds of all known tasks.
     work_s: float
-    #: Seconds from now until the work ends if no call has to wait for a worker.
+    #: Seconds from now until the work finishes if no task has to wait for a worker.
     end_s: float
-    #: Mean running time in seconds of all known calls, and of the queued calls.
+    #: Mean duration in seconds of all known tasks, and of the queued tasks.
     call_s: float
     queued_s: float
-    #: Calls that wait for others: seconds until they are ready and their number, the soonest first.
+    #: Seconds until blocked tasks are ready and their number, the soonest first.
     coming: tuple[tuple[float, int], ...]
-    #: Seconds until the lengths of most of the work that is in doubt are known; None if no length
-    #: is in doubt.
+    #: Seconds until the durations of most of the doubtful work are known; None without doubt.
     learned_s: float | None
 
 
 def outlooks_of(view: PoolView, model: TaskModel) -> list[Outlook]:
-    """Return the outlooks on a pool's calls: those of the view, or else those of the model."""
+    """Return the outlooks of the view, or else those of the model."""
     if view.outlooks:
         return list(view.outlooks)
     unfinished = Counter(view.queued)
@@ -103,7 +102,7 @@ def load_of(view: PoolView, outlook: Outlook) -> Load:
 
 
 def _learned_s(view: PoolView, outlook: Outlook, means: Mapping[Kind, float]) -> float | None:
-    """Return the seconds until calls have ended of the kinds with most of the doubtful work."""
+    """Return the seconds until tasks of the kinds with most of the doubtful work have finished."""
     lengths = outlook.lengths
     connects = 0.0 if view.busy + view.idle else next(iter(delays_s(view)), view.startup_s)
     work_s: dict[Kind, float] = {}

@@ -1,4 +1,4 @@
-"""Parts of a decision about the workers of a pool: tried counts, bounds, and texts. No I/O."""
+"""Parts of a decision about a pool's workers: tried counts, bounds and reasons. No I/O."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING_KNOWN = 200.0
 
 
 def work_of(loads: Loads) -> str:
-    """Return a text for the known work: a number, or a range if lengths are in doubt."""
+    """Return a phrase for the known work: a number, or a range if durations are in doubt."""
     works = sorted(load.work_s for _, load in loads)
     if works[-1] <= 1.1 * works[0]:
         return f"{works[-1]:.0f} worker-seconds of known work"
@@ -25,10 +25,8 @@ def work_of(loads: Loads) -> str:
 
 
 def unbilled(view: PoolView, expected_s: Sequence[float]) -> bool:
-    """Return whether it is certain that starting workers are not billed yet.
-
-    Start-up times vary, so billing may begin in the second half of a start.
-    """
+    """Return True if starting workers are certainly not billed yet."""
+    # Start-up times vary, so billing may start in the second half of a start.
     return min(expected_s) > view.startup_s / 2 + view.billed_startup_s
 
 
@@ -42,12 +40,10 @@ def steps(low: int, high: int) -> list[int]:
 
 
 def first_try(view: PoolView, loads: Loads, most: int) -> int:
-    """Return the largest count to try, at most ``most``.
-
-    While nothing is known about the work of a graph, and most of a worker's start is billed, a few
-    workers have to show how long calls are. Their number is the geometric mean of one and
-    ``most``: in both directions it is wrong by the same factor at most.
-    """
+    """Return the largest count to try, at most ``most``."""
+    # While nothing is known about a graph's work and most of a start is billed, a few workers
+    # measure durations first. The geometric mean of 1 and ``most`` limits the factor of error both
+    # ways.
     works = [load.work_s for _, load in loads]
     unknown = view.graph and max(works) > NOTHING_KNOWN * min(works)
     if not unknown or view.billed_startup_s <= view.startup_s / 2:
