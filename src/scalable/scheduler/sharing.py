@@ -12,15 +12,7 @@ GATHER_S = 10.0
 
 
 class Sharing:
-    """Divides the wanted worker counts among the managers, once the expected ones are attached.
-
-    Parameters
-    ----------
-    demand, managers, counts
-        Wanted counts, known managers, and the counts of their workers.
-    expected
-        Number of managers that the cluster starts with.
-    """
+    """Division of the desired counts among the managers, once the expected ones are attached."""
 
     def __init__(
         self, demand: Demand, managers: Managers, counts: PoolCounts, expected: int
@@ -37,9 +29,8 @@ class Sharing:
         self._demand.share(self._managers.tiers(running, now))
 
     def _gathers(self, now: float) -> bool:
-        """Return whether to wait for expected managers.
-        Otherwise the first one would get all workers, whatever its priority.
-        """
+        """Return True while expected managers are awaited."""
+        # Otherwise the first manager would get all workers, whatever its priority.
         attached = len(list(self._managers))
         if self._gather_by is None and attached:
             self._gather_by = now + GATHER_S
