@@ -144,7 +144,7 @@ def _tasks(
 def _before(
     calls: Calls, everything: Sequence[Calls], position: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Return the positions of the names before, where a name without tasks passes on its own."""
+    """Return the positions of the names before. A name without tasks is replaced by its own."""
     by_name = {c.task: c for c in everything}
     found: set[int] = set()
     seen: set[str] = set()
@@ -183,7 +183,7 @@ def _overlaps(tasks: Sequence[_Task]) -> Iterator[_Overlap]:
 
 
 def _shares(earlier: Sequence[int], later: Sequence[int]) -> list[range]:
-    """Return the later groups that each earlier group blocks, given the last task of each group."""
+    """Return the later groups that wait for each earlier group, given the groups' last tasks."""
     found = []
     begin = 0
     for end in earlier:

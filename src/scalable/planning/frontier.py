@@ -38,8 +38,6 @@ class Bounds:
 
 @dataclass(frozen=True)
 class _Step:
-    """Pools that grow together."""
-
     cost: float
     saved: float
     #: Position of each pool, and index of its new candidate count.

@@ -83,7 +83,6 @@ class Problem:
         return total
 
     def cost_of_pools(self, workers: Sequence[int], work: Sequence[float] | None = None) -> float:
-        """Return :meth:`cost` of the workers alone."""
         total = 0.0
         network = self.predicted
         for pool, count in enumerate(workers):

@@ -168,7 +168,6 @@ def _predicted(
     knowledge: Knowledge,
     prices: Prices | None,
 ) -> Plan:
-    """Add the predicted time and cost of the counts to a plan."""
     workers = tuple(plan.scale_plan.workers_by_tag.values())
     time_s = problem.time_s(workers)
     guessed = any(c.guessed for c in calls)

@@ -31,8 +31,6 @@ _EPSILON = 1e-9
 
 @dataclass(frozen=True)
 class _Load:
-    """Pending tasks and active workers of one tag."""
-
     tag: str
     #: Seconds of each pending task, or None if the caller gives none.
     said: tuple[float | None, ...]

@@ -86,7 +86,6 @@ class Beliefs:
         self._pools: dict[str, Belief] = {}
 
     def of(self, kind: Kind) -> Belief:
-        """Return the belief about the mean duration of a kind's tasks."""
         belief = self._of.get(kind)
         if belief is None:
             belief = self._of[kind] = self._made(kind)

@@ -46,8 +46,6 @@ class Bill:
 
 @dataclass
 class _Life:
-    """Life of one machine."""
-
     manager: str
     tag: str
     rate: HourlyPrice | None
@@ -195,7 +193,6 @@ class Meter:
     # Across restarts ------------------------------------------------------------------------------
 
     def to_dict(self, now: float) -> dict[str, Any]:
-        """Return the state as plain JSON values, for a restarted scheduler."""
         return {
             "scheduler": self.scheduler_cost(now).cost,
             "settled": [

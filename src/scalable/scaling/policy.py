@@ -158,7 +158,6 @@ class PoolScaler:
         return count, "starting workers would connect too late to be of use"
 
     def _remember(self, view: PoolView) -> None:
-        """Record what has happened since the last decision."""
         connected = view.busy + view.idle
         ready = sum(view.queued.values()) + sum(map(len, view.running.values()))
         since, before = self._last or (view.now, 0)
@@ -329,7 +328,6 @@ class PoolScaler:
         count: int,
         later: tuple[float, float] | None = None,
     ) -> float:
-        """Return the seconds from now until the known tasks have finished."""
         capacity = self._capacity(view, connected, on_way, count, later)
         _, last = self._queue_s(view, load, capacity)
         whole = last + load.queued_s if load.queued else 0.0

@@ -139,8 +139,6 @@ def grouped(
 
 
 class _Search(Generic[Id]):
-    """Search through the groups of a graph, from the running and queued tasks."""
-
     def __init__(self, graph: GraphView[Id], ends: Mapping[Id, float]) -> None:
         self.groups: list[Group[Id]] = []
         self.dependents: Mapping[Id, Sequence[Group[Id]]]

@@ -33,7 +33,6 @@ class ArrivalRate:
         self._line: tuple[float, float] = (0.0, 0.0)
 
     def see(self, now: float, submitted: int) -> None:
-        """Record the total number of tasks that have arrived by now."""
         if self._start is None:
             # The arrival times of earlier tasks are not known.
             self._start, self._counted = now, submitted

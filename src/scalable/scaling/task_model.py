@@ -102,8 +102,6 @@ class Tasks(NamedTuple):
 
 @dataclass
 class _Record:
-    """Measured tasks of one kind, from earlier runs and from this run."""
-
     earlier: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
     memory: list[int] = field(default_factory=list)
@@ -223,7 +221,6 @@ class TaskModel:
         return mean, float(min(count, LARGEST_HISTORY_WEIGHT))
 
     def _above(self, kind: Kind) -> float:
-        """Return the mean duration at the level above a kind."""
         if kind.bucket is not None:
             return self.mean_s(Kind(kind.component, kind.task))
         if kind.task:
@@ -245,7 +242,6 @@ class TaskModel:
         return math.exp((tasks.log_s + math.log(self.unknown_s)) / (tasks.tasks + 1))
 
     def residual_s(self, kind: Kind, elapsed_s: float) -> float:
-        """Return the expected remaining duration of a running task."""
         return self.residual_with(self.mean_s(kind), kind, elapsed_s)
 
     def residual_with(self, mean_s: float, kind: Kind, elapsed_s: float) -> float:
@@ -268,7 +264,6 @@ class TaskModel:
         )
 
     def stated_s(self, kind: Kind) -> float | None:
-        """Return the seconds that the manifest gives for a kind's name, if any."""
         return self._expectations.get((kind.component, kind.task), Expectation()).duration_s
 
     def tasks(self, component: str) -> Tasks:
