@@ -1,4 +1,4 @@
-"""Forecasts, call counts and prices for a plan, from the manifest and earlier runs.
+"""Forecasts, task counts and prices for a plan, from the manifest and earlier runs.
 
 Only this module combines run records, the task model and planning.
 """
@@ -29,7 +29,7 @@ from scalable.scaling.task_model import (
 from scalable.spec import CostEstimate, DeploymentSpec, Forecast, Rate, ScalePlan, TaskSpec
 from scalable.telemetry import CallRecord, EarlierRun, read_history
 
-#: Number of latest runs from which the median number of calls is taken.
+#: Number of latest runs from which the median number of tasks is taken.
 RUNS_FOR_CALLS = 5
 #: Name of managers among the programs of :attr:`scalable.spec.CostEstimate.always`.
 MANAGER = "manager"
@@ -42,10 +42,8 @@ def _is_here(spec: DeploymentSpec, run: EarlierRun) -> bool:
 def _placed(
     spec: DeploymentSpec, history: Iterable[EarlierRun]
 ) -> list[tuple[str | None, CallRecord]]:
-    """Return the measured calls that count, the latest first, with the target of those elsewhere.
-
-    The calls of a task that were made on other targets count if none was made on this one.
-    """
+    """Return the measured tasks to use, the latest first, with the target of those elsewhere."""
+    # Tasks of other targets count if none of their name ran on this target.
     calls = [(run, call) for run in history for call in reversed(run.calls)]
     here = {(call.tag, call.task) for run, call in calls if _is_here(spec, run)}
     found: list[tuple[str | None, CallRecord]] = []
@@ -59,10 +57,8 @@ def _placed(
 
 
 def _model(spec: DeploymentSpec, calls: Iterable[CallRecord]) -> TaskModel:
-    """Return a task model with the manifest's expectations and calls, the latest of which is first.
-
-    Of each kind, it learns as many calls as a model keeps.
-    """
+    """Return a task model with the manifest's expectations and the latest measured tasks."""
+    # ``calls`` start with the latest. More than the model keeps of a kind are not added.
     numbers: Counter[Kind] = Counter()
     latest: list[Sample] = []
     for call in calls:
@@ -81,7 +77,7 @@ def _model(spec: DeploymentSpec, calls: Iterable[CallRecord]) -> TaskModel:
 def _forecasts(
     spec: DeploymentSpec, history: Iterable[EarlierRun], tasks: Iterable[TaskSpec]
 ) -> dict[str, Forecast]:
-    """Return task -> forecast, with the targets where its calls were measured."""
+    """Return the forecast of each task name, with the targets where it was measured."""
     placed = _placed(spec, history)
     model = _model(spec, (call for _, call in placed))
     measured: dict[tuple[str, str], Counter[str | None]] = defaultdict(Counter)
@@ -92,7 +88,8 @@ def _forecasts(
         key = (task.component, task.name)
         forecast = model.forecast(Kind(*key))
         if forecast.source == "history":
-            # Without calls of its own, the forecast is that of the component's other tasks.
+            # Without measured tasks of the name, the forecast is that of the component's other
+            # names.
             own = [key] if key in measured else [k for k in measured if k[0] == task.component]
             targets = sum((measured[k] for k in own), Counter[str | None]())
             forecast = replace(
@@ -107,19 +104,7 @@ def _forecasts(
 def gather(
     spec: DeploymentSpec, prices: Prices | None = None, runs_dir: Path | None = None
 ) -> Knowledge:
-    """Return the forecasts, call counts and prices that a plan is based on.
-
-    Unreadable runs are skipped with a warning.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    prices
-        Prices of the provider.
-    runs_dir
-        Directory of run records; None for :func:`scalable.settings.runs_dir`.
-    """
+    """Return the inputs of a plan from the run records, and warn about unreadable ones."""
     where = settings.runs_dir() if runs_dir is None else runs_dir
     return knowledge_of(spec, read_history(where, spec.project_name), prices)
 
@@ -127,17 +112,7 @@ def gather(
 def knowledge_of(
     spec: DeploymentSpec, history: Sequence[EarlierRun], prices: Prices | None = None
 ) -> Knowledge:
-    """Return the forecasts, call counts and prices that a plan is based on.
-
-    Parameters
-    ----------
-    spec
-        The request.
-    history
-        Earlier runs, the latest first.
-    prices
-        Prices of the provider.
-    """
+    """Return the inputs of a plan from earlier runs, the latest first."""
     traits = provider_traits(spec.provider_name)
     here = [run for run in history if _is_here(spec, run)]
     complete = [run for run in history if run.status == "completed" and run.whole]
@@ -168,22 +143,14 @@ def quoted_prices(
 ) -> Prices | None:
     """Return the prices of one worker of each component, or None if none is known.
 
-    Prices of the manifest come before those of the provider.
-
-    Parameters
-    ----------
-    provider
-        Provider that may offer ``estimate_cost(spec, plan)``.
-    spec
-        The request.
-    detached
-        Whether the cluster outlives its creator, so that its managers have machines.
+    Prices of the manifest precede those of the provider. A ``detached`` cluster outlives its
+    creator, so its managers have machines.
     """
     written = written_prices(spec)
     estimate = getattr(provider, "estimate_cost", None)
     if estimate is None:
         return written
-    # The option is that of all remote places, whose managers may run on the user's machine.
+    # All remote providers have this option, because their managers may run on the user's machine.
     written_place = spec.options.get("manager")
     managers = written_place == "there" or (detached and written_place != "here")
     one_each = ScalePlan(
@@ -205,7 +172,7 @@ def quoted_prices(
 
 
 def _overwritten(prices: Prices, written: Prices) -> Prices:
-    """Return a provider's prices with those of the manifest in their place."""
+    """Replace a provider's prices by those of the manifest."""
     rates = dict(prices.rates)
     for tag in written.hourly_by_tag.keys() & rates.keys():
         billed, hourly = rates[tag].price, written.hourly_by_tag[tag]
@@ -227,7 +194,7 @@ def _overwritten(prices: Prices, written: Prices) -> Prices:
 
 
 def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:
-    """Return (tag, task) -> median number of calls in the latest runs with such calls."""
+    """Return the median number of tasks in the latest runs with such tasks, by (tag, name)."""
     seen: dict[tuple[str, str], list[int]] = defaultdict(list)
     for run in runs:
         for kind, count in run.counts.items():
@@ -236,7 +203,7 @@ def _counts(runs: Iterable[EarlierRun]) -> dict[tuple[str, str], int]:
 
 
 def _busiest(runs: Iterable[EarlierRun]) -> dict[str, int]:
-    """Return tag -> greatest number of calls of all tasks together that one run sent to a pool."""
+    """Return the greatest number of tasks that one run sent to each pool."""
     found: dict[str, int] = {}
     for run in runs:
         of_run: dict[str, int] = defaultdict(int)
@@ -249,10 +216,10 @@ def _busiest(runs: Iterable[EarlierRun]) -> dict[str, int]:
 def _match(
     spec: DeploymentSpec, counts: Mapping[tuple[str, str], int]
 ) -> tuple[dict[str, int], list[TaskSpec]]:
-    """Return task -> calls for the manifest's tasks, and tasks that the manifest does not name.
+    """Return the task counts of the manifest's names, and the names that it does not contain.
 
-    Calls that were routed by tag are recorded by the name of their function. If a pool has exactly
-    one task, and no run made calls of that task, such calls count as calls of that task.
+    Tasks that were routed by tag are recorded by the name of their function. They count as tasks of
+    a pool's only manifest name if no run has tasks of that name.
     """
     listed = {
         task.name: counts[task.component, task.name]
@@ -271,7 +238,7 @@ def _match(
 
 
 def _each_named_once(tasks: Iterable[TaskSpec]) -> list[TaskSpec]:
-    """Return the tasks without repeated names; the first pool of a function is kept."""
+    """Return the tasks without repeated names, keeping the first pool of each name."""
     found: dict[str, TaskSpec] = {}
     for task in tasks:
         found.setdefault(task.name, task)
@@ -287,7 +254,7 @@ def _startups(runs: Iterable[EarlierRun]) -> dict[str, list[float]]:
 
 
 def _overlaps(spec: DeploymentSpec, runs: Sequence[EarlierRun]) -> dict[tuple[str, str], float]:
-    """Return (earlier task, later task) -> probability that their calls overlap."""
+    """Return the probability that tasks of two names overlap, by (earlier, later) name."""
     found = {}
     for later in spec.tasks.values():
         for name in later.after:
@@ -307,7 +274,7 @@ def _overlaps(spec: DeploymentSpec, runs: Sequence[EarlierRun]) -> dict[tuple[st
 
 
 def _levels(runs: Iterable[EarlierRun]) -> list[RunLevel]:
-    """Return the level of the running times of each run, from the tasks of at least two runs."""
+    """Return the level of the durations of each run, from the names of at least two runs."""
     by_run = [_lengths_of(run.calls) for run in runs if run.calls]
     everywhere = {
         kind: [length for lengths in by_run for length in lengths.get(kind, ())]

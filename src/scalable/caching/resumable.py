@@ -37,22 +37,9 @@ class SharedParts:
 class ResumableFunction:
     """Function that takes its result from the resumed run, or runs and stores its result.
 
-    It runs where the call runs: on a worker, which has the arguments. Keys are made from their
-    content, those of results of other calls too: a result that was drawn at random has no other
-    name. Whatever keeps a key from being made lets the call run.
-
-    Parameters
-    ----------
-    function
-        Function of the user.
-    results
-        Results of the run.
-    shared
-        Parts of the keys.
-    purpose
-        Task and tag of the calls.
-    unkept
-        Why results are not kept; empty if they are.
+    It runs in the process of the task, which has the arguments. Keys cover their content even if
+    other tasks produced it, since a random result has no other identity. Without a key, the task
+    runs.
     """
 
     function: Callable[..., Any]

@@ -53,23 +53,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True)
 class RunCall:
-    """A call of a run that has ended.
-
-    Attributes
-    ----------
-    function
-        Name of its function, with the module.
-    end
-        Its end.
-    key
-        Digest of its key; empty if it has none.
-    code, environment
-        Digests of the parts of the key that the function's calls share.
-    cost_s
-        Seconds that it ran.
-    reason
-        Why its result is not kept; empty if it is.
-    """
+    """Finished task of a run."""
 
     #: Name of its function, with the module.
     function: str
@@ -79,6 +63,7 @@ class RunCall:
     #: Digests of the key parts that the tasks of the function share.
     code: str = ""
     environment: str = ""
+    #: Seconds that it ran.
     cost_s: float = 0.0
     #: Why it failed, or why its result is not stored.
     reason: str = ""

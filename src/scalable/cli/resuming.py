@@ -1,4 +1,4 @@
-"""Resumed runs: which run is resumed, and what became of the calls of the run that resumed it."""
+"""Resumed runs: choice of the run, and outcome of its tasks in the run that resumes it."""
 
 from __future__ import annotations
 
@@ -17,38 +17,26 @@ if TYPE_CHECKING:
     from scalable.spec import DeploymentSpec
     from scalable.spec.remembered import RememberedTotals
 
-#: Name of the workflow's script beside the manifest.
+#: Name of the workflow's script next to the manifest.
 WORKFLOW = "workflow.py"
 #: Value of ``--resume`` without a run.
 LAST = "last"
-#: Why calls of tasks with ``cache: true`` ran.
+#: Reason why tasks with ``cache: true`` ran.
 NOT_REMEMBERED = "not remembered"
 _MANIFESTS = (".yaml", ".yml", ".toml")
 
 
 def split_manifest(resume: str | None, manifest: Path | None) -> tuple[str | None, Path | None]:
-    """Return the run and the manifest that were given; ``--resume scalable.yaml`` names no run."""
+    """Return the run and the manifest, where ``--resume scalable.yaml`` names no run."""
     if resume is not None and manifest is None and resume.endswith(_MANIFESTS):
         return LAST, Path(resume)
     return resume, manifest
 
 
 def resumed_run(asked: str, project: str, target: str | None) -> Path:
-    """Return the directory of the run to resume.
+    """Return the directory of the run to resume, given an id prefix or :data:`LAST`.
 
-    Parameters
-    ----------
-    asked
-        Id of the run or the beginning of an id, or :data:`LAST`.
-    project
-        Name of the manifest's project.
-    target
-        Name of the target of the last run; None for any target.
-
-    Raises
-    ------
-    RunError
-        When there is no such run of the project, or it is running.
+    Raises RunError if there is no such run of the project and target, or it is running.
     """
     from scalable.caching.run_results import RESULTS
     from scalable.telemetry import find_run, list_runs
@@ -75,7 +63,7 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
                 f"{where.absolute()} contains no run of project {project!r}{on} to resume",
                 hint="run it without --resume first",
             )
-        # The last run that has kept something; a run that was not to keep its results has not.
+        # The last run that has stored results, since runs without ``keep_results`` have none.
         path, state = next((one for one in found if (one[0] / RESULTS).is_dir()), found[0])
     if state == "running":
         raise RunError(
@@ -85,14 +73,14 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
 
 
 def calls_of(run: Path) -> list[RunCall]:
-    """Return the calls of a run whose results were kept; none without ``keep_results``."""
+    """Return the tasks of a run whose results were stored, or none without ``keep_results``."""
     from scalable.caching.run_results import results_of
 
     return list(results_of(str(run)).log.calls())
 
 
 def nothing_kept(run: Path) -> str | None:
-    """Return a sentence if no results of a run were kept; otherwise None."""
+    """Return a sentence if no results of a run were stored, otherwise None."""
     from scalable.caching.run_calls import Ended
 
     if any(call.end in (Ended.KEPT, Ended.ANSWERED) for call in calls_of(run)):
@@ -106,45 +94,26 @@ def nothing_kept(run: Path) -> str | None:
 
 @dataclass(frozen=True)
 class Resumed:
-    """The calls of runs that resumed another.
+    """Tasks of runs that resumed another."""
 
-    Attributes
-    ----------
-    run
-        Id of the resumed run.
-    answered, remembered, ran
-        Number of calls that it answered, that were answered with remembered results, and that ran;
-        the last is None for runs without ``keep_results``, which do not note it.
-    saved_s
-        Seconds that the calls ran then which it answered.
-    causes
-        Why calls ran -> their number.
-    """
-
+    #: Id of the resumed run.
     run: str
+    #: Number of tasks whose results came from the resumed run.
     answered: int
+    #: Number of cache hits.
     remembered: int
+    #: None for runs without ``keep_results``, which do not record it.
     ran: int | None
+    #: Durations in the resumed run of the tasks whose results came from it.
     saved_s: float
+    #: Number of tasks by the reason why they ran.
     causes: dict[str, int]
 
     @classmethod
     def of(
         cls, earlier: Path, runs: Iterable[Path], remembered: RememberedTotals, *, keeps: bool
     ) -> Resumed:
-        """Compare the calls of runs with those of the run that they resumed.
-
-        Parameters
-        ----------
-        earlier
-            Directory of the resumed run.
-        runs
-            Directories of the runs that resumed it.
-        remembered
-            Totals of their calls of tasks with ``cache: true``.
-        keeps
-            Whether their results are kept.
-        """
+        """Compare the tasks of ``runs`` with those of the run that they resumed."""
         from scalable.caching.run_calls import Ended, causes
 
         calls = [call for run in runs for call in calls_of(run)]
@@ -161,7 +130,6 @@ class Resumed:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the attributes as plain JSON values."""
         return {
             "run": self.run,
             "answered": self.answered,
@@ -182,19 +150,17 @@ class Resumed:
 
 
 def remembered_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) -> RememberedTotals:
-    """Return the totals of the calls of tasks with ``cache: true``.
-
-    Rows of remembered.jsonl tell also of calls that the resumed run answered.
-    """
+    """Return the totals of the tasks with ``cache: true``."""
     from scalable.spec.remembering import Remembering
     from scalable.telemetry.remembered import totals_of
 
+    # Rows of remembered.jsonl include the tasks whose results came from the resumed run.
     tasks = Remembering.of(spec).tasks
     return totals_of(row for row in rows if str(row.get("task_name")) in tasks)
 
 
 def unkept(runs: Sequence[Path]) -> list[str]:
-    """Return a sentence for each function whose results could not be kept in these runs."""
+    """Return a sentence for each function whose results could not be stored in these runs."""
     from scalable.caching.run_calls import Ended
 
     found: dict[str, list[str]] = {}

@@ -50,34 +50,23 @@ from scalable.settings import results_dir
 from scalable.spec.remembering import Remembering
 from scalable.storage import scheme_of
 
-#: Seconds for which found results are collected before the scheduler is told.
+#: Seconds for which cache hits are counted before a message to the scheduler.
 TELL_AFTER_S: Final = 1.0
-#: Number of task names and tags that one message tells apart; further ones are told as others.
+#: Number of task names and tags that one message distinguishes. More are reported as others.
 TOLD_NAMES: Final = 200
 OTHERS: Final = ("(other names)", "")
 
 
 @dataclass
 class _Group:
-    """Found results of one task name and tag: their number, and seconds saved."""
+    """Cache hits of one task name and tag: their number, and seconds saved."""
 
     calls: int = 0
     saved_s: float = 0.0
 
 
 class FoundCalls:
-    """Counts the results that a client has found, and tells the scheduler now and then.
-
-    A call whose result is found costs no message: numbers are sent at most once a second, and when
-    the client closes.
-
-    Parameters
-    ----------
-    later
-        Function that has a function called in the event loop of the client after some seconds.
-    send
-        Function that sends a message to the scheduler.
-    """
+    """Counter of a client's cache hits, which are sent to the scheduler once a second at most."""
 
     def __init__(
         self,
@@ -89,15 +78,7 @@ class FoundCalls:
         self._groups: dict[tuple[str, str], _Group] = {}
 
     def add(self, name: str, tag: str, saved_s: float) -> None:
-        """Count a call whose result was found.
-
-        Parameters
-        ----------
-        name, tag
-            Name of the task; tag of its pool, or "".
-        saved_s
-            Seconds that the call that computed the result had taken.
-        """
+        """Count a cache hit. The ``tag`` may be ""."""
         with self._lock:
             is_first = not self._groups
             group = self._groups.get((name, tag))
@@ -110,7 +91,7 @@ class FoundCalls:
             self._later(TELL_AFTER_S, self.tell)
 
     def tell(self) -> None:
-        """Tell the scheduler what was counted since the last time; in the event loop."""
+        """Send the counted hits to the scheduler. Runs in the client's event loop."""
         with self._lock:
             groups, self._groups = self._groups, {}
         if groups:

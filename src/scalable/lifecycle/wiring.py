@@ -130,15 +130,7 @@ class Wiring:
             self._snapshots.close()
 
     def count_costs(self, controller: Controller, spec: DeploymentSpec) -> None:
-        """Begin to count costs; to be called in the scheduler's event loop.
-
-        Parameters
-        ----------
-        controller
-            Controller of the scheduler.
-        spec
-            Deployment spec of the target of the scheduler.
-        """
+        """Start to count costs. Must be called in the scheduler's event loop."""
         spending, record = controller.spending, self._record
         # The scheduler of an embedded cluster is in the user's process.
         detached = record.abandoned_after_s is None

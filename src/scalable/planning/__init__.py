@@ -1,8 +1,6 @@
 """Plans: worker counts of a deployment, and the predicted time and cost of its work.
 
-A pool is the group of workers with one tag, which is the name of a component in the manifest. An
-objective is what a plan optimizes: minimize time, minimize cost, or balance both. The package does
-no I/O and uses neither Dask nor providers: callers pass prices and measurements as values.
+Without I/O, Dask and providers. Callers pass prices and measurements as values.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Bounds of the adaptive pools of a target, and expected lengths of their calls. No I/O."""
+"""Bounds of a target's adaptive pools, and expected durations of tasks. No I/O."""
 
 from __future__ import annotations
 
@@ -8,36 +8,25 @@ from dataclasses import dataclass, field, replace
 from scalable.planning.counts import total_limit, worker_counts
 from scalable.spec import DeploymentSpec, Plan, WorkerRange
 
-#: Task -> component, expected seconds and expected bytes of one call (None if unknown), as JSON.
+#: Component, expected seconds and expected bytes (None if unknown) of one task, by task name.
 Expectations = Mapping[str, tuple[str, float | None, int | None]]
 
 
 @dataclass(frozen=True)
 class AdaptiveBounds:
-    """Bounds of the worker counts of adaptive pools: pools that grow and shrink with their load.
+    """Worker bounds of adaptive pools, which grow and shrink with their load."""
 
-    Attributes
-    ----------
-    pools
-        Tag -> bounds of the pool; pools of a fixed size are not included.
-    maximum
-        Maximum number of workers of all pools together; None for no maximum.
-    """
-
+    #: By tag, without the pools of a fixed size.
     pools: Mapping[str, WorkerRange] = field(default_factory=dict)
+    #: Of all pools together.
     maximum: int | None = None
 
 
 def adaptive_bounds(spec: DeploymentSpec) -> AdaptiveBounds:
-    """Return the bounds of a target's adaptive pools; empty if the target has no ``adaptive``.
+    """Return the bounds of a target's adaptive pools, empty without ``adaptive``.
 
-    The bounds of a pool are its component's ``workers``, by default zero and no maximum. If the
-    target's minimum exceeds the sum of the pools' minima, the pools' minima are raised evenly.
-
-    Parameters
-    ----------
-    spec
-        A deployment for which :func:`.counts.conflicts` returns nothing.
+    :func:`.counts.conflicts` must return nothing for ``spec``. If the target's minimum exceeds the
+    sum of the pools' minima, these are raised evenly.
     """
     if spec.adaptive is None:
         return AdaptiveBounds()
@@ -53,17 +42,7 @@ def adaptive_bounds(spec: DeploymentSpec) -> AdaptiveBounds:
 
 
 def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations:
-    """Return the expected running time and memory of a call of each task.
-
-    Values of earlier runs are preferred to values of the manifest.
-
-    Parameters
-    ----------
-    spec
-        The deployment; its tasks contain the values of the manifest.
-    plan
-        A plan that contains forecasts from earlier runs; None for the manifest alone.
-    """
+    """Return the expected values of each task name, measured ones before the manifest's."""
     known = {
         name: (task.tag, task.mean_s, task.memory)
         for name, task in (plan.tasks if plan is not None else {}).items()
@@ -81,6 +60,6 @@ def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations
 
 
 def total_maximum(spec: DeploymentSpec) -> int | None:
-    """Return the maximum number of workers of all pools together; None for no maximum."""
+    """Return the maximum number of workers of all pools together, if any."""
     limit = total_limit(spec)
     return None if limit is None else limit[1]

@@ -1,10 +1,7 @@
 """Cost of machines as providers bill them. No I/O.
 
-A provider bills each machine from some moment of its start until its end, for a shortest time at
-least, and rounds up to whole seconds. A worker alone on its machine is billed like it; several
-workers on one machine share its price, and a machine that is not full costs the same. The scheduler
-and managers on machines of their own are billed for the whole run. Storage, traffic, addresses and
-logs are not counted.
+Workers that share a machine share its price, and an idle share is billed too. The scheduler and
+managers on machines of their own are billed for the whole run.
 """
 
 from __future__ import annotations
@@ -18,106 +15,65 @@ from scalable.planning.knowledge import Knowledge, Prices
 from scalable.spec import Starting
 from scalable.spec.prices import OLD_DAYS, Price
 
-#: Costs that providers bill besides machines, which no plan counts.
+#: Billed costs that no plan includes.
 NOT_COUNTED = "storage, traffic, addresses and logs"
-#: Length in seconds to which billed time is rounded up where the provider tells nothing else.
+#: Seconds to which billed time is rounded up unless the provider's price says otherwise.
 GRANULARITY_S = 1.0
 
 
 @dataclass(frozen=True)
 class Billing:
-    """The billing of the machines of one pool.
+    """Billing of one pool's machines."""
 
-    Attributes
-    ----------
-    units
-        Number of workers on one machine.
-    unbilled_s
-        First seconds of a start that are not billed.
-    minimum_s
-        Shortest time that is billed for a machine, in seconds.
-    granularity_s
-        Seconds to whose multiples billed time is rounded up; 0 for no rounding.
-    spread
-        Least and greatest cost as multiples of the expected one.
-    smaller
-        Cost of the machine that 1, 2, ... workers get, as multiples of the cost of one worker on a
-        full machine; empty if they get the same machine.
-    """
-
+    #: Workers on one machine.
     units: int = 1
+    #: First seconds of a start that are not billed.
     unbilled_s: float = 0.0
+    #: Shortest billed time of a machine.
     minimum_s: float = 0.0
+    #: Billed time is rounded up to a multiple of this; 0 for no rounding.
     granularity_s: float = 0.0
+    #: Least and greatest cost as multiples of the expected one.
     spread: tuple[float, float] = (1.0, 1.0)
+    #: Cost of the machine for 1, 2, ... workers, in workers on a full machine; empty if they
+    #: get a full machine.
     smaller: tuple[float, ...] = ()
 
     def paid_units(self, workers: int) -> float:
-        """Return the cost of the machines of workers, in workers on full machines."""
+        """Return the cost of some workers' machines, in workers on full machines."""
         full, rest = divmod(workers, self.units)
         if not rest:
             return float(workers)
         return full * self.units + (self.smaller[rest - 1] if self.smaller else self.units)
 
     def billed_s(self, seconds: float) -> float:
-        """Return the billed seconds of a machine.
-
-        Parameters
-        ----------
-        seconds
-            Seconds from the request of the machine to its end.
-        """
+        """Return a machine's billed seconds, given those from its request to its deletion."""
         paid = max(0.0, seconds - self.unbilled_s)
         if self.granularity_s and math.isfinite(paid):
             paid = math.ceil(paid / self.granularity_s - 1e-9) * self.granularity_s
         return max(self.minimum_s, paid)
 
     def billed_parts_s(self, seconds: float, workers: int) -> float:
-        """Return the billed seconds of several machines together, each of which ends on its own.
-
-        Each machine is rounded up by half the granularity on average.
-
-        Parameters
-        ----------
-        seconds
-            Seconds from requests to ends, of all workers together.
-        workers
-            Number of workers.
-        """
+        """Return the billed seconds of several workers, given their total seconds."""
+        # Each machine is deleted separately, so rounding adds half the granularity on average.
         paid = max(0.0, seconds - workers * (self.unbilled_s - self.granularity_s / 2))
         return max(workers * self.minimum_s, paid)
 
 
 @dataclass(frozen=True)
 class Always:
-    """The machines that run for the whole run: the scheduler's, and managers' where they have any.
+    """Machines that run for the whole run: the scheduler's, and the managers' if they have any."""
 
-    Attributes
-    ----------
-    rate
-        Cost of one second of all these machines.
-    lead_s
-        Seconds that they are billed for before the first worker is requested.
-    minimum_s, granularity_s
-        As for :class:`Billing`.
-    spread
-        Least and greatest cost as multiples of the expected one.
-    """
-
+    #: Cost of one second of all these machines.
     rate: float = 0.0
+    #: Billed seconds before the first worker is requested.
     lead_s: float = 0.0
     minimum_s: float = 0.0
     granularity_s: float = 0.0
     spread: tuple[float, float] = (1.0, 1.0)
 
     def cost(self, run_s: float) -> float:
-        """Return the cost of a run.
-
-        Parameters
-        ----------
-        run_s
-            Seconds from the request of the first worker to the end of the run.
-        """
+        """Return the cost of a run of ``run_s`` seconds from the first worker's request."""
         if not self.rate:
             return 0.0
         terms = Billing(1, 0.0, self.minimum_s, self.granularity_s)
@@ -125,17 +81,7 @@ class Always:
 
 
 def billing_of(tags: Iterable[str], knowledge: Knowledge, prices: Prices | None) -> list[Billing]:
-    """Return the billing of each pool.
-
-    Parameters
-    ----------
-    tags
-        Tags of the pools.
-    knowledge
-        Start-up times, and how starts are billed.
-    prices
-        Prices of workers; None if no price is known, so that worker-seconds are counted.
-    """
+    """Return the billing of each pool, which counts plain worker-seconds without prices."""
     return [_billing(tag, knowledge, prices) for tag in tags]
 
 
@@ -162,19 +108,12 @@ def _billing(tag: str, knowledge: Knowledge, prices: Prices | None) -> Billing:
 
 
 def always_of(prices: Prices | None, starting: Starting | None) -> Always:
-    """Return the machines that run for the whole run, with their cost.
-
-    Parameters
-    ----------
-    prices
-        Prices of the provider.
-    starting
-        Assumed start of a machine: the scheduler's is billed before workers are requested.
-    """
+    """Return the machines that run for the whole run, with their cost."""
     if prices is None or not prices.always:
         return Always()
     rates = list(prices.always.values())
     hourly = sum(rate.per_unit_hour for rate in rates)
+    # The scheduler's machine is billed before workers are requested.
     lead_s = 0.0 if starting is None else min(starting.startup_s, starting.billed_s)
     return Always(
         rate=hourly / 3600,
@@ -186,13 +125,7 @@ def always_of(prices: Prices | None, starting: Starting | None) -> Always:
 
 
 def weighed_spread(parts: Sequence[tuple[float, tuple[float, float]]]) -> tuple[float, float]:
-    """Return the spread of a sum of costs, each with a spread of its own.
-
-    Parameters
-    ----------
-    parts
-        Expected cost, and least and greatest cost as multiples of it.
-    """
+    """Return the spread of a sum of costs, given each cost with its own spread."""
     total = sum(cost for cost, _ in parts)
     if not total or not math.isfinite(total):
         return 1.0, 1.0
@@ -201,7 +134,7 @@ def weighed_spread(parts: Sequence[tuple[float, tuple[float, float]]]) -> tuple[
 
 
 def hourly_by_tag(workers: Mapping[str, int], prices: Prices) -> dict[str, float]:
-    """Return tag -> cost of one hour of the machines of its workers."""
+    """Return the cost of one hour of each tag's machines."""
     return {
         tag: prices.rates[tag].hourly(count)
         if tag in prices.rates
@@ -211,15 +144,7 @@ def hourly_by_tag(workers: Mapping[str, int], prices: Prices) -> dict[str, float
 
 
 def old_prices(prices: Prices, today: dt.date) -> Iterator[str]:
-    """Yield a sentence if prices are older than they should be.
-
-    Parameters
-    ----------
-    prices
-        Prices with their dates.
-    today
-        Present day.
-    """
+    """Yield a sentence if the oldest used price is older than prices should be."""
     used = [rate.price for rate in (*prices.rates.values(), *prices.always.values())]
     if not used and prices.as_of is not None:
         used = [Price("", "", 0.0, date=prices.as_of)]

@@ -1,7 +1,7 @@
-"""Worker counts that are computed from the manifest alone. No I/O.
+"""Worker counts from the manifest alone. No I/O.
 
-The key ``workers`` of a component gives the count of its pool, or a range. Ranges and pools without
-``workers`` share the rest of the target's total in proportion to the expected work of their tasks.
+Ranges, and pools without ``workers``, share the rest of the target's total in proportion to the
+expected work of their tasks.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 
 from scalable.spec import DeploymentSpec, Diagnostic, TaskSpec
 
-#: Option of a target with its number of workers, which is only the first one of adaptive pools.
+#: Target option with the total of all pools, which is only the initial one of adaptive pools.
 FIRST_TOTAL = "n_workers"
-#: Options of a target with the workers of all its pools together, in order of preference.
+#: Target options with the total of all pools, in order of preference.
 TOTAL_OPTIONS = ("max_workers", FIRST_TOTAL)
 
 
 def expected_work(tasks: Mapping[str, TaskSpec]) -> dict[str, float]:
-    """Return tag -> expected worker-seconds, for the tags whose work the manifest describes."""
+    """Return the expected worker-seconds of each tag whose work the manifest describes."""
     work: dict[str, float] = {}
     for task in tasks.values():
         if task.expected_work_s is not None:
@@ -27,7 +27,7 @@ def expected_work(tasks: Mapping[str, TaskSpec]) -> dict[str, float]:
 
 
 def written_total(spec: DeploymentSpec) -> tuple[str, int] | None:
-    """Return the name and value of the option that sets the total of all pools, or None."""
+    """Return the name and value of the option that sets the total of all pools, if any."""
     for option in TOTAL_OPTIONS:
         value = spec.options.get(option)
         if option in spec.written_options and isinstance(value, int):
@@ -36,32 +36,23 @@ def written_total(spec: DeploymentSpec) -> tuple[str, int] | None:
 
 
 def total_limit(spec: DeploymentSpec) -> tuple[str, int] | None:
-    """Return the name and value of the option that limits all pools together, or None.
-
-    ``n_workers`` is no limit if ``adaptive`` has a maximum: pools begin with it, and follow their
-    load then.
-    """
+    """Return the name and value of the option that limits all pools together, if any."""
     written = written_total(spec)
     maximum = None if spec.adaptive is None else spec.adaptive.maximum
     if maximum is None:
         return written
+    # Pools only start with ``n_workers`` if ``adaptive`` has a maximum.
     if written is None or written[0] == FIRST_TOTAL or written[1] > maximum:
         return "adaptive.maximum", maximum
     return written
 
 
 def worker_counts(spec: DeploymentSpec, useful: Mapping[str, int] | None = None) -> dict[str, int]:
-    """Return tag -> number of workers, in the order of the manifest.
+    """Return the number of workers of each tag, in the order of the manifest.
 
-    :func:`conflicts` must return nothing for the deployment. Equal input gives equal counts.
-
-    Parameters
-    ----------
-    spec
-        The deployment.
-    useful
-        Tag -> number of workers that can be busy at once, where it is known. More are given only
-        where the manifest asks for them: by ``workers``, ``n_workers`` or ``adaptive.minimum``.
+    :func:`conflicts` must return nothing for ``spec``. A tag gets more workers than ``useful`` only
+    if ``workers``, ``n_workers`` or ``adaptive.minimum`` requires them. Equal input gives equal
+    counts.
     """
     ranges = ranges_of(spec)
     counts = {tag: low for tag, (low, _) in ranges.items()}
@@ -88,7 +79,7 @@ def worker_counts(spec: DeploymentSpec, useful: Mapping[str, int] | None = None)
 def _capped(
     ranges: Mapping[str, tuple[int, int | None]], useful: Mapping[str, int]
 ) -> dict[str, tuple[int, int | None]]:
-    """Return the ranges without workers that are not useful, above the minimum and above one."""
+    """Limit the ranges to useful workers, but not below the minimum or one."""
     capped = dict(ranges)
     for tag, (low, high) in ranges.items():
         if tag in useful:
@@ -98,7 +89,7 @@ def _capped(
 
 
 def ranges_of(spec: DeploymentSpec) -> dict[str, tuple[int, int | None]]:
-    """Return tag -> (minimum, maximum); without ``workers`` (1, None), or (0, None) if unused."""
+    """Return each tag's (minimum, maximum): by default (1, None), or (0, None) without tasks."""
     named = {task.component for task in spec.tasks.values()}
     return {
         tag: (int(tag in named), None)
@@ -129,7 +120,7 @@ def _share(
         able = [t for t in counts if (high := ranges[t][1]) is None or counts[t] < high]
         if not able:
             return
-        # A pool without workers comes first, because its calls would never run.
+        # A pool without workers comes first, because its tasks would never run.
         best = max(able, key=lambda t: (counts[t] == 0, weights[t] / (counts[t] or 1), -order[t]))
         counts[best] += 1
 
@@ -140,11 +131,9 @@ def _first_handed_out(
     rest: int,
     weights: Mapping[str, float],
 ) -> dict[str, int]:
-    """Return counts that :func:`_share` would reach after many steps, to save these steps.
-
-    If workers are added one by one, all pools end with about the same work per worker. This
-    function finds this amount of work by bisection and returns counts a few workers below the end.
-    """
+    """Return counts a few workers below the result of :func:`_share`, to save its steps."""
+    # Adding workers one by one leaves all pools with about the same work per worker. This amount
+    # is found by bisection.
     target = sum(counts.values()) + rest
 
     def counts_by(amount: float, beyond: int) -> dict[str, int]:

@@ -1,9 +1,7 @@
 """Simulated runs, from which confidence and intervals are computed. No I/O.
 
-A run is simulated call by call: the calls of a pool start in the order in which they become ready,
-on the slots of workers that connect after their own start-up times. Many calls of a task are
-simulated in groups, whose size falls towards the task's end (factoring, Hummel et al.
-1992), because the last calls determine when the task ends.
+Many tasks of a name are simulated in groups whose size falls towards the end (factoring, Hummel et
+al. 1992), because the last tasks determine when all have finished.
 """
 
 from __future__ import annotations
@@ -24,67 +22,45 @@ from scalable.planning.work import Calls
 
 #: Number of simulated runs.
 DRAWS = 200
-#: Maximum number of groups of calls in one simulated run.
+#: Maximum number of groups of tasks in one simulated run.
 _GROUPS = 600
 #: Numbers of slots of one pool to which a run with too many groups is scaled down.
 _SCALES = (64, 32, 16, 8, 4, 2)
-#: Probability that calls wait only for their share of the calls of a task before them, if no
-#: earlier run shows it. A manifest does not say it; in recorded graphs of calls, they do.
+#: Assumed probability that a task waits only for its share of the tasks of the name before. The
+#: manifest does not contain it. In recorded graphs tasks do so.
 _OVERLAPS = 0.5
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One simulated run.
-
-    Attributes
-    ----------
-    time_s
-        Length of the run in seconds.
-    work
-        Work of each pool as a multiple of its expected work.
-    """
+    """One simulated run."""
 
     time_s: float
+    #: Work of each pool as a multiple of its expected work.
     work: Sequence[float]
 
 
 @dataclass(frozen=True)
 class _Task:
-    """Groups of calls of one task.
-
-    Attributes
-    ----------
-    calls, pool, sizes
-        Calls of the task, position of its pool, and sizes of the groups.
-    before
-        Positions of the tasks before it.
-    path_s
-        Seconds of the longest chain of calls that begins with a call of the task. Of the ready
-        calls of a pool, those with the longest chain run first.
-    """
+    """Groups of tasks of one name."""
 
     calls: Calls
     pool: int
+    #: Number of tasks in each group.
     sizes: Sequence[int]
+    #: Positions of the names before it.
     before: tuple[int, ...]
+    #: Seconds of the longest chain that starts with this name. The longest chains run first.
     path_s: float
 
 
 @dataclass(frozen=True)
 class _Overlap:
-    """Two tasks of which each later call waits only for its share of the earlier calls.
-
-    Attributes
-    ----------
-    earlier, later
-        Positions of the tasks.
-    groups
-        For each group of the earlier task, the groups of the later one that wait for it.
-    """
+    """Two names of which each later task waits only for its share of the earlier tasks."""
 
     earlier: int
     later: int
+    #: For each group of the earlier name, the groups of the later one that wait for it.
     groups: Sequence[range]
 
 
@@ -96,23 +72,7 @@ def draw_runs(
     seed: int = 0,
     number: int = DRAWS,
 ) -> list[Draw]:
-    """Return simulated runs, drawn at random from the forecasts; equal seeds give equal runs.
-
-    Parameters
-    ----------
-    network
-        Stages of the calls.
-    calls
-        Calls with their forecasts.
-    workers
-        Number of workers of each pool.
-    knowledge
-        Start-up times, and the variation from run to run.
-    seed
-        Seed of the random numbers.
-    number
-        Number of simulated runs.
-    """
+    """Return runs simulated with random draws from the forecasts, reproducible by ``seed``."""
     chance = random.Random(seed)  # noqa: S311 - nothing is secret
     knowledge = knowledge or Knowledge()
     slots, tasks = _tasks(network, calls, workers)
@@ -125,7 +85,7 @@ def draw_runs(
     draws = []
     for _ in range(number):
         run = knowledge.run_spread.draw(chance)
-        # Tasks that were measured on other targets share their error: it is that of this target.
+        # Tasks that were measured on other targets share one error, that of this target.
         elsewhere = chance.gauss(0, ERROR_ELSEWHERE)
         lengths = []
         for t, model in zip(tasks, models, strict=True):
@@ -135,7 +95,7 @@ def draw_runs(
             _starts(tag, slots[pool], network.startup_s[pool], knowledge, chance)
             for pool, tag in enumerate(network.tags)
         ]
-        # Programs that wait for whole tasks do so everywhere: one number for all pairs of tasks.
+        # A program that waits for all tasks of a name does so everywhere: one number for all pairs.
         barrier = chance.random()
         overlapping = [overlap for overlap, share in overlaps if barrier < share]
         time_s = _Simulation(tasks, lengths, starts, overlapping).length_s()
@@ -158,7 +118,7 @@ def _starts(
 def _tasks(
     network: Network, calls: Sequence[Calls], workers: Sequence[int]
 ) -> tuple[list[int], list[_Task]]:
-    """Return the simulated slots of each pool, and the tasks that have calls."""
+    """Return each pool's slots, and the groups of each name, both scaled down if there are many."""
     pool_of = {tag: pool for pool, tag in enumerate(network.tags)}
     slots = [count * each for count, each in zip(workers, network.slots, strict=True)]
     shares = [1.0] * len(slots)
@@ -184,7 +144,7 @@ def _tasks(
 def _before(
     calls: Calls, everything: Sequence[Calls], position: Mapping[str, int]
 ) -> tuple[int, ...]:
-    """Return the positions of the tasks before a task; a task without calls passes on its own."""
+    """Return the positions of the names before. A name without tasks is replaced by its own."""
     by_name = {c.task: c for c in everything}
     found: set[int] = set()
     seen: set[str] = set()
@@ -202,7 +162,7 @@ def _before(
 
 
 def _paths_s(calls: Sequence[Calls]) -> dict[str, float]:
-    """Return task -> seconds of the longest chain of calls that begins with one of its calls."""
+    """Return the seconds of the longest chain of tasks that starts with each name."""
     by_name = {c.task: c for c in calls}
     paths_s = {c.task: c.forecast.mean_s for c in calls}
     order = TopologicalSorter({c.task: [t for t in c.after if t in by_name] for c in calls})
@@ -215,7 +175,6 @@ def _paths_s(calls: Sequence[Calls]) -> dict[str, float]:
 
 
 def _overlaps(tasks: Sequence[_Task]) -> Iterator[_Overlap]:
-    """Yield the pairs of tasks whose calls may overlap, with equal shares of the earlier calls."""
     ends = [[*itertools.accumulate(task.sizes)] for task in tasks]
     for place, task in enumerate(tasks):
         for other in task.before:
@@ -224,17 +183,11 @@ def _overlaps(tasks: Sequence[_Task]) -> Iterator[_Overlap]:
 
 
 def _shares(earlier: Sequence[int], later: Sequence[int]) -> list[range]:
-    """Return the groups of a later task that wait for each group of an earlier one.
-
-    Parameters
-    ----------
-    earlier, later
-        Number of calls up to the end of each group.
-    """
+    """Return the later groups that wait for each earlier group, given the groups' last tasks."""
     found = []
     begin = 0
     for end in earlier:
-        # Both tasks are drawn on one line of length calls x calls, to compare whole numbers.
+        # Both names are scaled to the product of their task counts, to compare integers.
         first = bisect_right(later, begin * later[-1] // earlier[-1])
         last = bisect_left(later, -(-end * later[-1] // earlier[-1]))
         found.append(range(first, min(last, len(later) - 1) + 1))
@@ -257,7 +210,7 @@ def _all_sizes(
 
 
 def _sizes(count: int, slots: int) -> list[int]:
-    """Return the sizes of groups of calls: large ones first, and single calls at the end."""
+    """Return group sizes, from large groups to single tasks."""
     sizes = []
     while count:
         size = max(1, count // (4 * slots))
@@ -267,8 +220,6 @@ def _sizes(count: int, slots: int) -> list[int]:
 
 
 class _Simulation:
-    """One run: tasks, the lengths of their groups, and the connection times of the slots."""
-
     def __init__(
         self,
         tasks: Sequence[_Task],
@@ -278,11 +229,11 @@ class _Simulation:
     ) -> None:
         self.tasks, self.lengths = tasks, lengths
         self.left = [sum(task.sizes) for task in tasks]
-        #: Ready groups of each pool: the negative rank of the task, a running number, task, group.
+        #: Ready groups of each pool: negative ``path_s``, running number, name, group.
         self.queues: list[list[tuple[float, int, int, int]]] = [[] for _ in starts]
         self.number = itertools.count()
         self.idle = [0] * len(starts)
-        #: Number of tasks, and for each group of groups, that have to end before.
+        #: Number of unfinished names before each name, and of groups before each group.
         self.waits = [len(task.before) for task in tasks]
         self.group_waits = [[0] * len(task.sizes) for task in tasks]
         self.follows: list[list[_Overlap]] = [[] for _ in tasks]
@@ -300,13 +251,13 @@ class _Simulation:
             for other in task.before:
                 if (other, place) not in by_parts:
                     self.after[other].append(place)
-        #: Time, task and group of each end. Where a slot connects, the task is -1, and the pool's
-        #: position stands in place of the group.
+        #: Time, name and group of each end. For a slot that connects, the name is -1 and the group
+        #: is its pool.
         self.events = [(at, -1, pool) for pool, each in enumerate(starts) for at in each]
         heapq.heapify(self.events)
 
     def length_s(self) -> float:
-        """Return the seconds until all calls have ended."""
+        """Return the seconds until all tasks have finished, or inf if some cannot run."""
         for place, waits in enumerate(self.waits):
             if not waits:
                 self.release(place, 0.0)
@@ -331,7 +282,7 @@ class _Simulation:
         return math.inf if unfinished else now
 
     def follow(self, overlap: _Overlap, group: int, now: float) -> None:
-        """Queue the groups of a later task that waited only for a group which has ended."""
+        """Queue the later groups that waited only for ``group``, which has finished."""
         waits, ready = self.group_waits[overlap.later], []
         for other in overlap.groups[group]:
             waits[other] -= 1
@@ -341,18 +292,16 @@ class _Simulation:
             self.queue(overlap.later, ready, now)
 
     def release(self, place: int, now: float) -> None:
-        """Queue the groups of a task that waits for no other task as a whole."""
+        """Queue the groups of a name that waits for no whole name."""
         self.queue(place, [g for g, waits in enumerate(self.group_waits[place]) if not waits], now)
 
     def queue(self, place: int, groups: Iterable[int], now: float) -> None:
-        """Queue groups of a task, and start as many of them as there are idle slots."""
         task = self.tasks[place]
         for group in groups:
             heapq.heappush(self.queues[task.pool], (-task.path_s, next(self.number), place, group))
         self.dispatch(task.pool, now)
 
     def dispatch(self, pool: int, now: float) -> None:
-        """Start queued groups on idle slots."""
         queue = self.queues[pool]
         while queue and self.idle[pool]:
             *_, place, group = heapq.heappop(queue)
@@ -362,30 +311,21 @@ class _Simulation:
 
 # Lengths ------------------------------------------------------------------------------------------
 
-#: Assumed errors as standard deviations of logarithms: of durations in the manifest, of running
-#: times that were measured on other targets, and of guesses.
+#: Assumed errors as standard deviations of logarithms: of durations in the manifest, of durations
+#: that were measured on other targets, and of guesses.
 ERROR_OF_MANIFEST, ERROR_ELSEWHERE, ERROR_OF_GUESS = 0.5, 0.5, 1.0
-#: Minimum number of measured running times that are drawn again.
+#: Minimum number of measured durations for a bootstrap.
 ENOUGH_TO_REPEAT = 10
-#: Number of measured running times above which their sampling error is not simulated.
+#: Number of measured durations above which their sampling error is not simulated.
 _MOST_REPEATED = 500
-#: Number of calls of a group that are drawn; the sum of more follows from them.
+#: Maximum number of drawn tasks of a group. The sum of a larger group is extrapolated.
 _MOST_DRAWN = 100
-#: Smallest running time in seconds, since shorter ones have no useful logarithm.
+#: Smallest duration in seconds, since shorter ones have no useful logarithm.
 _LEAST_S = 1e-6
 
 
 class Lengths:
-    """Distribution of a task's running times, and what is uncertain in it.
-
-    Measured running times are drawn again (bootstrap). A few of them are taken as a sample of a
-    lognormal distribution.
-
-    Parameters
-    ----------
-    calls
-        Calls of the task.
-    """
+    """Distribution of a name's durations: a bootstrap, or a lognormal one if few were measured."""
 
     def __init__(self, calls: Calls) -> None:
         forecast = calls.forecast
@@ -396,21 +336,11 @@ class Lengths:
         self._log_mean = math.log(max(mean_s, _LEAST_S))
 
     def sums(self, sizes: Sequence[int], factor: float, chance: random.Random) -> list[float]:
-        """Return drawn running times of groups of calls, each group one after the other.
-
-        Parameters
-        ----------
-        sizes
-            Number of calls of each group.
-        factor
-            Factor of all running times.
-        chance
-            Random numbers.
-        """
+        """Draw the total duration of each group of tasks, multiplied by ``factor``."""
         drawn_sizes = [min(size, _MOST_DRAWN) for size in sizes]
         count = sum(drawn_sizes)
         if len(self._known) >= ENOUGH_TO_REPEAT:
-            # With n - 1 draws the mean varies as much as the mean of n calls does.
+            # With n - 1 draws the mean varies as much as the mean of n tasks does.
             few = len(self._known) <= _MOST_REPEATED
             again = chance.choices(self._known, k=len(self._known) - 1) if few else self._known
             drawn, mean = chance.choices(again, k=count), fmean(again)
@@ -431,19 +361,8 @@ class Lengths:
 
 
 def _sum_of(size: int, drawn: Sequence[float], mean: float) -> float:
-    """Return the sum of a number of running times, of which the first were drawn.
-
-    The sum of all differs from its expectation by as many standard deviations as that of the first.
-
-    Parameters
-    ----------
-    size
-        Number of running times, at least as many as were drawn.
-    drawn
-        The first of them.
-    mean
-        Expected mean.
-    """
+    """Extrapolate the sum of ``size`` durations from the first ones."""
+    # The sum of all differs from its expectation by as many standard deviations as the part.
     part, count = sum(drawn), len(drawn)
     if size == count:
         return part
@@ -451,10 +370,7 @@ def _sum_of(size: int, drawn: Sequence[float], mean: float) -> float:
 
 
 def error_of(calls: Calls) -> float:
-    """Return the error that all calls of a task share, as standard deviation of logarithms.
-
-    The error of measured running times is not included.
-    """
+    """Return the error (of logarithms) that a name's tasks share, without the sampling error."""
     if calls.guessed:
         return ERROR_OF_GUESS
     return ERROR_OF_MANIFEST if calls.forecast.source == "manifest" else 0.0

@@ -1,4 +1,4 @@
-"""Explanation of a plan: the reasons for its counts, as sentences for the user. No I/O."""
+"""Reasons for a plan's counts, as sentences for the user. No I/O."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scalable.units import as_written, counted, format_amount, format_duration, 
 
 #: Ratio (cost if workers stay until the end / expected cost) above which the cost is explained.
 _HELD = 1.05
-#: Maximum number of tasks or components that one sentence lists.
+#: Maximum number of names that one sentence lists.
 _SHOWN = 3
 #: Weight of the measurements, 0 to 1, below which the confidence is called low.
 _ENOUGH_EVIDENCE = 0.5
@@ -46,7 +46,7 @@ class Explanation:
 
 
 def explain(given: Explanation) -> tuple[str | None, tuple[str, ...]]:
-    """Return the limit that decided the counts (None if fixed counts were used) and the reasons."""
+    """Return the limit that decided the counts (None if they were fixed), and the reasons."""
     binding = None if given.choice is None else _binding(given)
     reasons = [
         *_objective(given, binding),
@@ -79,7 +79,7 @@ def _binding(given: Explanation) -> str:
 
 
 def _binds_cost(given: Explanation, workers: Sequence[int]) -> str:
-    """Return the limit that keeps a plan from being cheaper, as text."""
+    """Return the limit that keeps the plan from being cheaper."""
     choice, problem = given.choice, given.problem
     assert choice is not None
     if all(n <= low for n, low in zip(workers, problem.bounds.least, strict=True)):
@@ -94,7 +94,7 @@ def _binds_cost(given: Explanation, workers: Sequence[int]) -> str:
 
 
 def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
-    """Return the limit that keeps the run from being shorter, as text."""
+    """Return the limit that keeps the run from being shorter."""
     spec, problem = given.spec, given.problem
     total = total_limit(spec)
     network, time_s = problem.predicted, problem.time_s(workers)
@@ -214,7 +214,7 @@ def _idle(given: Explanation) -> list[IdleWorkers]:
 
 
 def _missing_keys(calls: Calls, spec: DeploymentSpec) -> str:
-    """Return the keys that the user can add to the manifest to replace a guess, as text."""
+    """Return the manifest keys that would replace a guess."""
     if calls.task not in spec.tasks:
         return f"a task with `component: {calls.tag}`, `count` and `duration`, under `tasks`"
     keys = ["count"] * (calls.counted == "guess")
@@ -261,7 +261,7 @@ def _trust(given: Explanation) -> Iterator[str]:
 
 
 def _elsewhere(given: Explanation) -> Iterator[str]:
-    """Yield a sentence about running times that were measured on other targets only."""
+    """Yield a sentence if durations were measured only on other targets."""
     target = given.spec.target_name
     moved = [c for c in given.calls if c.count and c.forecast.elsewhere]
     if not moved:
@@ -276,7 +276,7 @@ def _elsewhere(given: Explanation) -> Iterator[str]:
 
 
 def _evidence(calls: Sequence[Calls]) -> str:
-    """Return a phrase: how many measured calls support the forecasts, or which task lacks them."""
+    """Return how many measured tasks support the forecasts, or which name lacks them."""
     if evidence_of(calls) >= _ENOUGH_EVIDENCE:
         measured = sum(c.forecast.samples for c in calls if c.measured)
         return f"rests on {counted(measured, 'measured call')}; no earlier prediction exists"

@@ -1,15 +1,7 @@
 """Search for worker counts, from the cheapest to the fastest. No I/O.
 
-The search starts with the minimum counts and enlarges pools step by step; counts never shrink. A
-stage is a group of calls of one pool that become ready together (see :mod:`.network`).
-
-In a layered graph, each stage waits for all stages of the layer before it. The length of a run is
-then the sum of the lengths of its layers. Each step shortens one layer: it enlarges the pools of
-the layer's longest stages. Layers without common pools are independent, so the step that saves most
-time for its cost comes first, on the lower convex hull of each layer (Fox 1966).
-
-In any other graph, each step considers the longest chain of stages. It enlarges the pool in this
-chain that saves most time for its cost.
+It starts with the minimum counts. Each step enlarges the pools that save most time for their cost,
+and counts never shrink.
 """
 
 from __future__ import annotations
@@ -32,46 +24,30 @@ Workers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Bounds:
-    """Limits of worker counts.
-
-    Attributes
-    ----------
-    least, most
-        Minimum and maximum number of workers of each pool.
-    total
-        Maximum number of workers of all pools together; None for no maximum.
-    rates
-        Cost of one worker of each pool for one second.
-    least_total
-        Minimum number of workers of all pools together.
-    """
+    """Limits of worker counts."""
 
     least: Sequence[int]
     most: Sequence[int]
+    #: Maximum of all pools together.
     total: int | None
+    #: Cost of one worker of each pool per second.
     rates: Sequence[float]
+    #: Minimum of all pools together.
     least_total: int = 0
 
 
 @dataclass(frozen=True)
 class _Step:
-    """Pools that grow together: (position of the pool, index of its new candidate count)."""
-
     cost: float
     saved: float
+    #: Position of each pool, and index of its new candidate count.
     moves: tuple[tuple[int, int], ...]
 
 
 def trace(network: Network, bounds: Bounds) -> list[Workers]:
-    """Return worker counts of all pools, from the minimum to counts that more workers do not help.
+    """Return counts from the minimum to those at which more workers do not shorten the run.
 
-    Parameters
-    ----------
-    network
-        Stages of the work.
-    bounds
-        Limits of the counts. Each minimum must not exceed its maximum, and the minimum of each pool
-        with calls must be at least one.
+    The minimum of each pool with tasks must be at least one.
     """
     ladder = [_candidates(network, bounds, pool) for pool in range(len(network.tags))]
     steps = _layer_steps if network.layered else _chain_steps
@@ -95,7 +71,7 @@ def trace(network: Network, bounds: Bounds) -> list[Workers]:
 
 
 def _candidates(network: Network, bounds: Bounds, pool: int) -> list[int]:
-    """Return the counts of a pool to try, ascending; each is faster than the previous count."""
+    """Return the ascending counts of a pool to try, each faster than the previous count."""
     least = bounds.least[pool]
     most = min(bounds.most[pool], max(least, network.most_useful(pool)))
     if bounds.total is not None:
@@ -109,7 +85,7 @@ def _candidates(network: Network, bounds: Bounds, pool: int) -> list[int]:
     found: list[int] = []
     for count in tried:
         if found and stages and all(stage.even and stage.calls for stage in stages):
-            # A smaller count may run the calls in the same number of waves.
+            # A smaller count may run the tasks in the same number of waves.
             count = max(  # noqa: PLW2901
                 math.ceil(s.calls / (math.ceil(s.calls / (count * slots)) * slots)) for s in stages
             )
@@ -127,7 +103,6 @@ def _faster(network: Network, pool: int, fewer: int, more: int) -> bool:
 
 
 def _times(network: Network, ladder: Sequence[Sequence[int]]) -> list[list[float]]:
-    """Return, for each stage, its length with each candidate count of its pool."""
     return [
         [stage.time_s(count * network.slots[stage.pool]) for count in ladder[stage.pool]]
         for stage in network.stages
@@ -135,12 +110,15 @@ def _times(network: Network, ladder: Sequence[Sequence[int]]) -> list[list[float
 
 
 # Layered graphs -----------------------------------------------------------------------------------
+# Each stage waits for all stages of the layer before, so a run lasts as long as the sum of its
+# layers. Layers without common pools are independent. Their steps are ordered along the lower
+# convex hull of each layer (Fox 1966).
 
 
 def _layer_steps(
     network: Network, bounds: Bounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Return steps, those that save most time for their cost first; a block keeps its order."""
+    """Return the steps by time saved per cost, in the given order within a block."""
     times = _times(network, ladder)
     ranked: list[tuple[float, int, int, _Step]] = []
     for number, block in enumerate(_blocks(network)):
@@ -155,7 +133,7 @@ def _layer_steps(
 
 
 def _blocks(network: Network) -> list[list[list[int]]]:
-    """Return groups of layers (blocks): layers that share a pool are in one group."""
+    """Return blocks of layers, in which layers that share a pool are together."""
     blocks: list[tuple[set[int], list[list[int]]]] = []
     for layer in network.layers:
         pools = {network.stages[i].pool for i in layer}
@@ -178,7 +156,7 @@ def _layer_alone(
     times: Sequence[Sequence[float]],
     layer: Sequence[int],
 ) -> Iterator[_Step]:
-    """Yield steps that shorten a layer without shared pools; each enlarges its slowest pools."""
+    """Yield the steps of a layer without shared pools, which enlarge its slowest pools."""
     waiting = [(-times[i][0], i, 0) for i in layer]
     heapq.heapify(waiting)
     while waiting:
@@ -197,7 +175,7 @@ def _layer_alone(
 
 
 class _SharedLayers:
-    """Layers that share pools; a larger pool shortens each layer in which it has a stage."""
+    """Layers that share pools, so that a larger pool shortens several of them."""
 
     def __init__(
         self,
@@ -217,7 +195,7 @@ class _SharedLayers:
         self._tops = [max(times[i][0] for i in layer) for layer in block]
 
     def steps(self) -> Iterator[_Step]:
-        """Yield steps; each shortens the layer that saves most time for its cost."""
+        """Yield steps, each for the layer that saves most time for its cost."""
         known = {number: self._shorten(number) for number in range(len(self._block))}
         while True:
             able = [step for step in known.values() if step is not None and step.saved > 0]
@@ -240,7 +218,7 @@ class _SharedLayers:
         return max(self._times[i][at[self._pool_of[i]]] for i in self._block[number])
 
     def _shorten(self, number: int) -> _Step | None:
-        """Return the step that shortens the longest stages of a layer, or None if nothing helps."""
+        """Return the step that shortens a layer's longest stages, if anything does."""
         moves: dict[int, int] = {}
         for i in self._block[number]:
             pool, own = self._pool_of[i], self._times[i]
@@ -261,16 +239,11 @@ class _SharedLayers:
 
 
 def _first_below(times: Sequence[float], index: int, top: float) -> int | None:
-    """Return the index of the first time after ``index`` that is less than ``top``, or None."""
     return next((i for i in range(index + 1, len(times)) if times[i] < top), None)
 
 
 def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
-    """Yield (slope, step) for each step.
-
-    The slope is the time saved per cost in the segment of the lower convex hull (of time over cost)
-    that covers the step.
-    """
+    """Yield each step with the time saved per cost in its segment of the lower convex hull."""
     segments: list[tuple[float, float, list[_Step]]] = []
     for step in steps:
         cost, saved, members = step.cost, step.saved, [step]
@@ -289,7 +262,7 @@ def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
 def _chain_steps(
     network: Network, bounds: Bounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
-    """Yield steps; each enlarges the pool of the longest chain that saves most for its cost."""
+    """Yield steps, each for the pool of the longest chain that saves most for its cost."""
     at = [0] * len(ladder)
     times = _times(network, ladder)
     while True:
@@ -320,7 +293,7 @@ def _chain_steps(
 
 
 def _longest_chain(network: Network, times: Sequence[float], ends: Sequence[float]) -> list[int]:
-    """Return the positions of the stages of the longest chain, the last stage first."""
+    """Return the stages of the longest chain, the last stage first."""
     if not ends:
         return []
     at: int | None = max(range(len(ends)), key=ends.__getitem__)
@@ -361,7 +334,7 @@ def _fill(network: Network, bounds: Bounds, workers: Workers) -> Iterator[Worker
 
 
 def _raised(bounds: Bounds, workers: Workers) -> Workers:
-    """Return counts raised to the minimum of all pools together, which does not shorten the run."""
+    """Raise counts to the minimum of all pools together, which does not shorten the run."""
     counts = list(workers)
     for pool, most in enumerate(bounds.most):
         counts[pool] += min(most - counts[pool], bounds.least_total - sum(counts))

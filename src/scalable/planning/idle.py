@@ -1,4 +1,4 @@
-"""Workers that would have nothing to do, as earlier runs tell. No I/O."""
+"""Workers that would be idle according to earlier runs. No I/O."""
 
 from __future__ import annotations
 
@@ -15,42 +15,29 @@ from scalable.units import counted
 
 @dataclass(frozen=True)
 class IdleWorkers:
-    """Workers of one pool for which no call is known.
-
-    Attributes
-    ----------
-    tag
-        The pool.
-    workers
-        Number of workers that the manifest's rule gives the pool.
-    useful
-        Number of workers that can be busy at once.
-    given
-        Number of workers that the plan gives the pool.
-    calls
-        Greatest number of calls that the pool is known to run.
-    """
+    """Workers of one pool for which no task is known."""
 
     tag: str
+    #: Number by the rule of the manifest.
     workers: int
+    #: Number that can be busy at once.
     useful: int
+    #: Number in the plan.
     given: int
+    #: Greatest known number of tasks of the pool.
     calls: int
 
     @property
     def left_out(self) -> int:
-        """Number of workers that the plan does not give the pool."""
+        """Number of workers that the plan omits."""
         return self.workers - self.given
 
 
 def known_calls(
     spec: DeploymentSpec, knowledge: Knowledge, calls: Sequence[Calls]
 ) -> dict[str, int]:
-    """Return tag -> greatest number of calls, of the pools whose calls earlier runs tell.
-
-    It is the greatest number of calls in one of the latest runs, or the planned number if that is
-    greater. A pool with a guessed number of calls has no entry.
-    """
+    """Return the greatest known number of tasks of each pool that earlier runs used."""
+    # A pool with a guessed number of tasks has no entry.
     planned = dict.fromkeys(spec.components, 0)
     guessed = set()
     for c in calls:
@@ -65,18 +52,10 @@ def known_calls(
 
 
 def counts_without_idle(spec: DeploymentSpec, known: Mapping[str, int]) -> dict[str, int]:
-    """Return the manifest's worker counts, without workers that would have nothing to do.
+    """Return the manifest's worker counts without workers that would be idle.
 
-    Workers that the manifest asks for are kept: the minimum of ``workers`` of a component, the sum
-    ``n_workers`` of all pools, and ``adaptive.minimum``. What one pool does not use goes to the
-    others, as far as it is useful there.
-
-    Parameters
-    ----------
-    spec
-        A deployment for which :func:`.counts.conflicts` returns nothing.
-    known
-        Result of :func:`known_calls`.
+    These go to other pools as far as they are useful there. :func:`.counts.conflicts` must return
+    nothing for ``spec``, and ``known`` comes from :func:`known_calls`.
     """
     return worker_counts(spec, {tag: _useful(spec, tag, n) for tag, n in known.items()})
 
@@ -84,17 +63,8 @@ def counts_without_idle(spec: DeploymentSpec, known: Mapping[str, int]) -> dict[
 def idle_workers(
     spec: DeploymentSpec, known: Mapping[str, int], given: Mapping[str, int], *, default: bool
 ) -> Iterator[IdleWorkers]:
-    """Yield the pools with idle workers, also those from which the plan has taken them.
-
-    Parameters
-    ----------
-    spec, known
-        As for :func:`counts_without_idle`.
-    given
-        Tag -> number of workers in the plan.
-    default
-        Whether the plan has no objective, so that its counts follow from the manifest's rule.
-    """
+    """Yield the pools with idle workers, including those that the plan has removed."""
+    # Without an objective (``default``), the counts follow from the manifest's rule.
     before = worker_counts(spec) if default else given
     for tag, calls in known.items():
         useful, workers = _useful(spec, tag, calls), max(before[tag], given[tag])
@@ -103,7 +73,7 @@ def idle_workers(
 
 
 def idle_sentence(spec: DeploymentSpec, idle: IdleWorkers) -> str:
-    """Return a sentence about the idle workers of a pool, and the reason why the plan has any."""
+    """Return a sentence about a pool's idle workers, with the reason if the plan has any."""
     spare = idle.workers - idle.useful
     told = (
         f"{spare} of {idle.workers} {idle.tag} workers would idle: earlier runs sent at most "

@@ -1,4 +1,4 @@
-"""Values from which a plan is made, besides the manifest: measurements and prices."""
+"""Inputs of a plan other than the manifest: measurements and prices."""
 
 from __future__ import annotations
 
@@ -12,40 +12,25 @@ from scalable.spec import Forecast, Rate, Starting, TaskSpec
 
 @dataclass(frozen=True)
 class PastPrediction:
-    """Predicted and actual length of an earlier run.
-
-    Attributes
-    ----------
-    predicted_s
-        Length that the plan predicted, in seconds.
-    actual_s
-        Seconds from the request of the first worker to the end of the last call.
-    overhead
-        Factor (see :func:`.uncertainty.overhead`) by which the prediction was already multiplied.
-    """
+    """Predicted and actual duration of an earlier run."""
 
     predicted_s: float
+    #: From the request of the first worker to the end of the last task.
     actual_s: float
+    #: Factor (see :func:`.uncertainty.overhead`) that the prediction includes.
     overhead: float = 1.0
 
     @property
     def ratio(self) -> float:
-        """Actual length / predicted length, where the prediction does not include its overhead."""
+        """Actual duration / predicted duration without its overhead."""
         return self.actual_s * self.overhead / self.predicted_s
 
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of workers.
+    """Prices of workers, with details as in :class:`scalable.spec.CostEstimate`."""
 
-    Attributes
-    ----------
-    hourly_by_tag
-        Tag -> price of one worker for one hour.
-    currency, source, as_of, rates, always, notes
-        Same as in :class:`scalable.spec.CostEstimate`.
-    """
-
+    #: Price of one worker for one hour.
     hourly_by_tag: Mapping[str, float]
     currency: str = "USD"
     source: str = ""
@@ -57,64 +42,41 @@ class Prices:
 
 @dataclass(frozen=True)
 class Knowledge:
-    """Measurements of earlier runs, and prices of the provider.
+    """Measurements of earlier runs, and prices of the provider."""
 
-    Attributes
-    ----------
-    forecasts
-        Task -> forecast of one call. For tasks without a forecast the manifest's values are used.
-    calls
-        Task -> number of calls in earlier runs.
-    busiest
-        Tag -> greatest number of calls that one of the latest complete runs sent to the pool.
-    unlisted
-        Tasks of earlier runs that the manifest does not name.
-    startup_s
-        Tag -> seconds from the request of a worker until it connects.
-    startups_s
-        Tag -> all measured values of ``startup_s``.
-    run_spread
-        Variation of running times from run to run.
-    overlaps
-        (earlier task, later task) -> probability that calls of the later task start before all
-        calls of the earlier one have ended, if an earlier run shows something of it.
-    past_predictions
-        Predicted and actual lengths of earlier runs.
-    ran_here
-        Whether a run of the target is known.
-    prices
-        Prices of workers; None if no price is known.
-    counts_startup
-        Whether the start-up time of workers matters. If it matters but is not measured, the plan
-        says that its prediction does not include the start-up time.
-    starting
-        Assumed time and billing of the start of a worker; None if nothing is known of them.
-    today
-        Present day, against which the age of prices is judged; None not to judge it.
-    """
-
+    #: By task name. The manifest's values replace missing forecasts.
     forecasts: Mapping[str, Forecast] = field(default_factory=dict)
+    #: Number of tasks in earlier runs, by task name.
     calls: Mapping[str, int] = field(default_factory=dict)
+    #: Most tasks that one of the latest complete runs sent to the pool of each tag.
     busiest: Mapping[str, int] = field(default_factory=dict)
+    #: Task names of earlier runs that are not in the manifest.
     unlisted: Sequence[TaskSpec] = ()
+    #: Seconds from the request of a worker until it connects, by tag.
     startup_s: Mapping[str, float] = field(default_factory=dict)
+    #: All measured values of ``startup_s``.
     startups_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    #: Variation of task durations from run to run.
     run_spread: RunSpread = field(default_factory=RunSpread)
+    #: Probability that tasks of the second name start before all tasks of the first have
+    #: finished. Pairs without a measurement are not included.
     overlaps: Mapping[tuple[str, str], float] = field(default_factory=dict)
     past_predictions: Sequence[PastPrediction] = ()
+    #: An earlier run of the target exists.
     ran_here: bool = False
     prices: Prices | None = None
+    #: Start-up time matters. If it is not measured, the plan reports that it is left out.
     counts_startup: bool = True
+    #: Assumed time and billing of a worker's start.
     starting: Starting | None = None
+    #: Day for which the age of prices is checked; None to skip the check.
     today: dt.date | None = None
 
     def startup_of(self, tag: str) -> float | None:
-        """Return the seconds that a start takes: measured, else assumed; None if not known.
-
-        Starts are assumed only where each of their seconds has a price that the provider told.
-        """
+        """Return the seconds of a start, measured or else assumed, or None if unknown."""
         if tag in self.startup_s:
             return self.startup_s[tag]
+        # A start is assumed only if the provider gives the price of its seconds.
         if self.prices is None or tag not in self.prices.rates or self.starting is None:
             return None
         return self.starting.startup_s

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from scalable.spec.prices import Offer, Packing
 
-#: Largest ratio of two costs that make no difference.
+#: Largest ratio of two costs that count as equal.
 ALIKE = 1.01
 
 
@@ -19,21 +19,10 @@ def cheapest(
     region: str | None = None,
     spot: float = 0.0,
 ) -> Offer | None:
-    """Return the cheapest machine that holds a worker; None if there is none.
+    """Return the cheapest machine that holds a worker, if any.
 
-    Equal prices are decided by fewer cores, then less memory, then the name, so that equal input
-    gives equal results.
-
-    Parameters
-    ----------
-    offers
-        Machines with their prices.
-    cpus, memory_bytes, gpus
-        Size of the worker, with what runs beside it on the machine.
-    region
-        Only machines of this region; None for all that are given.
-    spot
-        Fraction of the machines at spot prices, 0 to 1.
+    Equal prices are ordered by cores, memory and name. ``spot`` is the fraction of machines at spot
+    prices, 0 to 1. The worker's size includes what runs next to it.
     """
     here = (offer for offer in offers if region in (None, offer.price.region))
     return next(iter(by_price(here, cpus, memory_bytes, gpus, spot=spot)), None)
@@ -42,10 +31,7 @@ def cheapest(
 def by_price(
     offers: Iterable[Offer], cpus: float, memory_bytes: int, gpus: int = 0, *, spot: float = 0.0
 ) -> list[Offer]:
-    """Return the machines that hold a worker, the cheapest first.
-
-    Equal prices are decided as in :func:`cheapest`, whose parameters these are.
-    """
+    """Return the machines that hold a worker, in the order of :func:`cheapest`."""
     fitting = [offer for offer in offers if offer.shape.holds(cpus, memory_bytes, gpus)]
     return sorted(fitting, key=lambda offer: (offer.price.expected(spot), *_size(offer)))
 
@@ -61,31 +47,11 @@ def packed(
     reserved_bytes: int = 0,
     most_units: int | None = None,
 ) -> Packing | None:
-    """Return the machine on which workers cost least, and how many of them it gets.
+    """Return the machine on which ``wanted`` workers cost least, and its number of workers.
 
-    The cost of a choice is that of all machines for the wanted workers, the last of which may not
-    be full. Of choices that cost at most :data:`ALIKE` times the least, the one with the fewest
-    workers on a machine is taken: less is lost with a machine, and less is idle.
-
-    Parameters
-    ----------
-    offers
-        Machines of one region with their prices.
-    cpus, memory_bytes, gpus
-        Size of one worker.
-    wanted
-        Number of workers to place, at least 1.
-    spot
-        As in :func:`cheapest`.
-    reserved_bytes
-        Memory of each machine that is kept for the operating system and its programs.
-    most_units
-        Upper limit of workers on one machine; None for no limit.
-
-    Returns
-    -------
-    Packing or None
-        None if no machine holds a single worker.
+    The last machine may not be full. Of costs up to :data:`ALIKE` times the least, the fewest
+    workers on a machine win: less is lost with a machine, and less is idle. ``reserved_bytes`` of
+    each machine are kept for the operating system. None if no machine holds a worker.
     """
     wanted = max(1, wanted)
     found: list[tuple[float, Packing]] = []

@@ -1,4 +1,4 @@
-"""Advice on memory reservations, from the memory that calls used. No I/O."""
+"""Advice on memory reservations, from the memory that tasks used. No I/O."""
 
 from __future__ import annotations
 
@@ -12,20 +12,12 @@ from scalable.spec import DeploymentSpec, MemoryAdvice
 HEADROOM = 1.2
 #: A reservation above this multiple of the advised reservation is reported.
 FAR = 2.0
-#: Minimum number of measured calls before anything is advised.
+#: Minimum number of measured tasks before anything is advised.
 LEAST_SAMPLES = 5
 
 
 def advise_memory(spec: DeploymentSpec, calls: Sequence[Calls]) -> tuple[MemoryAdvice, ...]:
-    """Return advice for components that reserve far more memory than calls used, or too little.
-
-    Parameters
-    ----------
-    spec
-        The deployment.
-    calls
-        Calls with forecasts. Only forecasts from measured calls of earlier runs are used.
-    """
+    """Return advice on reservations that measured tasks show to be far too large, or small."""
     found = []
     for tag in spec.components:
         measured = [
@@ -44,19 +36,7 @@ def advise_memory(spec: DeploymentSpec, calls: Sequence[Calls]) -> tuple[MemoryA
 
 
 def judge_memory(tag: str, reserved: int, used: int, samples: int) -> MemoryAdvice | None:
-    """Return advice for one reservation, or None if it fits or too few calls were measured.
-
-    Parameters
-    ----------
-    tag
-        Name of the component.
-    reserved
-        Bytes that one worker reserves.
-    used
-        95 % quantile of the memory that calls used, in bytes.
-    samples
-        Number of measured calls.
-    """
+    """Return advice if the 95 % quantile ``used`` of enough tasks does not fit a reservation."""
     advised = max(WORKER_NEEDS, round(HEADROOM * used))
     if samples < LEAST_SAMPLES or advised <= reserved <= FAR * advised:
         return None

@@ -1,10 +1,7 @@
-"""Estimate of the time that a graph of calls takes on given worker counts. No I/O.
+"""Estimate of the time that a graph of tasks takes on given worker counts. No I/O.
 
-A slot is room for one call on a worker. A stage is a group of calls of one pool that wait for the
-same tasks. If all calls of a stage take equally long, they run in waves of one call per slot.
-Otherwise the stage takes the expected length of a list schedule: its work divided by the slots,
-plus a tail in which the last calls end. A run takes as long as its longest chain of stages, but at
-least as long as the work of any pool divided by the pool's slots.
+A run takes as long as its longest chain of stages, but at least as long as the work of any pool
+divided by the pool's slots.
 """
 
 from __future__ import annotations
@@ -19,9 +16,9 @@ from statistics import NormalDist
 from scalable.planning.work import Calls
 from scalable.spec import Forecast
 
-#: Minimum share of a stage's calls that may take longer than the assumed longest call.
+#: Minimum share of a stage's tasks that may take longer than the assumed longest task.
 _BEYOND_LONGEST = 0.002
-#: Maximum length of a stage's tail, as a share of the longest call.
+#: Maximum duration of a stage's tail, as a share of the longest task.
 _TAIL = 0.7
 #: Standard normal quantiles, to fit a lognormal distribution to q80 / q50 and q95 / q50.
 _Z80 = NormalDist().inv_cdf(0.8)
@@ -30,41 +27,31 @@ _Z95 = NormalDist().inv_cdf(0.95)
 
 @dataclass(frozen=True)
 class Stage:
-    """Calls of one pool that become ready together.
+    """Tasks of one pool that become ready together, because they wait for the same names."""
 
-    Attributes
-    ----------
-    pool
-        Position of the pool in :attr:`Network.tags`.
-    tasks
-        Names of the tasks.
-    calls
-        Number of calls.
-    work_s
-        Running times of all calls added up, in seconds.
-    longest_s
-        Running time of the longest call in seconds.
-    tail_s
-        Seconds in which the last calls run while other slots are idle.
-    even
-        Whether all calls take equally long.
-    before
-        Positions of the stages that must end before; each is smaller than the stage's own position.
-    """
-
+    #: Position of the pool in :attr:`Network.tags`.
     pool: int
+    #: Names of the tasks.
     tasks: tuple[str, ...]
+    #: Number of tasks.
     calls: int
+    #: Sum of the durations of all tasks.
     work_s: float
+    #: Duration of the longest task.
     longest_s: float
+    #: Seconds in which the last tasks run while other slots are idle.
     tail_s: float
+    #: All tasks take equally long.
     even: bool
+    #: Positions of the stages that must finish first, all before the stage's own position.
     before: tuple[int, ...] = ()
 
     def time_s(self, slots: int) -> float:
-        """Return the seconds from the start of the first call to the end of the last call."""
+        """Return the seconds from the start of the first task to the end of the last task."""
         if not self.calls:
             return 0.0
+        # Equal tasks run in waves of one task per slot. Otherwise, this is the expected duration of
+        # a list schedule.
         if self.even:
             return math.ceil(self.calls / slots) * self.work_s / self.calls
         return max(self.work_s / slots + self.tail_s * (1 - 1 / slots), self.longest_s)
@@ -72,23 +59,14 @@ class Stage:
 
 @dataclass
 class Network:
-    """Stages and the pools that run them.
-
-    Attributes
-    ----------
-    tags
-        Tags of the pools.
-    slots
-        Number of calls that one worker runs at once, for each pool.
-    startup_s
-        Seconds until the workers have connected, for each pool.
-    stages
-        Stages, in an order in which each stage comes after the stages that it waits for.
-    """
+    """Stages and the pools that run them."""
 
     tags: Sequence[str]
+    #: Slots of one worker of each pool.
     slots: Sequence[int]
+    #: Seconds until the workers of each pool have connected.
     startup_s: Sequence[float]
+    #: Each stage comes after the stages that it waits for.
     stages: Sequence[Stage]
     stages_of: list[list[int]] = field(init=False)
     _starts: list[tuple[float, tuple[int, ...]]] = field(init=False, repr=False)
@@ -106,15 +84,14 @@ class Network:
         ]
 
     def finish_s(self, workers: Sequence[int]) -> float:
-        """Return the seconds until all calls have ended; inf if a pool with calls has no worker."""
+        """Return the seconds until all tasks have finished, or inf without a needed worker."""
         return self.compose(workers, self.times_s(workers))[0]
 
     def times_s(self, workers: Sequence[int]) -> list[float]:
-        """Return the seconds of each stage if its pool runs nothing else; inf without workers."""
+        """Return each stage's seconds if its pool runs nothing else, or inf without workers."""
         return [self.stage_s(stage, workers[stage.pool]) for stage in self.stages]
 
     def stage_s(self, stage: Stage, count: int) -> float:
-        """Return the seconds of one stage with ``count`` workers in its pool."""
         if stage.calls and not count:
             return math.inf
         return stage.time_s(count * self.slots[stage.pool])
@@ -122,16 +99,10 @@ class Network:
     def compose(
         self, workers: Sequence[int], times: Sequence[float]
     ) -> tuple[float, list[float], int | None]:
-        """Return the length of the run, the end of each stage, and the pool that limits the length.
+        """Return the run's seconds, the end of each stage, and the pool that limits the run.
 
-        If a chain of stages limits the length, the pool is None.
-
-        Parameters
-        ----------
-        workers
-            Worker count of each pool.
-        times
-            Seconds of each stage, as :meth:`times_s` returns them.
+        The pool is None if a chain of stages limits the run. ``times`` are those of
+        :meth:`times_s`.
         """
         ends: list[float] = []
         binding = None
@@ -150,13 +121,13 @@ class Network:
         return longest, ends, binding
 
     def most_useful(self, pool: int) -> int:
-        """Return the number of workers with which a pool could run all its calls at once."""
+        """Return the number of workers with which a pool can run all its tasks at once."""
         calls = sum(self.stages[i].calls for i in self.stages_of[pool])
         return math.ceil(calls / self.slots[pool])
 
     @property
     def layered(self) -> bool:
-        """Whether each stage waits for all stages of the layer before it."""
+        """True if each stage waits for all stages of the layer before it."""
         layers = self.layers
         for earlier, later in itertools.pairwise(layers):
             if any(set(self.stages[i].before) != set(earlier) for i in later):
@@ -177,7 +148,7 @@ class Network:
 
 
 def spread_of(forecast: Forecast) -> float:
-    """Return the standard deviation of the logarithms of running times; 0 for equal times."""
+    """Return the standard deviation of the logarithms of durations, or 0 for equal durations."""
     if min(forecast.q50_s, forecast.q80_s) <= 0:
         return 0.0
     near = math.log(forecast.q80_s / forecast.q50_s) / _Z80
@@ -191,18 +162,10 @@ def make_network(
     startup_s: Mapping[str, float],
     duration_of: Callable[[Forecast], float] = lambda forecast: forecast.mean_s,
 ) -> Network:
-    """Return the network of stages for the given calls.
+    """Return the network of stages, without unknown names in ``after``.
 
-    Parameters
-    ----------
-    calls
-        Calls of all tasks. Names in ``after`` of other tasks are ignored.
-    slots
-        Tag -> number of calls that one worker runs at once, in the order of the pools.
-    startup_s
-        Tag -> seconds until workers have connected.
-    duration_of
-        Function that returns the seconds to plan for a call with a given forecast.
+    The order of ``slots`` is that of the pools. ``duration_of`` returns the seconds to plan for a
+    task.
     """
     tags = list(slots)
     by_name = {c.task: c for c in calls}
@@ -252,17 +215,15 @@ def _stage(
 
 
 def _overhang(calls: Calls) -> float:
-    """Return the length of a stage's tail as a multiple of the mean running time.
-
-    The basis is the mean remaining time of a running call at a random moment, E[d^2] / 2 E[d]. The
-    result is larger, because the last of several running calls ends later than a single call.
-    """
+    """Return a stage's tail as a multiple of the mean duration."""
+    # The mean remaining time of a running task is E[d^2] / 2 E[d]. The result is larger, because
+    # the last of several tasks finishes later than a single task.
     spread = min(spread_of(calls.forecast), 1.5)
     return 0.5 * math.exp(spread**2) * (1 + spread)
 
 
 def _longest(calls: Calls, duration_s: float) -> float:
-    """Return the expected seconds of the longest call, if running times are lognormal."""
+    """Return the expected seconds of the longest task if durations are lognormal."""
     spread = spread_of(calls.forecast)
     if spread == 0 or calls.count == 1:
         return duration_s

@@ -1,16 +1,16 @@
-"""Warnings about valid values that are too small or have no effect, and mounts' faults. No I/O."""
+"""Warnings about valid values that are too small or have no effect, and errors of mounts."""
 
 from __future__ import annotations
 
 from scalable.spec import DeploymentSpec, Diagnostic
 from scalable.units import format_bytes
 
-#: Bytes that a worker needs without any calls, with a margin (measured: 60 to 65 MiB).
+#: Bytes that a worker needs without any tasks, with a margin (measured: 60 to 65 MiB).
 WORKER_NEEDS = 90 * 10**6
 
 
 def notices(spec: DeploymentSpec) -> list[Diagnostic]:
-    """Return warnings about values that are too small or have no effect, and faults of mounts."""
+    """Return warnings about values that are too small or have no effect, and errors of mounts."""
     return [*_little_memory(spec), *_mounts(spec)]
 
 
@@ -37,7 +37,7 @@ def _mounts(spec: DeploymentSpec) -> list[Diagnostic]:
             text = "the mounts have no effect: the component has no image"
             hint = "add an image, or remove the mounts"
             found.append(Diagnostic("W_NOT_APPLIED", path, text, hint, severity="warning"))
-        # Sources such as pvc://claim are for the provider to judge.
+        # The provider checks sources such as pvc://claim.
         hosts = [source for source in component.mounts if "://" not in source]
         faults = [f"host path {p!r}" for p in hosts if not p.startswith("/")]
         inside = component.mounts.values()

@@ -29,70 +29,44 @@ _STARTS = 5
 
 @dataclass(frozen=True)
 class Point:
-    """Worker counts with their predicted time and cost.
-
-    Attributes
-    ----------
-    workers
-        Number of workers of each pool.
-    time_s
-        Predicted length of the run in seconds.
-    cost
-        Predicted cost of workers while their pools have work; see :meth:`Problem.cost`.
-    """
+    """Worker counts with their predicted time and cost."""
 
     workers: Workers
     time_s: float
+    #: See :meth:`Problem.cost`.
     cost: float
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Input of a choice of worker counts: work, bounds and prices.
+    """Input of a choice of worker counts: work, bounds and prices."""
 
-    Attributes
-    ----------
-    predicted
-        Stages of the predicted work.
-    planned
-        Stages of the work that the policy plans for; it is never less than the predicted work.
-    bounds
-        Limits of the counts. The rates are costs of one worker-second in ``unit``.
-    certain
-        Planned work without guessed calls; None to use ``planned``. If only the guessed work
-        exceeds the deadline, this is not an error.
-    overhead
-        Ratio between the length of a run and the length that its calls alone would have.
-    released
-        Whether idle workers are released. If False, all workers stay until the end.
-    unit
-        Unit of costs.
-    billing
-        Billing of each pool's machines; None to count worker-seconds as they are.
-    always
-        Machines that run for the whole run besides the workers'.
-    """
-
+    #: Stages of the predicted work.
     predicted: Network
+    #: Stages of the work that the policy plans for, at least the predicted work.
     planned: Network
+    #: The rates are costs of one worker-second in ``unit``.
     bounds: Bounds
+    #: Planned work without guessed tasks, or None for ``planned``. It is not an error if only
+    #: guessed work exceeds the deadline.
     certain: Network | None = None
+    #: Duration of a run / duration of its tasks alone.
     overhead: float = 1.0
+    #: Idle workers are released. Otherwise all workers stay until the end.
     released: bool = False
     unit: str = WORKER_SECONDS
+    #: Of each pool; None to count worker-seconds as they are.
     billing: Sequence[Billing] | None = None
     always: Always = Always()  # noqa: RUF009 - frozen
 
     def point(self, workers: Workers) -> Point:
-        """Return worker counts with their predicted time and cost."""
         return Point(workers, self.time_s(workers), self.cost(workers))
 
     def time_s(self, workers: Sequence[int]) -> float:
-        """Return the predicted length of the run in seconds."""
         return self.predicted.finish_s(workers) * self.overhead
 
     def planned_s(self, workers: Sequence[int]) -> float:
-        """Return the length of the run in seconds, with the work that the policy plans for."""
+        """Return the duration of the run with the work that the policy plans for."""
         return self.planned.finish_s(workers) * self.overhead
 
     def cost(
@@ -101,27 +75,13 @@ class Problem:
         work: Sequence[float] | None = None,
         run_s: float | None = None,
     ) -> float:
-        """Return the cost of workers while their pool has work, and of the scheduler.
-
-        The cost consists of the work, the start of each worker, and the time that workers wait for
-        the last calls of a stage. This wait is half a call for each worker and stage.
-
-        Parameters
-        ----------
-        workers
-            Number of workers of each pool.
-        work
-            Work of each pool as a multiple of its expected work; None for 1.
-        run_s
-            Length of the run in seconds; None for the predicted length.
-        """
+        """Return the cost of busy pools and the scheduler, for multiples of the expected work."""
         total = self.cost_of_pools(workers, work)
         if self.always.rate:
             total += self.always.cost(self.time_s(workers) if run_s is None else run_s)
         return total
 
     def cost_of_pools(self, workers: Sequence[int], work: Sequence[float] | None = None) -> float:
-        """Return :meth:`cost` of the workers alone."""
         total = 0.0
         network = self.predicted
         for pool, count in enumerate(workers):
@@ -129,6 +89,7 @@ class Problem:
             for i in network.stages_of[pool]:
                 stage = network.stages[i]
                 if stage.calls:
+                    # Each worker waits half a task for the last tasks of the stage.
                     waiting = (count - 1 / network.slots[pool]) * stage.work_s / stage.calls / 2
                     all_calls = stage.work_s / network.slots[pool] + waiting
                     seconds += all_calls * self.overhead * (1.0 if work is None else work[pool])
@@ -139,15 +100,7 @@ class Problem:
         return total
 
     def held(self, workers: Sequence[int], run_s: float | None = None) -> float:
-        """Return the cost of workers that all stay until the end of the run, and of the scheduler.
-
-        Parameters
-        ----------
-        workers
-            Number of workers of each pool.
-        run_s
-            Length of the run in seconds; None for the predicted length.
-        """
+        """Return the cost if all workers stay until the end of the run."""
         length_s = self.time_s(workers) if run_s is None else run_s
         if self.billing is None:
             rate = sum(r * n for r, n in zip(self.bounds.rates, workers, strict=True))
@@ -169,46 +122,24 @@ class Problem:
 
 @dataclass(frozen=True)
 class Choice:
-    """Worker counts that serve an objective, and the alternatives.
-
-    Attributes
-    ----------
-    point
-        Chosen worker counts.
-    front
-        Points from the fewest workers to the most workers that shorten the run. Each point is
-        faster and costs more than the previous point.
-    least_s
-        Shortest planned length of the run in seconds.
-    in_time
-        Whether the shortest planned length is within the deadline.
-    in_budget
-        Whether the cheapest counts are within the budget.
-    """
+    """Worker counts that serve an objective, and the alternatives."""
 
     point: Point
+    #: From the fewest to the most useful workers, each point faster and dearer than the last.
     front: tuple[Point, ...]
+    #: Shortest planned duration of the run.
     least_s: float
+    #: ``least_s`` is within the deadline.
     in_time: bool
+    #: The cheapest counts are within the budget.
     in_budget: bool = True
 
 
 def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> Choice:
     """Choose the worker counts that serve an objective.
 
-    Parameters
-    ----------
-    problem
-        Work, bounds and prices.
-    request
-        Objective, policy and budget.
-    deadline_s
-        Seconds that the run may take; None for no limit.
-
-    Raises
-    ------
-    PlanError
-        If no counts keep to the deadline or to the budget.
+    Raises PlanError if no counts keep to the deadline or the budget, unless only guessed work
+    exceeds it.
     """
     states = trace(problem.planned, problem.bounds)
     least_s = problem.planned_s(states[-1])
@@ -264,7 +195,7 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
 
 
 def _pick(problem: Problem, request: PlanRequest, within: Sequence[Point]) -> Point:
-    """Return the point that serves the objective, of points from the cheapest to the fastest."""
+    """Return the point that serves the objective, given points from the cheapest to the fastest."""
     if request.objective == "balance":
         return balanced(within)
     if request.objective == "minimize time":
@@ -282,7 +213,7 @@ def _work_s(network: Network) -> float:
 
 
 def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> tuple[str, bool]:
-    """Return why the run cannot be shorter, as text, and whether more workers would shorten it."""
+    """Return why the run cannot be shorter, and True if more workers would shorten it."""
     bounds, planned, most = problem.bounds, problem.planned, sum(workers)
     apart = [  # useful count of each pool without the common total
         max(n, min(high, planned.most_useful(pool)))
@@ -309,7 +240,7 @@ def _least_because(problem: Problem, request: PlanRequest, workers: Workers) -> 
 
 
 def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tuple[Workers, int]:
-    """Return the cheapest counts within a time limit, and the index of the first state within."""
+    """Return the cheapest counts within a time limit, and the index of the first such state."""
     low, high = 0, len(states) - 1
     while low < high:  # later states are never slower
         middle = (low + high) // 2
@@ -325,7 +256,7 @@ def _cheapest(problem: Problem, states: Sequence[Workers], limit_s: float) -> tu
 
 
 def _worker_rates(problem: Problem) -> list[float]:
-    """Return a rate for each pool: its price scaled to 1, plus a little for the cost of waiting."""
+    """Return the price of each pool scaled to 1, plus a little for the cost of waiting."""
     pools = range(len(problem.bounds.rates))
     none = problem.cost_of_pools([0] * len(pools))
     more = [problem.cost_of_pools([int(p == pool) for p in pools]) - none for pool in pools]
@@ -341,7 +272,6 @@ def _within(workers: Workers, low: Sequence[int], high: Sequence[int]) -> Worker
 
 
 def _spread(states: Sequence[Workers], points: int) -> list[Workers]:
-    """Return at most ``points`` states, evenly spaced."""
     if len(states) <= points:
         return list(states)
     step = (len(states) - 1) / (points - 1)
@@ -380,14 +310,12 @@ def _front(
 def _affordable(
     problem: Problem, points: Sequence[Point], budget: float | None
 ) -> tuple[Point, ...]:
-    """Return the points whose cost is within the budget."""
     if budget is None:
         return tuple(points)
     return tuple(point for point in points if problem.spent(point.workers) <= budget)
 
 
 def _too_dear(problem: Problem, request: PlanRequest, points: Sequence[Point]) -> PlanError:
-    """Return the error for a budget that no point is within."""
     best = min(points, key=lambda p: problem.spent(p.workers))
     least, unit = format_amount(problem.spent(best.workers), problem.unit), problem.unit
     by = "" if request.deadline_s is None else " within the deadline"
@@ -401,14 +329,8 @@ def _too_dear(problem: Problem, request: PlanRequest, points: Sequence[Point]) -
 def balanced(front: Sequence[Point]) -> Point:
     """Return the inner point of a front that is nearest to both of its ends.
 
-    Time and cost are scaled so that both ends have the values 0 and 1. The result is the point
-    nearest to (0, 0), and of equal points the point with the fewest workers. If the front has no
-    inner points, the result is its cheapest point.
-
-    Parameters
-    ----------
-    front
-        Points from the cheapest to the fastest, at least one.
+    Time and cost are scaled to 0 and 1 at the ends. Of equally near points, the one with the fewest
+    workers is returned. Without inner points, it is the cheapest point.
     """
     inner = front[1:-1]
     if not inner:
@@ -429,26 +351,16 @@ def balanced(front: Sequence[Point]) -> Point:
 
 #: Maximum number of counts that are all compared.
 ALL = 2000
-#: Number of times for which the fewest workers are searched where counts are many.
+#: Number of times for which the fewest workers are searched if there are too many counts.
 TIMES = 12
-#: Number of compared counts on the way from the cheapest to the fastest, where counts are many.
+#: Number of compared counts between the cheapest and the fastest if there are too many counts.
 STATES = 100
 
 
 def candidates(
     network: Network, bounds: Bounds, states: Sequence[Workers], position: int
 ) -> list[Workers]:
-    """Return worker counts to compare; those that are slower than a state may be left out.
-
-    Parameters
-    ----------
-    network, bounds
-        Stages of the planned work, and limits of the counts with the cost of workers.
-    states
-        Counts from the cheapest to the fastest, as :func:`.frontier.trace` returns them.
-    position
-        Index of the first state within the time limit.
-    """
+    """Return the counts to compare, without some that are slower than ``states[position]``."""
     ranges = [
         range(least, min(most, max(least, network.most_useful(pool))) + 1)
         for pool, (least, most) in enumerate(zip(bounds.least, bounds.most, strict=True))
@@ -463,7 +375,7 @@ def candidates(
 
 
 def _places(states: Sequence[Workers], number: int, first: int) -> list[int]:
-    """Return evenly spaced indexes of states from ``first`` on, and the last index."""
+    """Return evenly spaced indexes from ``first`` on, and the last index."""
     step = max(1, len(states) // number)
     return [i for i in (*range(0, len(states) - 1, step), len(states) - 1) if i >= first]
 
@@ -478,44 +390,22 @@ def _allowed(ranges: Sequence[range], bounds: Bounds) -> Iterator[Workers]:
 
 # Trimming -----------------------------------------------------------------------------------------
 
-#: Number of computed stage lengths after which a search stops.
+#: Number of computed stage durations after which a search stops.
 _LOOKS = 20_000
 
 
 def trim(
     network: Network, bounds: Bounds, workers: Workers, within_s: float, least: Sequence[int]
 ) -> Workers:
-    """Return smaller counts, so that no single pool can shrink further within the time limit.
-
-    Parameters
-    ----------
-    network, bounds
-        Stages of the work, and limits of the counts with the cost of workers.
-    workers
-        Counts that keep to the time limit.
-    within_s
-        Time limit in seconds.
-    least
-        Minimum number of workers of each pool.
-    """
+    """Shrink counts until no single pool can shrink further within the time limit."""
     return _Trimming(network, bounds, within_s * (1 + SAME), least).shrink(workers)
 
 
 def fewest(network: Network, bounds: Bounds, starts: Sequence[Workers], within_s: float) -> Workers:
     """Return the cheapest counts within a time limit that a bounded search finds.
 
-    The search shrinks the pools of each start. Then it exchanges workers of one pool for workers
-    of other pools as long as this lowers the cost. The search stops after a fixed number of steps;
-    in small graphs it tries every useful count of every pool.
-
-    Parameters
-    ----------
-    network, bounds
-        Stages of the work, and limits of the counts with the cost of workers.
-    starts
-        Counts that keep to the time limit, the most promising first.
-    within_s
-        Time limit in seconds.
+    It shrinks the pools of each start, the most promising start first. Then it exchanges workers
+    between pools while this lowers the cost. In small graphs it tries every useful count.
     """
     trimming = _Trimming(network, bounds, within_s * (1 + SAME), bounds.least)
     trimming.looks = _LOOKS
@@ -534,14 +424,14 @@ class _Trimming:
     looks: int = 0
 
     def shrink(self, workers: Workers) -> Workers:
-        """Return the cheaper of two results: the dearest or the cheapest pools shrink first."""
+        """Return the cheaper result of shrinking the dearest or the cheapest pools first."""
         saving = [rate * count for rate, count in zip(self.bounds.rates, workers, strict=True)]
         dearest = sorted(range(len(workers)), key=lambda pool: -saving[pool])
         found = [self._shrunk(workers, order) for order in (dearest, dearest[::-1])]
         return min(found, key=self.rate)
 
     def exchange(self, workers: Workers) -> Workers:
-        """Enlarge one pool at a time if the other pools can then shrink by more than this costs."""
+        """Enlarge one pool at a time if the others can then shrink by more than it costs."""
         improved = True
         while improved:
             improved = False
@@ -556,7 +446,7 @@ class _Trimming:
         return workers
 
     def _enlarged(self, workers: Workers, pool: int) -> Iterator[Workers]:
-        """Yield counts with more workers of one pool, up to the cost that the others could save."""
+        """Yield larger counts of one pool, up to the cost that the others could save."""
         network, bounds = self.network, self.bounds
         own = [network.stages[i] for i in network.stages_of[pool]]
         rate = bounds.rates[pool]

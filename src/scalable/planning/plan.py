@@ -44,23 +44,11 @@ def make_plan(
     knowledge: Knowledge | None = None,
     request: PlanRequest | None = None,
 ) -> Plan:
-    """Return a plan with worker counts, time, cost and reasons; equal input gives equal plans.
+    """Return a plan with worker counts, predicted time, cost and reasons.
 
-    Parameters
-    ----------
-    spec
-        A deployment for which :func:`.counts.conflicts` returns nothing.
-    manifest_lock
-        Digest of the resolved manifest, to be stored in the plan.
-    knowledge
-        Measurements of earlier runs, and prices.
-    request
-        Objective, policy and limits. By default the manifest alone determines the counts.
-
-    Raises
-    ------
-    PlanError
-        If no counts within the bounds meet the deadline or the budget.
+    :func:`.counts.conflicts` must return nothing for ``spec``. Equal input gives equal plans.
+    Without ``request``, the manifest alone determines the counts. Raises PlanError if no counts
+    within the bounds meet the deadline or the budget.
     """
     knowledge, request = knowledge or Knowledge(), request or PlanRequest()
     prices = knowledge.prices or written_prices(spec)
@@ -102,10 +90,7 @@ def make_plan(
 
 
 def written_prices(spec: DeploymentSpec) -> Prices | None:
-    """Return prices from the target's ``prices`` and ``price_per_core_hour``; None without both.
-
-    A component's own price in ``prices`` comes before the price of its cores.
-    """
+    """Return the target's ``prices``, or else its price per core, or None without both."""
     per_core, named = spec.price_per_core_hour, spec.prices
     hourly = {
         tag: named[tag] if tag in named else component.cpus * (per_core or 0.0)
@@ -129,8 +114,6 @@ def _deadline(spec: DeploymentSpec, request: PlanRequest) -> tuple[float | None,
 
 @dataclass(frozen=True)
 class _Sizing:
-    """Values from which the `Problem` of a plan is made."""
-
     spec: DeploymentSpec
     knowledge: Knowledge
     request: PlanRequest
@@ -138,7 +121,7 @@ class _Sizing:
     prices: Prices | None
 
     def problem(self, counts: Mapping[str, int] | None = None) -> Problem:
-        """Return the problem; if ``counts`` are given, they are the only possible counts."""
+        """Return the problem, in which ``counts``, if given, are the only possible counts."""
         spec, prices = self.spec, self.prices
         hourly = dict.fromkeys(spec.components, 3600.0) if prices is None else prices.hourly_by_tag
         rates = {tag: hourly.get(tag, 0.0) / 3600 for tag in spec.components}
@@ -169,7 +152,7 @@ class _Sizing:
 
     def _network(self, calls: Sequence[Calls], policy: str) -> Network:
         def duration_of(forecast: Forecast) -> float:
-            # Many calls take their mean on average, so a plan must not assume less than the mean.
+            # Many tasks take their mean on average, so a plan must not assume less than the mean.
             if policy == "safe":
                 return HEADROOM * max(forecast.mean_s, forecast.q80_s)
             if policy == "aggressive":
@@ -188,7 +171,6 @@ def _predicted(
     knowledge: Knowledge,
     prices: Prices | None,
 ) -> Plan:
-    """Return the plan completed with the predicted time and cost of its counts."""
     workers = tuple(plan.scale_plan.workers_by_tag.values())
     time_s = problem.time_s(workers)
     guessed = any(c.guessed for c in calls)
@@ -235,7 +217,7 @@ def _predicted(
 
 
 def _spread(problem: Problem, workers: Sequence[int]) -> tuple[float, float]:
-    """Return least and greatest cost as multiples of the expected one, for ranges of prices."""
+    """Return the least and greatest cost for ranges of prices, as multiples of the expected one."""
     if problem.billing is None:
         return 1.0, 1.0
     parts = [
@@ -308,12 +290,9 @@ UNBOUNDED = 10**9
 
 
 def most_of(spec: DeploymentSpec) -> dict[str, int | None]:
-    """Return tag -> maximum number of workers that the manifest allows (None for no maximum).
-
-    If the target knows ``max_workers`` but the manifest sets no maximum of all pools, the maximum
-    of a pool without ``workers`` is one.
-    """
+    """Return the maximum number of workers of each tag, or None for no maximum."""
     total = total_limit(spec)
+    # If ``max_workers`` is an option but not set, a pool without ``workers`` gets at most one.
     alone = total is None and "max_workers" in spec.options
     found: dict[str, int | None] = {}
     for tag, (_, high) in ranges_of(spec).items():
@@ -332,22 +311,10 @@ def bounds_of(
 ) -> Bounds:
     """Return the bounds of all pools, in the order of the manifest.
 
-    Parameters
-    ----------
-    spec
-        A deployment for which :func:`.counts.conflicts` returns nothing.
-    working
-        Tags with calls to run; each gets at least one worker.
-    known
-        Tags that tasks name. Any other tag without ``workers`` gets one worker as long as the total
-        allows it, because the user may send calls to it too.
-    rates
-        Tag -> cost of one worker for one second.
-
-    Raises
-    ------
-    PlanError
-        If a pool with known calls cannot have a worker.
+    Each tag with tasks (``working``) gets at least one worker. So does a tag without ``workers``
+    that no task names (not ``known``) if the total allows it, because users may submit tasks to it.
+    ``rates`` are costs per worker-second. Raises PlanError if a tag with known tasks cannot get a
+    worker.
     """
     total = total_limit(spec)
     most = {tag: UNBOUNDED if n is None else n for tag, n in most_of(spec).items()}
@@ -378,7 +345,7 @@ def bounds_of(
 
 # Risk ---------------------------------------------------------------------------------------------
 
-#: Quantile of time and cost that says what it costs to be wrong.
+#: Quantile of time and cost that stands for a wrong prediction.
 WRONG = 0.8
 #: Number of points of a front whose runs are simulated; the others are interpolated.
 SIMULATED = 10
@@ -389,22 +356,10 @@ DRAWS = 60
 def quantiles(
     problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, points: Sequence[Point]
 ) -> list[tuple[float, float]]:
-    """Return the 80 % quantiles of time and cost of each point of a front.
+    """Return the 80 % quantiles of time and cost of each point, at least the prediction.
 
-    The quantiles come from simulated runs, and those of the time from the outcomes of earlier
-    predictions once there are enough of them. Between simulated points, the ratio of quantile and
-    prediction is interpolated. No quantile is less than the prediction.
-
-    Parameters
-    ----------
-    problem
-        Work, bounds and prices.
-    calls
-        The calls with their forecasts.
-    knowledge
-        Measurements of earlier runs.
-    points
-        Points of the front, from the cheapest to the fastest.
+    They come from simulated runs, and those of the time from earlier predictions if there are
+    enough. Between simulated points, the ratio of quantile and prediction is interpolated.
     """
     step = max(1.0, (len(points) - 1) / (SIMULATED - 1))
     places = sorted({min(round(i * step), len(points) - 1) for i in range(SIMULATED)})
@@ -419,7 +374,6 @@ def quantiles(
 def _ratios(
     problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, point: Point
 ) -> tuple[float, float]:
-    """Return quantile / prediction of the time and of the cost of one point."""
     draws = draw_runs(problem.predicted, calls, point.workers, knowledge, number=DRAWS)
     times = [draw.time_s * problem.overhead for draw in draws]
     costs = [

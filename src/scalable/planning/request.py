@@ -1,4 +1,4 @@
-"""`PlanRequest`: what a user asks of a plan (objective, policy, deadline, budget). No I/O."""
+"""Objective, policy, deadline and budget that a user requests for a plan. No I/O."""
 
 from __future__ import annotations
 
@@ -14,31 +14,21 @@ POLICIES = ("safe", "aggressive", "manual")
 
 @dataclass(frozen=True)
 class PlanRequest:
-    """Objective, policy and limits of a plan.
+    """Objective, policy and limits of a plan."""
 
-    Attributes
-    ----------
-    objective
-        One of :data:`OBJECTIVES`; None to use the worker counts of the manifest.
-    policy
-        One of :data:`POLICIES`.
-    deadline_s
-        Seconds that the run may take; None for the target's walltime.
-    budget
-        Amount that may be spent, in the currency of the prices; None for no limit.
-    implied
-        Whether the objective was not given, but follows from the limits.
-    """
-
+    #: One of :data:`OBJECTIVES`; None to use the worker counts of the manifest.
     objective: str | None = None
     policy: str = "manual"
+    #: None for the target's walltime.
     deadline_s: float | None = None
+    #: In the currency of the prices.
     budget: float | None = None
+    #: The objective follows from the limits, because none was given.
     implied: bool = False
 
     @property
     def least_cost(self) -> bool:
-        """Whether the lowest cost within a deadline is asked for, not the fewest workers."""
+        """True to minimize cost within a deadline, rather than the number of workers."""
         return self.implied and self.objective == "minimize cost"
 
     @classmethod
@@ -51,16 +41,9 @@ class PlanRequest:
     ) -> PlanRequest:
         """Return the request for the options that a user gave, after checking them.
 
-        Without an objective, a deadline asks for the cheapest plan within it, and a budget alone
-        for the quickest plan within it. With policy ``manual``, both are only compared with the
-        prediction.
-
-        Raises
-        ------
-        NotImplementedError
-            If the objective is unknown.
-        PlanError
-            If the policy, the deadline or the budget is invalid, or a policy has no objective.
+        Without an objective, a deadline requests the cheapest plan within it, and a budget alone
+        the fastest. With policy ``manual``, both are only compared with the prediction. Raises
+        NotImplementedError for an unknown objective, and PlanError for other invalid options.
         """
         if objective is not None:
             objective = " ".join(str(objective).lower().split())

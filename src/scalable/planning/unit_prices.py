@@ -1,4 +1,4 @@
-"""Prices of single workers, as a manager tells them to the scheduler. No I/O."""
+"""Prices of single workers, as a manager reports them to the scheduler. No I/O."""
 
 from __future__ import annotations
 
@@ -11,23 +11,10 @@ from scalable.spec import DeploymentSpec, Starting
 def unit_prices(
     spec: DeploymentSpec, starting: Starting, prices: Prices | None = None
 ) -> dict[str, dict[str, float]]:
-    """Return the price of one worker of each tag that has a price.
+    """Return ``per_hour``, ``minimum_s`` and ``granularity_s`` of each tag with a known price.
 
-    Parameters
-    ----------
-    spec
-        Deployment spec of the target that starts the workers.
-    starting
-        Time and price of starting a worker there.
-    prices
-        Prices of the target, with those of its provider; None for those of the manifest alone.
-
-    Returns
-    -------
-    dict
-        Tag -> ``per_hour`` (price of one worker for one hour), ``minimum_s`` (shortest billed
-        time in seconds) and ``granularity_s`` (length in seconds to which billed time is rounded
-        up). Tags without a known price are left out.
+    Billed time is at least ``minimum_s`` seconds, rounded up to a multiple of ``granularity_s``.
+    Without ``prices``, only the manifest's prices are known.
     """
     known = prices or written_prices(spec)
     if known is None:

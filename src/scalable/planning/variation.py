@@ -1,4 +1,4 @@
-"""Variation of the running times of all calls from run to run. No I/O."""
+"""Variation of all task durations from run to run. No I/O."""
 
 from __future__ import annotations
 
@@ -21,42 +21,28 @@ _STEPS, _RANGE = 21, 2.5
 
 
 class RunLevel(NamedTuple):
-    """Running times of one run beside those of all runs.
+    """Durations of one run compared with those of all runs."""
 
-    Attributes
-    ----------
-    log_ratio
-        Logarithm of the run's work / the work of as many calls of the mean lengths of all runs.
-    error
-        Standard deviation of ``log_ratio`` if calls vary and runs do not.
-    """
-
+    #: Logarithm of the run's work / the work of as many tasks of mean duration.
     log_ratio: float
+    #: Standard deviation of ``log_ratio`` if tasks vary and runs do not.
     error: float
 
 
 @dataclass(frozen=True)
 class RunSpread:
-    """Variation of the running times of all calls from run to run.
+    """Variation of all task durations from run to run, whose logarithm has a normal prior."""
 
-    Its logarithm has a normal prior. The posterior is computed on a grid.
-
-    Attributes
-    ----------
-    middle, uncertainty
-        Median of the variation, as standard deviation of logarithms, and the standard deviation of
-        its logarithm, before any run.
-    levels
-        Levels of earlier runs.
-    """
-
+    #: Prior median of the variation, as standard deviation of logarithms.
     middle: float = ASSUMED_VARIATION
+    #: Prior standard deviation of the logarithm of the variation.
     uncertainty: float = _UNCERTAINTY
+    #: Earlier runs.
     levels: tuple[RunLevel, ...] = ()
 
     @cached_property
     def _grid(self) -> tuple[list[float], list[float]]:
-        """Variations, and the sums of their weights."""
+        """Variations, and the sums of their posterior weights."""
         steps = [_RANGE * (2 * step / (_STEPS - 1) - 1) for step in range(_STEPS)]
         spreads = [self.middle * math.exp(step * self.uncertainty) for step in steps]
         logs = [
@@ -78,7 +64,7 @@ class RunSpread:
         return found / 2
 
     def draw(self, chance: random.Random) -> float:
-        """Return the logarithm of the next run's running times beside those of the earlier runs."""
+        """Return the logarithm of the next run's durations / those of the earlier runs."""
         spreads, sums = self._grid
         place = bisect(sums, chance.random() * sums[-1])
         spread = spreads[min(place, len(spreads) - 1)]

@@ -1,4 +1,4 @@
-"""Number and length of the calls for which a plan is made. No I/O."""
+"""Number and duration of the tasks for which a plan is made. No I/O."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Literal
 from scalable.planning.knowledge import Knowledge
 from scalable.spec import DeploymentSpec, Forecast, TaskSpec
 
-#: Assumed running time of a call in seconds if nothing is known.
+#: Assumed duration of a task in seconds if nothing is known.
 GUESSED_DURATION_S = 10.0
-#: Assumed number of calls for each allowed worker if nothing is known.
+#: Assumed number of tasks for each allowed slot if nothing is known.
 GUESSED_CALLS = 10
 
 CallSource = Literal["manifest", "history", "guess"]
@@ -19,57 +19,38 @@ CallSource = Literal["manifest", "history", "guess"]
 
 @dataclass(frozen=True)
 class Calls:
-    """The calls of one task.
+    """Expected tasks of one name."""
 
-    Attributes
-    ----------
-    task, tag
-        Name and pool of the task.
-    count
-        Number of calls.
-    forecast
-        Forecast of one call.
-    after
-        Names of the tasks that must end first.
-    counted
-        Source of ``count``: manifest, history or guess.
-    """
-
+    #: Name of the tasks.
     task: str
     tag: str
     count: int
+    #: Of one task.
     forecast: Forecast
+    #: Names of the tasks that must finish first.
     after: tuple[str, ...] = ()
+    #: Source of ``count``.
     counted: CallSource = "manifest"
 
     @property
     def guessed(self) -> bool:
-        """Whether the count or the running time is a guess."""
+        """True if the count or the duration is a guess."""
         return "guess" in (self.counted, self.forecast.source)
 
     @property
     def measured(self) -> bool:
-        """Whether the running time was measured on the target."""
+        """True if the duration was measured on the target."""
         return self.forecast.source == "history" and not self.forecast.elsewhere
 
 
 def expected_calls(
     spec: DeploymentSpec, knowledge: Knowledge, most: Mapping[str, int | None]
 ) -> list[Calls]:
-    """Return the expected calls of a run, in the order of the manifest.
+    """Return the expected tasks of a run, in the order of the manifest.
 
-    If neither the manifest nor an earlier run has any task, each component is expected to run calls
-    of a task with the component's name. Otherwise a component that no task names is expected to be
-    idle.
-
-    Parameters
-    ----------
-    spec
-        The deployment.
-    knowledge
-        Measurements of earlier runs.
-    most
-        Tag -> maximum number of workers (None if unlimited); guessed counts are multiples of it.
+    If neither the manifest nor an earlier run names a task, each component is expected to run tasks
+    of its own name. Otherwise a component that no task names is idle. Guessed counts are multiples
+    of ``most``, the tags' maximum numbers of workers.
     """
     return [
         _calls(task, spec, knowledge, most.get(task.component)) for task in _tasks(spec, knowledge)
@@ -102,5 +83,5 @@ def _calls(task: TaskSpec, spec: DeploymentSpec, knowledge: Knowledge, most: int
 
 
 def slots_of(spec: DeploymentSpec, tag: str) -> int:
-    """Return the number of calls that one worker of a tag runs at once."""
+    """Return the number of slots of one worker of a tag."""
     return int(spec.options.get("threads_per_worker") or spec.components[tag].slots)

@@ -112,15 +112,7 @@ async def serve(
 def _controlled(
     scheduler: PoolScheduler, record: ClusterRecord, wiring: Wiring
 ) -> tuple[Controller, Callable[[], None]]:
-    """Add recorder and controller to a scheduler.
-
-    Returns
-    -------
-    Controller
-        The controller.
-    callable
-        Function that closes the scheduler.
-    """
+    """Add recorder and controller to a scheduler, and return the controller and ``close``."""
     spill_after_s = record.spill_after_s or DEFAULT_SPILL_AFTER_S
     by_price = record.manager_policy == "cheapest"
     demand = Demand(Waterfall(spill_after_s, by_price=by_price))

@@ -1,11 +1,6 @@
-"""Decisions on worker counts while calls run. No I/O.
+"""Decisions on worker counts while tasks run: policies, and the model of durations. No I/O.
 
-A pool is the group of workers with one tag. The package contains the policies that decide the
-count of a pool, the model of running times that they use, and the division of the wanted workers
-among several worker managers.
-
-Not in this package: counts that are decided before a run (``planning``), and the code that starts
-and stops workers. ``benchmarks/simulation`` judges the policies.
+``planning`` decides counts before a run. Other packages start and stop the workers.
 """
 
 from typing import TYPE_CHECKING

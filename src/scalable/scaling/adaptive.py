@@ -18,27 +18,25 @@ from scalable.scaling.task_model import UNKNOWN_DURATION_S
 
 logger = logging.getLogger("scalable.scaling")
 
-#: Seconds that the pending calls should take, unless the longest call takes longer. Finishing
+#: Seconds that the pending tasks should take, unless the longest task takes longer. Finishing
 #: sooner is not worth starting workers for. Dask's Adaptive has the same target.
 TARGET_S = 5.0
-#: Number of the latest running times that are kept for each tag.
+#: Number of the latest durations that are kept for each tag.
 KEPT_DURATIONS = 200
 #: Number of the latest decisions that are kept.
 KEPT_DECISIONS = 1000
-#: Maximum accepted running time of a call in seconds. Sums of longer times would lose precision.
+#: Maximum accepted duration of a task in seconds. Sums of longer durations would lose precision.
 LONGEST_CALL_S = 1e12
 _EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
 class _Load:
-    """Pending calls and active workers of one tag at one moment."""
-
     tag: str
-    #: Running time of each pending call in seconds, None if the caller gives no time.
+    #: Seconds of each pending task, or None if the caller gives none.
     said: tuple[float | None, ...]
     active: int
-    #: Running times of recently ended calls in seconds.
+    #: Seconds of recently finished tasks.
     ended: tuple[float, ...]
 
     @property
@@ -47,7 +45,7 @@ class _Load:
 
     @property
     def durations(self) -> tuple[float, ...]:
-        """Seconds of each pending call; the mean replaces unknown times; empty if none is known."""
+        """Seconds of each pending task, or nothing if no duration is known."""
         told = [length for length in self.said if length is not None]
         if not (self.ended or told):
             return ()
@@ -56,26 +54,26 @@ class _Load:
 
 
 class AdaptiveScaler:
-    """Scaler that computes worker counts from numbers of calls and workers; it needs no cluster.
+    """Scaler that computes worker counts from numbers of tasks and workers, without a cluster.
 
-    The load of a tag is its number of pending calls divided by its number of active workers. Within
+    The load of a tag is its number of pending tasks divided by its number of active workers. Within
     the bounds, the worker count changes only if the load is above ``scale_up_threshold`` or below
-    ``scale_down_threshold``. The new count brings the load to ``scale_up_threshold``. If running
-    times are known, the new count finishes the pending calls in about 5 s instead, or in the time
-    of the longest call if that is more. A second evaluation with the decided counts and the same
-    calls changes nothing.
+    ``scale_down_threshold``. The new count brings the load to ``scale_up_threshold``. If
+    durations are known, the new count finishes the pending tasks in about 5 s instead, or in the
+    time of the longest task if that is more. A second evaluation with the decided counts and the
+    same tasks changes nothing.
 
     Parameters
     ----------
     min_workers, max_workers
-        Tag -> minimum or maximum number of workers. Tags without an entry have minimum 0 and no
-        maximum. Both may be changed at any time.
+        Minimum or maximum number of workers of each tag. Tags without an entry have minimum 0 and
+        no maximum. Both may be changed at any time.
     scale_up_threshold, scale_down_threshold
-        Loads (pending calls per active worker) above and below which the count changes.
+        Loads (pending tasks per active worker) above and below which the count changes.
     cooldown_seconds
         Minimum seconds between two changes of a tag's count, in any direction. One change does not
-        wait: if the bounds of a tag were set anew since its last change, and its count is outside
-        of them, the count goes to the nearest bound.
+        wait: if the bounds of a tag were changed since its last change, and its count is outside
+        them, the count moves to the nearest bound.
     clock
         Function that returns monotonic seconds.
 
@@ -118,12 +116,12 @@ class AdaptiveScaler:
         self.cooldown_seconds = cooldown_seconds
         self.decision_history: list[ScaleDecision] = []
         self._clock = clock
-        #: Tag -> time of the last change, and the bounds at that time.
+        #: Time of the last change, and the bounds at that time, by tag.
         self._changed: dict[str, tuple[float, tuple[int, float]]] = {}
         self._durations: dict[str, deque[float]] = {}
-        #: Whether any call has ended.
+        #: True if any task has finished.
         self._ended = False
-        #: Tag -> pending calls at the last evaluation, and the time since which none has ended.
+        #: Pending tasks at the last evaluation, and the time since which none has finished, by tag.
         self._unended: dict[str, tuple[int, float]] = {}
         self._reliability = Reliability()
 
@@ -137,18 +135,18 @@ class AdaptiveScaler:
         active_workers: Mapping[str, int],
         recent_completions: Iterable[Mapping[str, Any]] | None = None,
     ) -> ScaleDecision:
-        """Return the decision for the present load, and start the cooldown of each changed tag.
+        """Return the decision for the current load, and start the cooldown of each changed tag.
 
         Parameters
         ----------
         pending_tasks
-            One mapping for each call that waits or runs. Keys: ``tag`` and, if known, ``duration``
-            in seconds.
+            One mapping for each task that is queued or runs. Keys: ``tag`` and, if known,
+            ``duration`` in seconds.
         active_workers
-            Tag -> workers that are connected or starting.
+            Number of connected or starting workers of each tag.
         recent_completions
-            One mapping for each call that ended since the last evaluation. Keys: ``tag`` and, if
-            known, ``duration_s``. The scaler remembers the last 200 running times of each tag.
+            One mapping for each task that finished since the last evaluation. Keys: ``tag`` and, if
+            known, ``duration_s``. The scaler keeps the last 200 durations of each tag.
 
         Raises
         ------
@@ -174,7 +172,7 @@ class AdaptiveScaler:
             for load in loads
         ]
         seconds, confidence = predict(pools)
-        # A prediction from assumed running times tells nothing about predictions from known ones.
+        # A prediction from assumed durations is no evidence for predictions from known ones.
         if seconds and all(pool.known for pool in pools):
             self._reliability.note(seconds, now)
             confidence = self._reliability.adjusted(confidence)
@@ -219,7 +217,7 @@ class AdaptiveScaler:
         ]
 
     def _count(self, load: _Load, now: float) -> tuple[int, str]:
-        """Return the new worker count of a tag, and the reason (may be empty without a change)."""
+        """Return the new worker count of a tag, and the reason (may be empty)."""
         low, high = self._bounds(load.tag)
         wished = self._wished(load)
         count = int(max(low, min(wished, high)))
@@ -241,7 +239,7 @@ class AdaptiveScaler:
         return count, shown + ("" if count == wished else f", bounds {low} .. {high:g}")
 
     def _wished(self, load: _Load) -> int:
-        """Return the worker count that suits the load, before bounds and cooldown are applied."""
+        """Return the worker count that suits the load, without bounds and cooldown."""
         needed = math.ceil(load.pending / self.scale_up_threshold - _EPSILON)
         if durations := load.durations:
             work, longest = sum(durations), max(durations)
@@ -257,11 +255,9 @@ class AdaptiveScaler:
         return tag in self._changed and now - self._changed[tag][0] < self.cooldown_seconds
 
     def _assumed_s(self, load: _Load, now: float) -> float | None:
-        """Record whether calls end, and return the running time to assume if none is known.
-
-        The result is None if no call has ended, and none of the tag can be running. A call that
-        has run for some time is expected to run for as long again.
-        """
+        """Record progress, and return the duration to assume if none is known."""
+        # None if no task has finished, and none of the tag can be running. A task that has run for
+        # some time is expected to run for as long again.
         if not (load.pending and load.active):
             self._unended.pop(load.tag, None)
             return UNKNOWN_DURATION_S if self._ended else None
@@ -300,18 +296,18 @@ def _seconds(row: Mapping[str, Any], key: str) -> float | None:
 
 #: A prediction counts as correct if actual time / predicted time is in this range.
 BAND = (0.8, 1.25)
-#: Number of calls, at the end of a queue, that are placed one by one. Earlier calls are spread
+#: Number of tasks, at the end of a queue, that are placed one by one. Earlier tasks are spread
 #: evenly over the workers.
 PLACED_CALLS = 1000
-#: Maximum number of placements of calls for one prediction.
+#: Maximum number of placements of tasks for one prediction.
 PLACEMENTS = 6_000
-#: Assumed standard deviation of the logarithms of running times, and the number of ended calls that
+#: Assumed standard deviation of the logarithms of durations, and the number of finished tasks that
 #: weigh as much as this assumption.
 ASSUMED_SPREAD, ASSUMED_WEIGHT = 0.6, 1.0
-#: Assumed error of running times that the caller states: standard deviation of their logarithms.
+#: Assumed error of durations that the caller states: standard deviation of their logarithms.
 STATED_SPREAD = 0.5
-#: Error of running times that are assumed because none is known: standard deviation of their
-#: logarithms. One deviation is a factor of 7: calls take seconds, minutes or hours.
+#: Error of durations that are assumed because none is known: standard deviation of their
+#: logarithms. One deviation is a factor of 7: tasks take seconds, minutes or hours.
 UNKNOWN_SPREAD = 2.0
 #: Number of past predictions that together weigh as much as the calculated probability.
 CALCULATION_WEIGHT = 5.0
@@ -319,63 +315,48 @@ CALCULATION_WEIGHT = 5.0
 
 @dataclass(frozen=True)
 class Pending:
-    """The pending calls of one pool.
+    """Pending tasks of one pool."""
 
-    Attributes
-    ----------
-    stated
-        Running time of each call in seconds, None if the caller gives no time.
-    ended
-        Running times of calls that ended lately, in seconds.
-    workers
-        Number of workers that share the calls.
-    assumed_s
-        Running time of a call in seconds to assume if none is known. None to predict nothing then.
-    """
-
+    #: Seconds of each task, or None if the caller gives none.
     stated: Sequence[float | None]
+    #: Seconds of recently finished tasks.
     ended: Sequence[float]
+    #: Number of workers that share the tasks.
     workers: int
+    #: Assumed seconds of a task if none is known; None for no prediction then.
     assumed_s: float | None = None
 
     @property
     def known(self) -> bool:
-        """Whether the running time of any of the calls is known."""
+        """True if the duration of any task is known."""
         return not self.stated or bool(self.ended) or any(d is not None for d in self.stated)
 
     @property
     def predictable(self) -> bool:
-        """Whether the end of the calls can be predicted."""
         return not self.stated or (self.workers > 0 and bool(self.samples))
 
     @property
     def samples(self) -> Sequence[float]:
-        """Running times from which unknown running times are drawn."""
+        """Durations from which unknown durations are drawn."""
         if self.known or self.assumed_s is None:
             return self.ended or [d for d in self.stated if d is not None]
         return [self.assumed_s]
 
 
 def all_known(pending: Pending) -> bool:
-    """Return whether the running time of every call is stated."""
+    """Return True if the duration of every task is stated."""
     return None not in pending.stated
 
 
 class Prediction(NamedTuple):
-    """Predicted seconds (None if unknown) and the probability that the prediction is correct."""
+    """Predicted seconds (None if unknown) and the probability that they are correct."""
 
     seconds: float | None
     confidence: float
 
 
 def predict(pools: Sequence[Pending]) -> Prediction:
-    """Predict the seconds until the last pending call of all pools has ended.
-
-    Parameters
-    ----------
-    pools
-        Pending calls of each pool.
-    """
+    """Predict the seconds until the last pending task of all pools has finished."""
     busy = [pool for pool in pools if pool.stated]
     if not busy:
         return Prediction(0.0, 1.0)
@@ -395,13 +376,13 @@ def predict(pools: Sequence[Pending]) -> Prediction:
 
 
 def _draw(pool: Pending, source: random.Random) -> float:
-    """Return the seconds until a pool's calls have ended, with unknown running times drawn."""
+    """Return the seconds until a pool's tasks have finished, with unknown durations drawn."""
     samples = pool.samples
     return _placed([source.choice(samples) if d is None else d for d in pool.stated], pool.workers)
 
 
 def _doubtful(pool: Pending, source: random.Random) -> float:
-    """Return the result of :func:`_draw` with random errors of all running times."""
+    """Return the result of :func:`_draw` with random errors of all durations."""
     if not pool.known:
         return math.exp(source.gauss(0.0, UNKNOWN_SPREAD)) * _draw(pool, source)
     spread, seen = _spread(pool.ended), len(pool.ended)
@@ -420,19 +401,18 @@ def _doubtful(pool: Pending, source: random.Random) -> float:
 
 
 def _observed_spread(ended: Sequence[float]) -> float:
-    """Return the standard deviation of the logarithms of running times."""
     return stdev([math.log(max(d, 1e-6)) for d in ended]) if len(ended) > 1 else 0.0
 
 
 def _spread(ended: Sequence[float]) -> float:
-    """Return a mean of the observed and the assumed deviation, weighted by the ended calls."""
+    """Return a mean of the observed and the assumed spread, weighted by the finished tasks."""
     count = max(0, len(ended) - 1)
     total = ASSUMED_WEIGHT * ASSUMED_SPREAD**2 + count * _observed_spread(ended) ** 2
     return math.sqrt(total / (ASSUMED_WEIGHT + count))
 
 
 def _placed(lengths: Sequence[float], workers: int) -> float:
-    """Return the seconds until all calls end if each goes to the worker that is free first."""
+    """Return the seconds until all tasks have finished, each on the worker that is free first."""
     early, late = lengths[:-PLACED_CALLS], lengths[-PLACED_CALLS:]
     free = [sum(early) / workers] * min(workers, len(late))
     for length in late:
@@ -442,7 +422,7 @@ def _placed(lengths: Sequence[float], workers: int) -> float:
 
 @dataclass
 class Reliability:
-    """Share of past predictions that were correct; new calls void the prediction before them."""
+    """Share of past predictions that were correct, without those that new tasks voided."""
 
     held: int = 0
     judged: int = 0
@@ -450,21 +430,13 @@ class Reliability:
     _seen: tuple[float, int] = field(default=(0.0, 0), init=False)
 
     def look(self, pending: int, now: float) -> None:
-        """Record the number of pending calls, and judge the kept prediction when none is left.
-
-        Parameters
-        ----------
-        pending
-            Number of pending calls of all pools.
-        now
-            Monotonic seconds.
-        """
+        """Record the number of pending tasks, and judge the open prediction if it is zero."""
         last, before = self._seen
         if pending > before:
             self._open = None
         elif pending == 0 and self._open is not None:
             since, predicted = self._open
-            # The last call ended between the previous call of this method and the present one.
+            # The last task finished between the previous call of this method and this one.
             actual = (last + now) / 2 - since
             self.judged += 1
             self.held += BAND[0] * predicted <= actual <= BAND[1] * predicted
@@ -472,11 +444,11 @@ class Reliability:
         self._seen = now, pending
 
     def note(self, predicted: float | None, now: float) -> None:
-        """Keep a prediction until the pending calls have ended, unless one is kept already."""
+        """Keep a prediction until the pending tasks have finished, unless one is open."""
         if predicted and self._open is None:
             self._open = now, predicted
 
     def adjusted(self, confidence: float) -> float:
-        """Return a calculated probability, corrected by the share of correct past predictions."""
+        """Return a probability, corrected by the share of correct past predictions."""
         total = CALCULATION_WEIGHT * confidence + self.held
         return total / (CALCULATION_WEIGHT + self.judged)

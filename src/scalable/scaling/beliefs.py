@@ -1,13 +1,7 @@
-"""Beliefs about the lengths of calls, while little or nothing was measured. No I/O.
+"""Beliefs about task durations while little or nothing was measured. No I/O.
 
-A belief is a lognormal distribution of the mean running time of a kind's calls. It is updated by
-calls that have ended and by calls that still run: a call that has run for ten minutes is no call of
-a second. Unknown kinds get a wide prior. The kinds of a pool that were measured move and narrow it,
-and so does the start-up time of workers: calls are usually not much shorter than what it takes to
-start their worker. Tasks with many calls are assumed to have longer ones.
-
-The estimates are combined in the logarithm, weighted by their precision, as in the normal model
-with known variances (Gelman et al., Bayesian Data Analysis, section 2.5).
+Estimates are combined in the logarithm, weighted by their precision, as in the normal model with
+known variances (Gelman et al., Bayesian Data Analysis, section 2.5).
 """
 
 from __future__ import annotations
@@ -20,41 +14,31 @@ from typing import NamedTuple
 
 from scalable.scaling.task_model import Kind, Measured, TaskModel
 
-#: Assumed ratio of the standard deviation of a task's lengths to their mean.
+#: Assumed ratio of the standard deviation of a kind's durations to their mean.
 VARIATION = 0.8
-#: Least errors of the logarithm of a mean length: measured in this run, and in earlier runs.
+#: Least errors of the logarithm of a mean duration: measured in this run, and in earlier runs.
 LEAST_ERROR, LEAST_ERROR_OF_RUNS = 0.05, 0.2
-#: Least length in seconds for which a logarithm is taken.
+#: Least duration in seconds for which a logarithm is taken.
 _LEAST_S = 1e-3
-#: Points, in standard deviations, and logarithms of their weights, for the update by running calls.
+#: Points, in standard deviations, for the update by running tasks.
 _POINTS = tuple(-2.5 + 0.5 * i for i in range(12))
-#: Maximum number of groups into which the running calls of a kind are merged.
+#: Maximum number of groups into which the running tasks of a kind are merged.
 _GROUPS = 8
 
 
 class Belief(NamedTuple):
-    """Lognormal distribution of a mean length: logarithm of its median in seconds, and spread."""
+    """Lognormal distribution of a mean duration: logarithm of its median in seconds, and spread."""
 
     log_s: float
     spread: float
 
     def combined(self, log_s: float, spread: float) -> Belief:
-        """Return this belief after an observation with the given spread."""
         own, other = self.spread**-2, spread**-2
         return Belief((own * self.log_s + other * log_s) / (own + other), (own + other) ** -0.5)
 
     def survived(self, elapsed_s: Sequence[float], call_spread: float) -> Belief:
-        """Return this belief after calls have run for some seconds without an end.
-
-        The result has the mean and the variance of the updated distribution at a few points.
-
-        Parameters
-        ----------
-        elapsed_s
-            Seconds that each running call has run; at least one.
-        call_spread
-            Standard deviation of the logarithms of the calls' lengths.
-        """
+        """Return this belief after tasks have run for some seconds without finishing."""
+        # The result has the mean and the variance of the updated distribution at a few points.
         ordered = sorted(elapsed_s)
         size = -(-len(ordered) // _GROUPS)
         groups = [ordered[i : i + size] for i in range(0, len(ordered), size)]
@@ -64,7 +48,7 @@ class Belief(NamedTuple):
         for place, point in zip(places, _POINTS, strict=True):
             weight = -point * point / 2
             for log_elapsed, calls in pairs:
-                # The median of a lognormal length is exp(-spread^2 / 2) times its mean.
+                # The median of a lognormal duration is exp(-spread^2 / 2) times its mean.
                 beyond = (log_elapsed - place + call_spread**2 / 2) / (call_spread * math.sqrt(2))
                 weight += calls * math.log(max(0.5 * math.erfc(beyond), 1e-300))
             logs.append(weight)
@@ -77,18 +61,10 @@ class Belief(NamedTuple):
 
 
 class Beliefs:
-    """Beliefs about all kinds of calls at one moment.
+    """Beliefs about all kinds of tasks at one moment.
 
-    Parameters
-    ----------
-    model
-        Measured and expected lengths.
-    running
-        Kind -> seconds that each of its running calls has run.
-    startup_s
-        Seconds that the start of a worker takes.
-    unfinished
-        Kind -> number of its calls that have not ended.
+    Measured kinds of a pool move and narrow the wide prior of unknown kinds. So does the start-up
+    time of workers: tasks are usually not much shorter than the start of their worker.
     """
 
     def __init__(
@@ -102,7 +78,7 @@ class Beliefs:
         self.prior = model.prior
         self._running = running
         self._startup_s = startup_s
-        #: Task -> number of its calls that have not ended.
+        #: Number of unfinished tasks of each task name.
         self._unfinished = Counter[Kind]()
         for kind, count in (unfinished or {}).items():
             self._unfinished[_task(kind)] += count
@@ -110,7 +86,6 @@ class Beliefs:
         self._pools: dict[str, Belief] = {}
 
     def of(self, kind: Kind) -> Belief:
-        """Return the belief about the mean length of a kind's calls."""
         belief = self._of.get(kind)
         if belief is None:
             belief = self._of[kind] = self._made(kind)
@@ -121,7 +96,7 @@ class Beliefs:
         belief = self._above(kind)
         earlier, ended = self.model.measured(kind)
         if earlier.calls:
-            # Another run differs from this one, however many of its calls were measured.
+            # Another run differs from this one, however many of its tasks were measured.
             belief = belief.combined(
                 _log(earlier.mean_s), math.hypot(self._error(earlier), LEAST_ERROR_OF_RUNS)
             )
@@ -139,7 +114,7 @@ class Beliefs:
         return VARIATION / math.sqrt(measured.calls)
 
     def _above(self, kind: Kind) -> Belief:
-        """Return the belief at the level above a kind: its task, the manifest, or its pool."""
+        """Return the belief one level above a kind: its task name, the manifest, or its pool."""
         if kind.bucket is not None:
             task = self.of(Kind(kind.component, kind.task))
             return Belief(task.log_s, math.hypot(task.spread, self.prior.size_spread))
@@ -152,12 +127,12 @@ class Beliefs:
         return Belief(pool.log_s + self._parallel(kind), pool.spread)
 
     def _parallel(self, kind: Kind) -> float:
-        """Return by how much the logarithm of a task's length exceeds that of a single call."""
+        """Return by how much the logarithm of a duration exceeds that of a single task."""
         _, ended = self.model.measured(_task(kind))
         return self.prior.parallel * math.log(max(1, self._unfinished[_task(kind)] + ended.calls))
 
     def _pool(self, component: str) -> Belief:
-        """Return the belief about a task with one call in a pool, if the task is not known."""
+        """Return the belief about a task name with one task in a pool, if it is unknown."""
         prior = self.prior
         growth = prior.growth * math.log(max(self._startup_s, _LEAST_S))
         usual = math.log(prior.single_s) + growth
@@ -166,7 +141,7 @@ class Beliefs:
         for kind, elapsed in self._running.items():
             if kind.component == component and elapsed and not self.model.knows(kind):
                 log_s = _log(max(elapsed)) - self._parallel(kind)
-                if log_s > usual:  # an unknown call that runs this long is itself a measurement
+                if log_s > usual:  # an unknown task that runs this long is itself a measurement
                     logs.append(log_s)
         if not logs:
             return Belief(usual, math.hypot(prior.pool_spread, prior.task_spread))

@@ -17,7 +17,7 @@ HELD_AT = 0.8
 
 
 class Stage(StrEnum):
-    """The stage of the spending of a budget."""
+    """Stage of the spending of a budget."""
 
     OPEN = "open"
     HELD = "held"
@@ -26,17 +26,10 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True)
 class Ceiling:
-    """The largest worker counts that the spending of a budget allows.
-
-    Attributes
-    ----------
-    stage
-        Stage for which the counts hold.
-    counts
-        Tag -> largest count while no pool may grow. A tag that is missing may have no worker.
-    """
+    """Largest worker counts that the spending of a budget allows."""
 
     stage: Stage = Stage.OPEN
+    #: Largest counts while no pool may grow. A missing tag may have no worker.
     counts: Mapping[str, int] | None = None
 
     def allows(self, tag: str, count: int) -> int:
@@ -44,11 +37,10 @@ class Ceiling:
         return count if self.counts is None else min(count, self.counts.get(tag, 0))
 
     def limited(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Return tag -> allowed count, from tag -> wanted count."""
         return {tag: self.allows(tag, count) for tag, count in wanted.items()}
 
     def shrunk(self, wanted: Mapping[str, int]) -> Self:
-        """Return the ceiling after pools have become smaller: they do not grow again."""
+        """Return the ceiling after pools have shrunk, because they do not grow again."""
         if self.counts is None:
             return self
         return replace(self, counts={t: min(n, wanted.get(t, n)) for t, n in self.counts.items()})
@@ -64,19 +56,8 @@ def next_ceiling(
 ) -> Ceiling:
     """Return the ceiling for the present spending.
 
-    Once 80 % are spent, a pool keeps at most the workers that it has at that moment; workers that
-    are lost may be replaced.
-
-    Parameters
-    ----------
-    before
-        Ceiling until now.
-    budget
-        Amount of money that the cluster may spend; None without one.
-    spent
-        Cost of the cluster so far.
-    wanted, present
-        Tag -> number of workers that is wanted, and that is charged for or connected.
+    From 80 % of the budget on, a pool keeps at most the workers that it has at that moment. Lost
+    workers may be replaced. ``present`` counts workers that are charged for or connected.
     """
     if budget is None or spent < HELD_AT * budget:
         return Ceiling()
@@ -87,20 +68,14 @@ def next_ceiling(
 
 
 def describe_spent(spent: float, budget: float) -> str:
-    """Return a clause about the part of a budget that is spent, for messages."""
+    """Return a clause about the spent part of a budget, for messages."""
     share = math.floor(100 * spent / budget)
     amount = f"{format_amount(budget, CURRENCY)} {CURRENCY}"
     return f"{format_amount(spent, CURRENCY)} of the budget of {amount} are spent ({share} %)"
 
 
 def checked_budget(amount: float) -> float:
-    """Return a budget.
-
-    Raises
-    ------
-    ClusterError
-        When the amount is not a positive number.
-    """
+    """Return a budget, or raise ClusterError if it is not a positive number."""
     number = isinstance(amount, (int, float)) and not isinstance(amount, bool)
     if not number or not 0 < amount < math.inf:
         raise ClusterError(

@@ -1,7 +1,6 @@
-"""Prediction of the time when known work ends on connected and starting workers. No I/O.
+"""Prediction of when known work finishes on connected and starting workers. No I/O.
 
-The model treats work as a fluid that the free workers share: it ignores that calls are indivisible,
-except for the longest call.
+Work is a fluid that the free workers share: only the longest task is indivisible.
 """
 
 from __future__ import annotations
@@ -16,44 +15,26 @@ GROUPS = 8
 
 
 class Portion(NamedTuple):
-    """Work that becomes ready at the same time.
+    """Work that becomes ready at the same time."""
 
-    The fields are the seconds until the work is ready, its worker-seconds, and the seconds of its
-    longest call.
-    """
-
+    #: Seconds until the work is ready.
     ready_s: float
+    #: Worker-seconds.
     work_s: float
+    #: Seconds of the longest task.
     longest_s: float
 
 
 @dataclass(frozen=True)
 class Capacity:
-    """Number of workers over time.
+    """Number of workers over time."""
 
-    Attributes
-    ----------
-    steps
-        Pairs (seconds from now, workers that join then), the soonest first.
-    """
-
+    #: Seconds from now, and number of workers that join then, the soonest first.
     steps: tuple[tuple[float, float], ...]
 
     @classmethod
     def of(cls, connected: int, arriving: Sequence[float], more: int, startup_s: float) -> Capacity:
-        """Return the capacity of connected workers, starting workers and workers requested now.
-
-        Parameters
-        ----------
-        connected
-            Number of connected workers.
-        arriving
-            Seconds until each starting worker is expected to connect.
-        more
-            Number of workers that would be requested now.
-        startup_s
-            Seconds until the workers requested now connect.
-        """
+        """Return the capacity of connected, starting and newly requested workers."""
         steps = [(0.0, float(connected))] if connected else []
         steps += _merged(sorted(arriving))
         if more:
@@ -61,15 +42,7 @@ class Capacity:
         return cls(tuple(sorted(steps)))
 
     def done_s(self, work_s: float, since_s: float = 0.0) -> float:
-        """Return the seconds from now until some work is done; inf without workers.
-
-        Parameters
-        ----------
-        work_s
-            Worker-seconds of the work.
-        since_s
-            Seconds from now until the work is ready.
-        """
+        """Return the seconds until work that is ready in ``since_s`` is done, or inf."""
         left, at, workers = work_s, since_s, 0.0
         for start, count in self.steps:
             if start > at:
@@ -86,30 +59,14 @@ class Capacity:
     def queue_s(
         self, calls: float, call_s: float, busy: float, rate: Callable[[float], float]
     ) -> tuple[float, float]:
-        """Return the total waiting time of a stream's calls, and the time until the queue is empty.
+        """Return the total waiting seconds of a stream, and the seconds until no task waits.
 
-        A stream is a pool's work if more calls may arrive at any time. The total covers the queued
-        calls and all calls that arrive until the queue is empty. A worker starts a call when it
-        joins and whenever one of its calls ends. The model treats calls as a fluid.
-
-        Parameters
-        ----------
-        calls
-            Number of workers that the queued calls would fill.
-        call_s
-            Running time of a call in seconds.
-        busy
-            Number of connected workers that run calls.
-        rate
-            Function that takes seconds from now and returns the calls that arrive per second at
-            that time. After the last worker has joined, the rate counts as constant.
-
-        Returns
-        -------
-        tuple
-            Total waiting seconds of all calls, and seconds from now until no call waits; both inf
-            if more calls arrive than the workers can run.
+        ``rate`` returns the tasks that arrive per second at a time from now, and ``calls`` is the
+        number of workers that the queued tasks fill. The total includes the tasks that arrive until
+        no task waits. Both are inf if more tasks arrive than the workers can run.
         """
+        # A worker starts a task when it joins, and whenever one of its tasks finishes. The rate
+        # counts as constant after the last worker has joined.
         queue, at, workers, waited = calls, 0.0, 0.0, 0.0
         for start, count in self.steps:
             grows = rate((at + start) / 2) - workers / call_s
@@ -126,21 +83,21 @@ class Capacity:
 
 
 def _grown(queue: float, grows: float, seconds: float, waited: float) -> tuple[float, float]:
-    """Return the total seconds waited and the queue after it grew or shrank at a constant rate."""
+    """Return the total seconds waited and the queue after it changed at a constant rate."""
     if queue + grows * seconds >= 0:
         return waited + (queue + grows * seconds / 2) * seconds, queue + grows * seconds
     return waited + queue**2 / -grows / 2, 0.0
 
 
 def _merged(times: Sequence[float]) -> list[tuple[float, float]]:
-    """Merge ascending times into at most :data:`GROUPS` pairs (mean time, number of times)."""
+    """Merge ascending times into at most :data:`GROUPS` pairs of mean time and number."""
     size = max(1, -(-len(times) // GROUPS))
     chunks = (times[i : i + size] for i in range(0, len(times), size))
     return [(sum(chunk) / len(chunk), float(len(chunk))) for chunk in chunks]
 
 
 def merged(portions: Iterable[Portion]) -> list[Portion]:
-    """Merge portions with similar times; return at most :data:`GROUPS`, the soonest first."""
+    """Merge portions with similar times into at most :data:`GROUPS`, the soonest first."""
     ordered = sorted(portions)
     size = max(1, -(-len(ordered) // GROUPS))
     chunks = (ordered[i : i + size] for i in range(0, len(ordered), size))
@@ -155,19 +112,9 @@ def merged(portions: Iterable[Portion]) -> list[Portion]:
 
 
 def finish_s(capacity: Capacity, portions: Sequence[Portion]) -> float:
-    """Return the seconds from now until all the work is done.
-
-    For each portion there is an earliest end: this portion and all later portions cannot be done
-    before the workers have had time for their work since the portion became ready. The result is
-    the latest of these ends.
-
-    Parameters
-    ----------
-    capacity
-        Number of workers over time.
-    portions
-        Portions of the work, the soonest first.
-    """
+    """Return the seconds until all portions, given the soonest first, are done."""
+    # A portion and all later ones take at least the time for their work since it became ready. The
+    # latest of these ends is the result.
     latest, after = 0.0, 0.0
     first = capacity.steps[0][0] if capacity.steps else float("inf")
     for portion in reversed(portions):

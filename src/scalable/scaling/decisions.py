@@ -1,4 +1,4 @@
-"""`ScaleDecision`: the changes of worker counts that the adaptive scaler decides."""
+"""Changes of worker counts that the adaptive scaler decides."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class ScaleDecision:
     Attributes
     ----------
     workers_to_add, workers_to_remove
-        Tag -> workers, at least one; tags without a change are not included.
+        Number of workers of each tag, at least one. Tags without a change are not included.
     reasoning
-        Reasons of the decision, as text.
+        Reasons of the decision.
     confidence
-        Probability, 0 to 1, that the work ends within 0.8 to 1.25 times the predicted time.
+        Probability, 0 to 1, that the work finishes within 0.8 to 1.25 times the predicted time.
     predicted_completion_time
-        Seconds until the pending work has ended if the decision is carried out; 0.0 without pending
-        work, None if not known.
+        Seconds until the pending work has finished if the decision is carried out; 0.0 without
+        pending work, None if unknown.
     timestamp
         Time of the decision in epoch seconds.
     active_workers
-        Tag -> number of active workers that the decision is based on. Workers that were requested
+        Number of active workers that the decision is based on, by tag. Workers that were requested
         after this number was counted are subtracted from the workers to add.
     """
 
@@ -39,22 +39,22 @@ class ScaleDecision:
 
     @property
     def has_changes(self) -> bool:
-        """Whether the decision changes any pool."""
+        """True if the decision changes any pool."""
         return any(self.changes.values())
 
     @property
     def changes(self) -> dict[str, int]:
-        """Tag -> change of the worker count, negative to remove workers."""
+        """Change of the worker count of each tag, negative to remove workers."""
         less = {tag: -count for tag, count in self.workers_to_remove.items()}
         return {**self.workers_to_add, **less}
 
     def counts(self, wanted: Mapping[str, int]) -> dict[str, int]:
-        """Return tag -> number of wanted workers after the decision is carried out.
+        """Return the desired worker count of each changed tag after the decision.
 
         Parameters
         ----------
         wanted
-            Tag -> number of workers that are wanted now; it must contain each changed tag.
+            Currently desired worker counts. They must contain each changed tag.
         """
         return {tag: self._count(tag, wanted[tag], change) for tag, change in self.changes.items()}
 

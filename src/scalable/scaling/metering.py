@@ -1,7 +1,6 @@
-"""Metering of costs: from the lives of units to the cost of pools and managers. No I/O.
+"""Metering of costs, from the lifetimes of units to the costs of pools and managers. No I/O.
 
-A *unit* is one process, job or object that brings one worker or a group. Several units may share a
-machine, and its price.
+A unit is one process, job or object that runs one worker or a group. Units may share a machine.
 """
 
 from __future__ import annotations
@@ -12,73 +11,48 @@ from typing import Any, NamedTuple, Self
 
 from scalable.spec.costs import Cost, Costs, HourlyPrice
 
-#: Seconds without any evidence of a machine within which it is taken to exist. After this time its
-#: cost is counted up to the last evidence, until its manager reports again.
+#: Seconds without evidence for which a machine is assumed to exist. Later, its cost is counted up
+#: to the last evidence, until its manager reports again.
 EVIDENCE_S = 30.0
 
 
 class Charge(NamedTuple):
-    """A unit for which its place charges, as its manager reports it.
-
-    Attributes
-    ----------
-    tag
-        Tag of the unit's pool.
-    seconds
-        Seconds for which the place has charged for the unit's machine, as far as its manager knows.
-    workers
-        Names of the unit's workers.
-    machine
-        Name of the machine that the unit shares with others; None if the unit is charged alone.
-    per_hour
-        Price of one hour of the machine; None for ``holds`` times the price of the pool's workers.
-    holds
-        Number of units that fit on the machine.
-    """
+    """Unit for which its backend charges, as its manager reports it."""
 
     tag: str
+    #: Charged seconds of the unit's machine, as far as its manager has measured them.
     seconds: float
     workers: tuple[str, ...]
+    #: Machine that the unit shares with others, or None if the unit is charged alone.
     machine: str | None = None
+    #: Price of one hour of the machine; None for ``holds`` times the price of one worker.
     per_hour: float | None = None
+    #: Number of units that fit on the machine.
     holds: int = 1
 
 
 @dataclass(frozen=True)
 class Bill:
-    """The bill of one machine, up to its end or up to now.
-
-    Attributes
-    ----------
-    machine, manager, tag
-        Name of the machine, its manager, and the tag of its pool.
-    seconds
-        Seconds for which it was used.
-    cost, idle
-        Cost, and the part for time without calls.
-    """
+    """Bill of one machine, up to its deletion or up to now."""
 
     machine: str
     manager: str
     tag: str
     seconds: float
     cost: float
+    #: Part of the cost for time without tasks.
     idle: float
 
 
 @dataclass
 class _Life:
-    """The life of one machine.
-
-    ``busy_s`` counts seconds with calls; a unit counts by its share of the machine. ``seen`` is the
-    time of the last evidence that the machine exists.
-    """
-
     manager: str
     tag: str
     rate: HourlyPrice | None
     began: float
+    #: Time of the last evidence that the machine exists.
     seen: float
+    #: Seconds with tasks. A unit counts by its share of the machine.
     busy_s: float = 0.0
     units: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -92,22 +66,10 @@ class _Life:
 
 
 class Meter:
-    """The costs of the machines of a cluster.
+    """Costs of a cluster's machines, for times that are seconds of one clock.
 
-    Times are seconds of one clock, which is an argument of each method. Memory grows with the
-    number of machines that exist and of pools, not with time.
-
-    Parameters
-    ----------
-    began
-        Time since which the scheduler's machine is charged.
-    scheduler
-        Price of the scheduler's machine; None if it costs nothing, or the price is not known.
-
-    Attributes
-    ----------
-    began
-        As given.
+    Memory grows with the number of pools and existing machines, not with time. ``began`` is the
+    time since which the scheduler's machine is charged.
     """
 
     def __init__(self, began: float, scheduler: HourlyPrice | None = None) -> None:
@@ -121,36 +83,19 @@ class Meter:
 
     @property
     def priced(self) -> bool:
-        """Whether any price is known."""
         return self._scheduler is not None or any(self._rates.values()) or bool(self._settled)
 
     def price(self, manager: str, rates: Mapping[str, HourlyPrice]) -> None:
-        """Set the prices of a manager's workers: tag -> price of one worker."""
+        """Set the prices of one worker of each tag of a manager."""
         self._rates[manager] = dict(rates)
 
     def take_prices(self, other: Meter) -> None:
-        """Take the prices that another meter was told."""
         self._rates |= other._rates
 
     # Evidence -------------------------------------------------------------------------------------
 
     def report(self, manager: str, charges: Mapping[str, Charge], now: float) -> list[Bill]:
-        """Take note of all units of a manager that are charged now.
-
-        Parameters
-        ----------
-        manager
-            Id of the manager.
-        charges
-            Name of a unit -> its charge.
-        now
-            Present time.
-
-        Returns
-        -------
-        list of Bill
-            Bills of the machines that have ended since the last report.
-        """
+        """Record all charged units of a manager, and return the bills of machines that are gone."""
         present: dict[str, _Life] = {}
         for unit, charge in charges.items():
             name = unit if charge.machine is None else charge.machine
@@ -180,15 +125,7 @@ class Meter:
         return life
 
     def look(self, working: Mapping[str, bool], now: float) -> None:
-        """Take note of the connected workers: they exist, and some have calls.
-
-        Parameters
-        ----------
-        working
-            Name of a connected worker -> whether it has calls.
-        now
-            Present time.
-        """
+        """Record the connected workers, whose machines exist, and which of them have tasks."""
         passed, self._looked_at = max(0.0, now - self._looked_at), max(now, self._looked_at)
         for life in self._lives.values():
             here = [w for workers in life.units.values() for w in workers if w in working]
@@ -200,11 +137,11 @@ class Meter:
             life.busy_s += share * min(passed, max(0.0, now - life.began))
 
     def leave(self, manager: str, now: float) -> list[Bill]:
-        """Settle the machines of a manager that has left; return their bills."""
+        """Settle the machines of a manager that has left, and return their bills."""
         return [self._settle(key, now) for key in [k for k in self._lives if k[0] == manager]]
 
     def end(self, now: float) -> list[Bill]:
-        """Settle all machines, because the cluster ends; return their bills."""
+        """Settle all machines because the cluster is deleted, and return their bills."""
         return [self._settle(key, now) for key in list(self._lives)]
 
     def _settle(self, key: tuple[str, str], now: float | None) -> Bill:
@@ -220,25 +157,22 @@ class Meter:
     # Results --------------------------------------------------------------------------------------
 
     def bills(self) -> list[Bill]:
-        """Return the bills, up to now, of the machines that exist."""
+        """Return the bills, up to now, of the existing machines."""
         return [life.bill(name) for (_, name), life in self._lives.items()]
 
     def scheduler_cost(self, now: float) -> Cost:
-        """Return the cost of the scheduler's machine."""
         if self._scheduler is None:
             return Cost(self._carried)
         cost = self._carried + self._scheduler.cost(max(0.0, now - self.began))
         return Cost(cost, per_hour=self._scheduler.per_hour)
 
     def units(self) -> dict[str, int]:
-        """Return tag -> number of units that are charged."""
         found: dict[str, int] = {}
         for life in self._lives.values():
             found[life.tag] = found.get(life.tag, 0) + len(life.units)
         return found
 
     def costs(self, now: float) -> Costs:
-        """Return the costs of the cluster up to a time."""
         pools: dict[str, dict[str, Cost]] = {}
         for manager, rates in self._rates.items():
             pools[manager] = {tag: Cost() for tag in rates}
@@ -259,7 +193,6 @@ class Meter:
     # Across restarts ------------------------------------------------------------------------------
 
     def to_dict(self, now: float) -> dict[str, Any]:
-        """Return the state as plain JSON values, for a scheduler that is started again."""
         return {
             "scheduler": self.scheduler_cost(now).cost,
             "settled": [
@@ -277,15 +210,10 @@ class Meter:
         }
 
     def go_on(self, state: Mapping[str, Any]) -> Self:
-        """Go on from the state of an earlier scheduler, whose clock was the same; return self.
+        """Restore the state of an earlier scheduler, whose clock was the same, and return self.
 
-        Machines of that time are charged on from their beginning if their managers report them.
-        Otherwise they are charged up to the last evidence.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            When the state is damaged.
+        Machines that their managers report are charged from their start, others up to the last
+        evidence. Raises KeyError, TypeError or ValueError for a damaged state.
         """
         self._carried = float(state["scheduler"])
         for manager, tag, cost, idle in state["settled"]:
@@ -304,5 +232,5 @@ def _numbers(rate: HourlyPrice) -> Sequence[float]:
 
 
 def sum_of(bills: Iterable[Bill]) -> Cost:
-    """Return cost and idle cost of bills together."""
+    """Return the cost and the idle cost of all bills together."""
     return sum((Cost(bill.cost, bill.idle) for bill in bills), Cost())

@@ -1,10 +1,7 @@
 """Policy that decides the worker count of an adaptive pool. No I/O.
 
-The policy requests workers as long as the time that they save is worth their cost, including their
-start-up time. It releases idle workers when keeping them costs more than starting others later.
-
-A pool's calls are either a graph, of which all calls are known, or a stream: calls that arrive over
-time.
+It requests workers while the time that they save is worth their cost and start-up time. It releases
+idle workers if keeping them costs more than later starts.
 """
 
 from __future__ import annotations
@@ -26,13 +23,14 @@ from scalable.scaling.task_model import Kind, TaskModel
 logger = logging.getLogger("scalable.scaling")
 
 PoolObjective = Literal["cost", "balance", "time"]
-#: Objective -> weight of time against cost, 0 (only cost counts) to 1 (only time counts).
+#: Weight of time against cost, from 0 (only cost counts) to 1 (only time counts). "balance"
+#: minimizes the product of both.
 TIME_WEIGHTS: dict[PoolObjective, float] = {"cost": 0.15, "balance": 0.5, "time": 0.9}
-#: Minimum gain for which starting workers of a graph are cancelled while lengths of calls are in
-#: doubt: a difference of the weighted logarithms of time and cost, as of the hysteresis. What the
+#: Minimum gain for which starting workers of a graph are cancelled while durations are in doubt: a
+#: difference of the weighted logarithms of time and cost, as of the hysteresis. The time that the
 #: workers have waited is lost, and they may be requested again soon.
 CANCELLING_GAIN = 0.1
-#: Maximum seconds for which idle workers of a stream, except the last, are kept for next calls.
+#: Maximum seconds for which idle workers of a stream, except the last, are kept for next tasks.
 SHORT_HOLD_S = 3.0
 #: Maximum start-up time in seconds with which workers count as quick to start.
 QUICK_START_S = 15.0
@@ -42,23 +40,11 @@ _INF = float("inf")
 
 
 class PoolScaler:
-    """Policy for the worker count of one pool; each pool needs its own object.
+    """Policy for the worker count of one pool. Each pool needs its own object.
 
-    Parameters
-    ----------
-    objective
-        "balance" minimizes the product of time and cost; "time" and "cost" give one of them more
-        weight, see :data:`TIME_WEIGHTS`.
-    hysteresis
-        Minimum relative improvement for which the count changes: 0.005 is 0.5 %.
-    longest_idle_s
-        Maximum seconds for which a stream keeps idle workers. The default None means 45 s if
-        workers start within 15 s, otherwise no maximum. Idle workers may be released earlier.
-
-    Raises
-    ------
-    ValueError
-        If the objective is unknown or a number is out of range.
+    A relative improvement below ``hysteresis`` does not change the count. ``longest_idle_s`` limits
+    the seconds for which a stream keeps idle workers. None means 45 s if workers start within 15 s,
+    otherwise no limit. Raises ValueError for an unknown objective or a number out of range.
     """
 
     def __init__(
@@ -87,18 +73,17 @@ class PoolScaler:
         self._quiet_since: float | None = None
         self._gaps: deque[float] = deque(maxlen=KEPT_GAPS)
         self._periods = 0
-        #: Mean running time in seconds of the calls that were known last.
+        #: Mean duration in seconds of the tasks that were known last.
         self._call_s = 1.0
-        #: Sums until the last decision: seconds that calls waited or ran; billed worker-seconds.
+        #: Sums until the last decision: seconds that tasks waited or ran; billed worker-seconds.
         self._sojourn_s = self._paid_s = 0.0
         self._last: tuple[float, int] | None = None
-        #: Time at which the first call was ready.
+        #: Time at which the first task was ready.
         self._began: float | None = None
         #: Time since which more workers are starting than needed.
         self._surplus_since: float | None = None
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
-        """Return the wanted worker count; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         self._remember(view)
         decision = None
         if view.graph:
@@ -109,7 +94,6 @@ class PoolScaler:
         return decision
 
     def _decided(self, view: PoolView, model: TaskModel) -> PoolDecision:
-        """Compute a decision."""
         loads = [(o.weight, load_of(view, o)) for o in outlooks_of(view, model)]
         load = max(loads, key=lambda each: each[0])[1]
         if load.portions:
@@ -150,7 +134,7 @@ class PoolScaler:
     ) -> int:
         """Return the number of connected and starting workers that a graph keeps."""
         connected = view.busy + view.idle
-        # If some connected workers are idle, no call waits for a starting worker.
+        # If some connected workers are idle, no task waits for a starting worker.
         if kept >= connected:
             kept += min(len(on_way), max(0, count - kept))
         # Workers that the next decision would request again are not released.
@@ -159,11 +143,9 @@ class PoolScaler:
         return min(connected + len(on_way), max(kept, again))
 
     def _fewer(self, view: PoolView, count: int, total: int, reason: str) -> tuple[int, str]:
-        """Return the count and its reason; cancel starting workers only at the second decision.
-
-        A cancelled worker loses its place in the queue of a batch system, so one decision alone
-        does not cancel it, unless the total exceeds the maximum.
-        """
+        """Return the count and its reason, and cancel starting workers at the second decision."""
+        # A cancelled worker loses its position in a batch system's queue, so one decision alone
+        # does not cancel it, unless the total exceeds the maximum.
         if count == total or not view.arriving:
             self._surplus_since = None
             idle = "idle workers are released: starting others later costs less"
@@ -176,7 +158,6 @@ class PoolScaler:
         return count, "starting workers would connect too late to be of use"
 
     def _remember(self, view: PoolView) -> None:
-        """Note what has happened since the last decision."""
         connected = view.busy + view.idle
         ready = sum(view.queued.values()) + sum(map(len, view.running.values()))
         since, before = self._last or (view.now, 0)
@@ -199,7 +180,7 @@ class PoolScaler:
             self._quiet_since = view.now
 
     def _kept(self, view: PoolView, loads: Loads) -> int:
-        """Return how many workers to keep: the busy ones, and idle ones for the next calls."""
+        """Return how many workers to keep: the busy ones, and idle ones for the next tasks."""
         taken = min(view.idle, -(-sum(view.queued.values()) // view.slots))
         if view.graph:
             return view.busy + self._awaited(view, loads, taken)
@@ -214,13 +195,10 @@ class PoolScaler:
         return self._weight / max(1e-9, 1 - self._weight)
 
     def _awaited(self, view: PoolView, loads: Loads, taken: int) -> int:
-        """Return the number of idle workers to keep for calls of a graph that become ready soon.
-
-        Keeping ``n`` workers costs ``n`` times the seconds until the calls are ready. Releasing
-        ``n`` workers costs ``n`` starts later, and the graph waits for these starts. The largest
-        number is kept whose gain, as a share of the whole time and weighted by the outlooks, is not
-        negative.
-        """
+        """Return how many idle workers to keep for tasks of a graph that are ready soon."""
+        # Keeping n workers costs n times the seconds until the tasks are ready. Releasing them
+        # costs n later starts, for which the graph waits. The largest number without a loss is
+        # kept.
         elapsed = view.now - (self._began if self._began is not None else view.now)
         gains = [0.0] * (view.idle + 1)
         for weight, load in loads:
@@ -235,19 +213,16 @@ class PoolScaler:
                 for kept in range(taken + 1, spare + 1):
                     best[kept] = max(best[kept], gain)
                 if spare == view.idle:
-                    break  # the later calls only keep the same workers for longer
+                    break  # the later tasks only keep the same workers for longer
             for kept in range(taken + 1, view.idle + 1):
-                # Workers for which no call is known only cost what they idle.
+                # Workers for which no task is known only cost their idle time.
                 gain = best[kept] if best[kept] > -_INF else -kept * load.end_s
                 gains[kept] += weight * gain / whole_s
         return max((n for n in range(taken + 1, view.idle + 1) if gains[n] >= 0), default=taken)
 
     def _exchange(self) -> float:
-        """Return the number of worker-seconds that is worth one second of a call's waiting time.
-
-        Both change the minimized value (see :meth:`_value`) by the same amount, given the time and
-        cost of the past.
-        """
+        """Return how many worker-seconds are worth one second of a task's waiting time."""
+        # Both change the minimized value by the same amount, given the past time and cost.
         spent = self._paid_s / self._sojourn_s if self._sojourn_s else 1.0
         return self._odds() * spent
 
@@ -263,7 +238,7 @@ class PoolScaler:
         return min(hold, limit), min(last, limit)
 
     def _standing(self, view: PoolView, ahead_s: float) -> int:
-        """Return the number of workers for a stream's arrival rate ``ahead_s`` seconds from now."""
+        """Return the workers for a stream's arrival rate in ``ahead_s`` seconds."""
         rate = 0.0 if view.graph else self._rate.at(ahead_s)
         if rate <= 0:
             return 0
@@ -278,7 +253,7 @@ class PoolScaler:
     def _sized(
         self, view: PoolView, loads: Loads, connected: int, on_way: Sequence[float]
     ) -> tuple[int, str]:
-        """Return the best worker count for the known calls, and its reason."""
+        """Return the best worker count for the known tasks, and its reason."""
         now = connected + len(on_way)
         useful = max(load.useful for _, load in loads)
         if not useful:
@@ -301,7 +276,7 @@ class PoolScaler:
         load = max(loads, key=lambda each: each[0])[1]
         current = values.get(now, _INF)
         best = min(values, key=lambda count: (values[count], count))
-        if values[best] == _INF:  # even the maximum is too small for the arriving calls
+        if values[best] == _INF:  # even the maximum is too small for the arriving tasks
             return most, f"{most} workers, the useful maximum, for more calls than they can run"
         # Past spending makes each improvement relatively smaller, so the threshold shrinks as well.
         known = load.work_s / max(1e-9, load.work_s + (0.0 if view.graph else self._paid_s))
@@ -336,7 +311,7 @@ class PoolScaler:
         return max(-(-load.queued // view.slots), math.ceil(queue))
 
     def _queue_s(self, view: PoolView, load: Load, capacity: Capacity) -> tuple[float, float]:
-        """Return the total waiting seconds of queued calls, and the seconds until no call waits."""
+        """Return the total waiting seconds of queued tasks, and the seconds until none waits."""
         return capacity.queue_s(
             load.queued / view.slots,
             load.queued_s,
@@ -353,7 +328,6 @@ class PoolScaler:
         count: int,
         later: tuple[float, float] | None = None,
     ) -> float:
-        """Return the seconds from now until the known calls have ended."""
         capacity = self._capacity(view, connected, on_way, count, later)
         _, last = self._queue_s(view, load, capacity)
         whole = last + load.queued_s if load.queued else 0.0
@@ -362,12 +336,10 @@ class PoolScaler:
     def _value_learning(
         self, view: PoolView, load: Load, connected: int, on_way: Sequence[float], count: int
     ) -> float:
-        """Return the value of a count if more workers may follow once lengths are known.
-
-        While lengths are in doubt, a few workers that find them out can be better than many that
-        turn out to be superfluous. This is the recourse of a stochastic program of two stages
-        (Birge and Louveaux, Introduction to Stochastic Programming, chapter 1).
-        """
+        """Return the value of a count if more workers may follow once durations are known."""
+        # A few workers that measure durations can be better than many that turn out superfluous.
+        # This is the recourse of a stochastic program of two stages (Birge and Louveaux,
+        # Introduction to Stochastic Programming, chapter 1).
         values = [self._value(view, load, connected, on_way, count)]
         if load.learned_s is not None:
             top = max(1, -(-load.useful // view.slots))
@@ -388,12 +360,9 @@ class PoolScaler:
         count: int,
         later: tuple[float, float] | None = None,
     ) -> float:
-        """Return the value to minimize: the weighted sum of the logarithms of time and cost.
-
-        For a stream, time and cost cover all past calls, the present calls, and the calls that
-        arrive until a worker requested now has connected. ``later`` gives the seconds until more
-        workers connect, and their number.
-        """
+        """Return the value to minimize: the weighted sum of the logarithms of time and cost."""
+        # For a stream, both cover past and present tasks, and those that arrive until a worker
+        # requested now has connected.
         new = max(0, count - connected) + (0 if later is None else later[1])
         cost = load.work_s + new * view.billed_startup_s
         if view.graph:
@@ -430,7 +399,7 @@ _State = tuple[object, ...]
 
 
 class Unchanged:
-    """The last computed decision about the calls of a graph, and the state that led to it."""
+    """Last computed decision about the tasks of a graph, and the state that led to it."""
 
     def __init__(self) -> None:
         self._state: _State = ()
@@ -439,10 +408,7 @@ class Unchanged:
         self._event_s = self._decided_s = 0.0
 
     def decision(self, view: PoolView) -> PoolDecision | None:
-        """Return the last decision if it still holds, otherwise None.
-
-        A decision that changes the number of workers does not hold, since it is an event.
-        """
+        """Return the last decision if it still holds, otherwise None."""
         if self._decision is None or _state(view) != self._state:
             return None
         since = view.now - self._decided_s
@@ -453,62 +419,61 @@ class Unchanged:
         return replace(self._decision, predicted_s=left)
 
     def keep(self, view: PoolView, decision: PoolDecision) -> None:
-        """Keep a computed decision."""
         state = _state(view)
         if state != self._state:
             self._state, self._event_s = state, view.now
         self._decided_s = view.now
+        # A decision that changes the number of workers does not hold, since it is an event.
         stays = decision.workers == view.busy + view.idle + len(view.arriving)
         self._decision = decision if stays else None
 
 
 def _state(view: PoolView) -> _State:
-    """Return the part of a view that changes by events, and not with time."""
+    """Return the part of a view that events change, but not time."""
     running = {kind: len(elapsed) for kind, elapsed in view.running.items()}
     bounds = view.minimum, view.maximum, view.slots
     workers = view.busy, view.idle, len(view.arriving)
-    # A call that ends and one that is submitted in its place are two events.
+    # A task that finishes and one that is submitted instead of it are two events.
     waiting = sum(count for _, _, count in view.coming)
     return *bounds, *workers, view.submitted, dict(view.queued), running, waiting
 
 
 # Pool load ----------------------------------------------------------------------------------------
 
-#: Least spread of the belief about a kind's length with which the length is in doubt.
+#: Least spread of the belief about a kind's duration with which the duration is in doubt.
 DOUBTFUL_SPREAD = 0.3
-#: Share of the doubtful work whose lengths have to be known before a better decision is possible.
+#: Share of the doubtful work whose durations must be known before a better decision is possible.
 LEARNED_SHARE = 0.8
 
 
 @dataclass(frozen=True)
 class Load:
-    """Known work of a pool: its running, queued and expected calls."""
+    """Known work of a pool: its running, queued and expected tasks."""
 
     #: Work that is ready now, or becomes ready before a worker requested now would connect.
     portions: tuple[Portion, ...]
-    #: Seconds from the moment when the first later work is ready until all later work has ended.
+    #: Seconds from when the first later work is ready until all later work has finished.
     rest_s: float
-    #: Number of calls that wait for a worker.
+    #: Number of tasks that wait for a worker.
     queued: int
-    #: Number of calls that run, wait for a worker, or become ready before a worker requested now
+    #: Number of tasks that run, wait for a worker, or become ready before a worker requested now
     #: would connect.
     useful: int
-    #: Worker-seconds of all known calls.
+    #: Worker-seconds of all known tasks.
     work_s: float
-    #: Seconds from now until the work ends if no call has to wait for a worker.
+    #: Seconds from now until the work finishes if no task has to wait for a worker.
     end_s: float
-    #: Mean running time in seconds of all known calls, and of the queued calls.
+    #: Mean duration in seconds of all known tasks, and of the queued tasks.
     call_s: float
     queued_s: float
-    #: Calls that wait for others: seconds until they are ready and their number, the soonest first.
+    #: Seconds until blocked tasks are ready and their number, the soonest first.
     coming: tuple[tuple[float, int], ...]
-    #: Seconds until the lengths of most of the work that is in doubt are known; None if no length
-    #: is in doubt.
+    #: Seconds until the durations of most of the doubtful work are known; None without doubt.
     learned_s: float | None
 
 
 def outlooks_of(view: PoolView, model: TaskModel) -> list[Outlook]:
-    """Return the outlooks on a pool's calls: those of the view, or else those of the model."""
+    """Return the outlooks of the view, or else those of the model."""
     if view.outlooks:
         return list(view.outlooks)
     unfinished = Counter(view.queued)
@@ -565,7 +530,7 @@ def load_of(view: PoolView, outlook: Outlook) -> Load:
 
 
 def _learned_s(view: PoolView, outlook: Outlook, means: Mapping[Kind, float]) -> float | None:
-    """Return the seconds until calls have ended of the kinds with most of the doubtful work."""
+    """Return the seconds until tasks of the kinds with most of the doubtful work have finished."""
     lengths = outlook.lengths
     connects = 0.0 if view.busy + view.idle else next(iter(delays_s(view)), view.startup_s)
     work_s: dict[Kind, float] = {}
@@ -606,7 +571,7 @@ NOTHING_KNOWN = 200.0
 
 
 def work_of(loads: Loads) -> str:
-    """Return a text for the known work: a number, or a range if lengths are in doubt."""
+    """Return a phrase for the known work: a number, or a range if durations are in doubt."""
     works = sorted(load.work_s for _, load in loads)
     if works[-1] <= 1.1 * works[0]:
         return f"{works[-1]:.0f} worker-seconds of known work"
@@ -614,10 +579,8 @@ def work_of(loads: Loads) -> str:
 
 
 def unbilled(view: PoolView, expected_s: Sequence[float]) -> bool:
-    """Return whether it is certain that starting workers are not billed yet.
-
-    Start-up times vary, so billing may begin in the second half of a start.
-    """
+    """Return True if starting workers are certainly not billed yet."""
+    # Start-up times vary, so billing may start in the second half of a start.
     return min(expected_s) > view.startup_s / 2 + view.billed_startup_s
 
 
@@ -631,12 +594,10 @@ def steps(low: int, high: int) -> list[int]:
 
 
 def first_try(view: PoolView, loads: Loads, most: int) -> int:
-    """Return the largest count to try, at most ``most``.
-
-    While nothing is known about the work of a graph, and most of a worker's start is billed, a few
-    workers have to show how long calls are. Their number is the geometric mean of one and
-    ``most``: in both directions it is wrong by the same factor at most.
-    """
+    """Return the largest count to try, at most ``most``."""
+    # While nothing is known about a graph's work and most of a start is billed, a few workers
+    # measure durations first. The geometric mean of 1 and ``most`` limits the factor of error both
+    # ways.
     works = [load.work_s for _, load in loads]
     unknown = view.graph and max(works) > NOTHING_KNOWN * min(works)
     if not unknown or view.billed_startup_s <= view.startup_s / 2:

@@ -1,8 +1,4 @@
-"""Expected times at which the blocked calls of a graph become ready. No I/O.
-
-A call is blocked while calls that it depends on have not ended. The number of examined calls is
-limited, so that the time of a prediction is bounded.
-"""
+"""Expected times at which the blocked tasks of a graph become ready. No I/O."""
 
 from __future__ import annotations
 
@@ -14,13 +10,13 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from scalable.scaling.task_model import Kind
 
-#: Maximum number of blocked calls that are examined, from the first calls of the graph on.
+#: Maximum number of blocked tasks that are examined, which bounds the time of a prediction.
 LARGEST_LOOK = 10_000
-#: Relative width of a time interval. Calls of one kind that become ready in the same interval are
+#: Relative width of a time interval. Tasks of one kind that become ready in the same interval are
 #: combined into one entry.
 RESOLUTION = 0.1
 
-#: Component -> (seconds from now, kind, count), the soonest first; see ``PoolView.coming``.
+#: Seconds from now, kind and count, the soonest first, by component; see ``PoolView.coming``.
 Coming = dict[str, list[tuple[float, Kind, int]]]
 
 
@@ -28,17 +24,17 @@ Id = TypeVar("Id", bound=Hashable)
 
 
 class KnownLengths(Protocol):
-    """Definite running times of calls, such as those of one outlook or of a task model."""
+    """Definite durations of tasks, such as those of one outlook or of a task model."""
 
     def mean_s(self, kind: Kind, /) -> float:
-        """Return the mean running time of a kind's calls in seconds."""
+        """Return the mean duration of a kind's tasks."""
 
     def residual_s(self, kind: Kind, elapsed_s: float, /) -> float:
-        """Return the expected remaining seconds of a call that has run for some seconds."""
+        """Return the expected remaining seconds of a running task."""
 
 
 class Slots(NamedTuple):
-    """Number of calls that a pool runs at once, and seconds until its first worker connects."""
+    """Number of tasks that a pool runs at once, and seconds until its first worker connects."""
 
     width: int
     begin_s: float = 0.0
@@ -46,27 +42,18 @@ class Slots(NamedTuple):
 
 @dataclass(frozen=True)
 class GraphView(Generic[Id]):
-    """Calls of a graph that have not ended. The caller chooses the ids of the calls.
+    """Unfinished tasks of a graph, by ids that the caller chooses."""
 
-    Attributes
-    ----------
-    running
-        Id -> kind of the call, and seconds that it has run.
-    queued
-        Id -> kind of a ready call that does not run yet, in the order of execution.
-    blocked
-        Id -> kind of the call, and ids of the calls that it waits for. Ids that are in none of the
-        three attributes count as ended calls.
-    dependents
-        Id of a call that has not ended -> groups of blocked calls that wait for it, as from
-        :func:`grouped`; calls of a group that are not in ``blocked`` are left out. None if the
-        caller does not keep groups up to date; they are then made from ``blocked``, which takes
-        longer.
-    """
-
+    #: Kind of each task, and seconds that it has run.
     running: Mapping[Id, tuple[Kind, float]] = field(default_factory=dict)
+    #: In the order of execution.
     queued: Mapping[Id, Kind] = field(default_factory=dict)
+    #: Kind of each task, and ids of the tasks that it waits for. Ids that are in none of the three
+    #: mappings are those of finished tasks.
     blocked: Mapping[Id, tuple[Kind, Iterable[Id]]] = field(default_factory=dict)
+    #: Groups of blocked tasks that wait for an unfinished task, as from :func:`grouped`. Tasks of a
+    #: group that are not in ``blocked`` are ignored. None to make the groups here, which takes
+    #: longer.
     dependents: Mapping[Id, Sequence[Group[Id]]] | None = None
 
 
@@ -76,31 +63,18 @@ def coming(
     slots: Mapping[str, Slots] | None = None,
     limit: int = LARGEST_LOOK,
 ) -> Coming:
-    """Return the times at which blocked calls are expected to become ready.
+    """Return the times at which blocked tasks are expected to become ready.
 
-    A call is ready when the last call that it waits for has ended.
-
-    A blocked call is assumed to start when it is ready and the last call that is queued in its pool
-    now has started. Blocked calls are assumed not to compete for workers with each other, so times
-    in the distant future are too early rather than too late.
-
-    Parameters
-    ----------
-    graph
-        Calls of the graph.
-    lengths
-        Running times of the calls.
-    slots
-        Component -> slots of its workers. A component without an entry always has a free slot.
-    limit
-        Maximum number of blocked calls to examine. The result omits calls that depend on others
-        beyond this number.
+    A ready task starts when the last task that is queued in its pool now has started. Blocked tasks
+    do not compete with each other for workers, so distant times are too early rather than too late.
+    A component without ``slots`` always has a free slot. Tasks that depend on others beyond
+    ``limit`` are left out.
     """
     ends, drained = _under_way(graph, lengths, slots or {})
     search = _Search(graph, ends)
     free = search.first(ends)
     found: dict[tuple[Kind, int], list[float]] = {}
-    # This loop takes most of the time of a decision, so it asks for nothing twice.
+    # This loop takes most of the time of a decision, so it looks nothing up twice.
     blocked, behind = graph.blocked, search.dependents
     lasts: dict[Kind, tuple[float, float]] = {}
     looked, width = 0, math.log1p(RESOLUTION)
@@ -131,37 +105,24 @@ def coming(
 
 @dataclass(eq=False)
 class Group(Generic[Id]):
-    """Blocked calls that wait for the same calls, given by one shared list object.
+    """Blocked tasks that wait for the same tasks, given by one shared list object.
 
-    If many calls wait for the same many calls, their list is examined once instead of once per
-    waiting call.
-
-    Attributes
-    ----------
-    place
-        Number that is larger than those of the groups whose calls were submitted before.
-    calls
-        Ids of the calls of this group.
-    waits
-        Number of calls that have not ended and that this group waits for.
+    If many tasks wait for the same many tasks, their list is examined once.
     """
 
+    #: Larger than those of groups whose tasks were submitted before.
     place: int
     calls: list[Id] = field(default_factory=list)
+    #: Number of unfinished tasks that this group waits for.
     waits: int = 0
 
 
 def grouped(
     blocked: Mapping[Id, tuple[Kind, Iterable[Id]]], others: Container[Id] = ()
 ) -> tuple[list[Group[Id]], dict[Id, list[Group[Id]]]]:
-    """Return all groups of blocked calls, and for each call the groups that wait for it.
+    """Return all groups of blocked tasks, and for each task the groups that wait for it.
 
-    Parameters
-    ----------
-    blocked
-        As in :class:`GraphView`.
-    others
-        Ids of the calls that run or are queued. All other ids count as ended calls.
+    ``others`` are the running and queued tasks. All other ids are those of finished tasks.
     """
     groups: dict[int, Group[Id]] = {}
     dependents: dict[Id, list[Group[Id]]] = {}
@@ -178,8 +139,6 @@ def grouped(
 
 
 class _Search(Generic[Id]):
-    """Search through the groups of a graph, from the calls that run or are queued."""
-
     def __init__(self, graph: GraphView[Id], ends: Mapping[Id, float]) -> None:
         self.groups: list[Group[Id]] = []
         self.dependents: Mapping[Id, Sequence[Group[Id]]]
@@ -187,11 +146,11 @@ class _Search(Generic[Id]):
             self.groups, self.dependents = grouped(graph.blocked, ends)
         else:
             self.dependents = graph.dependents
-        #: Group -> number of its calls whose end is not known yet, and the latest known end.
+        #: Number of tasks whose end is unknown yet, and the latest known end, by waiting group.
         self.left: dict[Group[Id], tuple[int, float]] = {}
 
     def first(self, ends: Mapping[Id, float]) -> deque[tuple[Group[Id], float]]:
-        """Return the groups that wait for no blocked call, and when they are ready."""
+        """Return the groups that wait for no blocked task, and when they are ready."""
         found = deque((group, 0.0) for group in self.groups if not group.waits)
         for call, end in ends.items():
             if call in self.dependents:
@@ -199,7 +158,7 @@ class _Search(Generic[Id]):
         return deque(sorted(found, key=lambda entry: entry[0].place))
 
     def end(self, call: Id, end_s: float, free: deque[tuple[Group[Id], float]]) -> None:
-        """Add the groups for which this call is the last to end, and when they are ready."""
+        """Add the groups for which this task is the last to finish, and when they are ready."""
         for group in self.dependents[call]:
             if group.waits == 1:
                 free.append((group, end_s))
@@ -217,7 +176,7 @@ def _under_way(
     lengths: KnownLengths,
     slots: Mapping[str, Slots],
 ) -> tuple[dict[Id, float], dict[str, float]]:
-    """Return the expected end of each running or queued call, and when each queue is empty."""
+    """Return the expected end of each running or queued task, and when each queue is empty."""
     ends: dict[Id, float] = {}
     ahead: dict[str, float] = defaultdict(float)
     for call, (kind, elapsed) in graph.running.items():

@@ -1,7 +1,6 @@
-"""Prediction of the time when all known calls end, from sums over task names. No I/O.
+"""Prediction of when all known tasks have finished, from sums over task names. No I/O.
 
-Its cost does not depend on the number of calls, so that it can be made again and again while a
-workflow runs.
+Its cost does not depend on the number of tasks, so it can be repeated while a workflow runs.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
-#: Assumed standard deviation of the logarithms of running times if fewer than two were measured.
+#: Assumed standard deviation of the logarithms of durations if fewer than two were measured.
 ASSUMED_SPREAD = 1.0
-#: Least standard deviation, because a few similar calls do not prove a small spread.
+#: Least standard deviation, because a few similar tasks do not prove a small spread.
 LEAST_SPREAD = 0.1
-#: Assumed standard deviation of the logarithms of running times of a task of which nothing is
-#: known, around those of the others: a factor of about 7 on each side of an interval of 80 %.
+#: Assumed standard deviation of the logarithms of an unknown name's durations, around those of the
+#: others: a factor of about 7 on each side of an interval of 80 %.
 PRIOR_SPREAD = 1.5
 #: Number of standard deviations on each side of an interval of 80 %.
 INTERVAL = 1.2816
@@ -24,76 +23,47 @@ INTERVAL = 1.2816
 
 @dataclass(frozen=True)
 class RemainingCalls:
-    """The unfinished calls of one task name.
-
-    Attributes
-    ----------
-    name
-        Name of the task.
-    count
-        Number of unfinished calls.
-    mean_s
-        Mean running time of a call in seconds; None if not known.
-    spread
-        Standard deviation of the logarithms of the running times; None if not known.
-    measured
-        Number of calls that were measured.
-    elapsed_s
-        Seconds for which the running calls have run already, together.
-    """
+    """Unfinished tasks of one task name."""
 
     name: str
     count: int
+    #: Mean duration of a task, if known.
     mean_s: float | None
+    #: Standard deviation of the logarithms of the durations, if known.
     spread: float | None = None
+    #: Number of measured tasks.
     measured: int = 0
+    #: Seconds that the running tasks have run, together.
     elapsed_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class RemainingPool:
-    """The unfinished calls of one pool, and the slots for them.
+    """Unfinished tasks of one pool, and the slots for them."""
 
-    Attributes
-    ----------
-    tag
-        Tag of the pool; empty for calls without a tag.
-    slots
-        Number of calls that run at once: slots of the running and of the starting workers.
-    calls
-        Unfinished calls by task name.
-    """
-
+    #: Empty for tasks without a tag.
     tag: str
+    #: Of the running and of the starting workers.
     slots: int
     calls: Sequence[RemainingCalls]
 
 
 @dataclass(frozen=True)
 class PredictedRest:
-    """Predicted seconds until the end, with an interval of 80 %; None where not known.
-
-    Attributes
-    ----------
-    seconds, low, high
-        Prediction and bounds of the interval, in seconds from now.
-    reason
-        Reason for the prediction, or why there is none.
-    """
+    """Predicted seconds until the end, with an interval of 80 %, or None if unknown."""
 
     seconds: float | None
     low: float | None
     high: float | None
+    #: Reason for the prediction, or why there is none.
     reason: str
 
 
 def predict_rest(pools: Iterable[RemainingPool]) -> PredictedRest:
-    """Predict the seconds until the last of the unfinished calls has ended.
+    """Predict the seconds until the last of the unfinished tasks has finished.
 
-    The work of each pool is shared evenly by its slots; the last call of each slot adds half a call
-    in the mean. The pool that takes longest decides. Calls that will only be submitted later are
-    not known. Tasks of which no call has ended are assumed to take about as long as the others,
-    those of their pool if some are known there; the interval is wider then.
+    Tasks that are submitted later are not known. Names without a finished task are assumed to take
+    about as long as the others, preferably those of their pool. The interval is then wider.
     """
     pools = list(pools)
     busy = [p for p in pools if any(calls.count for calls in p.calls)]
@@ -122,12 +92,11 @@ def predict_rest(pools: Iterable[RemainingPool]) -> PredictedRest:
 
 
 def _means(pool: RemainingPool) -> list[float]:
-    """Return the known mean running times of the tasks of a pool."""
     return [c.mean_s for c in pool.calls if c.mean_s]
 
 
 def _assumed(pool: RemainingPool, means: Sequence[float]) -> RemainingPool:
-    """Return a pool whose unknown running times are the geometric mean of the given ones."""
+    """Replace unknown durations by the geometric mean of the given ones."""
     if all(c.mean_s is not None for c in pool.calls):
         return pool
     prior = math.exp(sum(map(math.log, means)) / len(means))
@@ -139,7 +108,8 @@ def _assumed(pool: RemainingPool, means: Sequence[float]) -> RemainingPool:
 
 
 def _rest(pool: RemainingPool) -> tuple[float, float]:
-    """Return the seconds until a pool's calls end, and the spread of their logarithm."""
+    """Return the seconds until a pool's tasks finish, and the spread of their logarithm."""
+    # The slots of a pool share its work evenly. The last task of each adds half a task on average.
     work = variance = 0.0
     longest = overhang = (0.0, 0.0)
     count = sum(calls.count for calls in pool.calls)
@@ -151,8 +121,8 @@ def _rest(pool: RemainingPool) -> tuple[float, float]:
         spread = max(LEAST_SPREAD, ASSUMED_SPREAD if calls.spread is None else calls.spread)
         total = calls.count * mean
         work += max(total - calls.elapsed_s, 0.05 * total)
-        # The squared coefficient of variation of a lognormal, for each call, and for the mean that
-        # all calls share.
+        # The squared coefficient of variation of a lognormal, for each task, and for the mean that
+        # all tasks share.
         relative = math.expm1(min(spread, 3.0) ** 2)
         variance += relative * mean**2 * calls.count + relative * total**2 / max(1, calls.measured)
         left = max(0.05, 1 - calls.elapsed_s / max(total, 1e-9))
@@ -161,13 +131,13 @@ def _rest(pool: RemainingPool) -> tuple[float, float]:
     shared = math.sqrt(variance) / parallel
     even, over = work / parallel, overhang if count > parallel else (0.0, 0.0)
     seconds, deviation = max((even + over[0], math.hypot(shared, over[1])), longest)
-    # The last call adds its own doubt to that of the sum.
+    # The last task adds its own doubt to that of the sum.
     relative = max(deviation, math.hypot(shared, longest[1])) / max(seconds, 1e-9)
     return seconds, math.sqrt(math.log1p(relative**2))
 
 
 def _longest_of(count: int, mean: float, spread: float) -> tuple[float, float]:
-    """Return the median and the deviation of the longest of some lognormal running times."""
+    """Return the median and the deviation of the longest of some lognormal durations."""
     quantile = NormalDist().inv_cdf(0.5 ** (1 / count))
     longest = mean * math.exp(spread * quantile - spread**2 / 2)
     # The largest of n normal variables deviates by about 1 / sqrt(1 + 0.83 ln n).

@@ -7,37 +7,21 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """Number of workers that one pool needs and wishes.
+    """Number of workers that one pool needs and requests."""
 
-    Attributes
-    ----------
-    least
-        Number of workers that the pool keeps in any case: the larger of its
-        minimum and its busy workers.
-    wished
-        Number of workers that the pool should have if the common maximum allows it.
-    work_s
-        Pending work of the pool in worker-seconds.
-    """
-
+    #: The larger of the pool's minimum and its busy workers, which it keeps in any case.
     least: int
+    #: Desired number of workers if the common maximum allows it.
     wished: int
+    #: Pending worker-seconds.
     work_s: float
 
 
 def shared_out(maximum: int, claims: Mapping[str, Claim]) -> dict[str, int]:
-    """Return pool -> number of workers, so that all pools together keep to a maximum.
+    """Return the number of workers of each pool, so that all together keep to a maximum.
 
-    Every pool gets its ``least``, even if the sum exceeds the maximum. Further workers go, one by
-    one, only to pools below their ``wished``: first to pools without workers, then to the pool with
-    the most work per worker. Of equal pools the first in ``claims`` gets the worker.
-
-    Parameters
-    ----------
-    maximum
-        Maximum number of workers of all pools together.
-    claims
-        Pool -> its claim.
+    Every pool gets its ``least``, even above the maximum. More workers go one by one to pools below
+    ``wished``: first to pools without workers, then to the most work per worker.
     """
     counts = {tag: claim.least for tag, claim in claims.items()}
     left = maximum - sum(counts.values())

@@ -1,9 +1,4 @@
-"""Worker counts for a stream: calls that arrive over time and are not known in advance. No I/O.
-
-Waiting times are computed by queueing theory (Erlang 1917). The time for which an idle worker is
-kept is computed from the observed gaps between calls. This is the ski-rental problem (Karlin et al.
-1990) with the observed distribution of gaps.
-"""
+"""Worker counts for a stream: tasks that arrive over time and are not known in advance. No I/O."""
 
 from __future__ import annotations
 
@@ -12,28 +7,23 @@ from collections import deque
 from collections.abc import Sequence
 from statistics import fmean, median
 
-#: Initial width in seconds of the bins in which arriving calls are counted. Rare calls get wider
+#: Initial width in seconds of the bins in which arriving tasks are counted. Rare tasks get wider
 #: bins.
 BIN_S = 15.0
 KEPT_BINS = 48
-#: Minimum number of bins, and minimum number of bins with a call, for an estimate of the rate.
+#: Minimum number of bins, and minimum number of bins with a task, for an estimate of the rate.
 LEAST_BINS = 4
 LEAST_FILLED = 3
-#: Bins are widened until at least this number of bins contain calls.
+#: Bins are widened until at least this number of bins contain tasks.
 ENOUGH_FILLED = 8
-#: Limit of a bin's count, as a multiple of the median count of bins with calls. It keeps a burst
+#: Limit of a bin's count, as a multiple of the median count of bins with tasks. It keeps a burst
 #: from being taken for a rate.
 LARGEST_BIN = 3.0
 KEPT_GAPS = 50
 
 
 class ArrivalRate:
-    """Estimate of the calls that arrive per second, from the total number of calls over time.
-
-    The estimate is a straight line, fitted to the numbers of calls in the latest time bins. The
-    slope is reduced by the share that chance would explain in a steady stream, in which the numbers
-    follow a Poisson distribution.
-    """
+    """Estimate of the tasks that arrive per second: a line through the latest time bins."""
 
     def __init__(self) -> None:
         self._bins: deque[int] = deque(maxlen=KEPT_BINS)
@@ -43,14 +33,13 @@ class ArrivalRate:
         self._line: tuple[float, float] = (0.0, 0.0)
 
     def see(self, now: float, submitted: int) -> None:
-        """Record the total number of calls that have arrived by now."""
         if self._start is None:
-            # The arrival times of earlier calls are not known.
+            # The arrival times of earlier tasks are not known.
             self._start, self._counted = now, submitted
             return
         fitted = False
         while now - self._start >= self._width:
-            # Calls since the previous record are counted in the first bin that ended since then.
+            # Tasks since the previous record are counted in the first bin that ended since then.
             self._bins.append(submitted - self._counted)
             self._counted = submitted
             self._start += self._width
@@ -64,7 +53,7 @@ class ArrivalRate:
             self._line = self._fitted()
 
     def _fitted(self) -> tuple[float, float]:
-        """Return the calls per second at the end of the last bin, and their change per second."""
+        """Return the tasks per second at the end of the last bin, and their slope."""
         count = len(self._bins)
         filled = [n for n in self._bins if n]
         if count < LEAST_BINS or len(filled) < LEAST_FILLED:
@@ -74,26 +63,22 @@ class ArrivalRate:
         mean, middle = fmean(bins), (count - 1) / 2
         spread = sum((i - middle) ** 2 for i in range(count))
         slope = sum((i - middle) * n for i, n in enumerate(bins)) / spread
-        chance = mean / spread  # variance of the slope of a steady stream
+        # The slope is reduced by the share that chance explains in a steady (Poisson) stream.
+        chance = mean / spread
         slope *= max(0.0, 1 - chance / slope**2) if slope else 0.0
         level = mean + slope * (count / 2)
         return max(0.0, level) / self._width, slope / self._width**2
 
     def at(self, ahead_s: float) -> float:
-        """Return the calls per second expected in ``ahead_s`` seconds; 0 if too few are known."""
+        """Return the expected tasks per second in ``ahead_s`` seconds, or 0 if unknown."""
         level, slope = self._line
         return max(0.0, level + slope * ahead_s)
 
 
 def waiting_share(workers: int, load: float) -> float:
-    """Return the share of calls that have to wait for a worker (Erlang's C formula).
+    """Return the share of tasks that wait for a worker by Erlang's C formula (1917).
 
-    Parameters
-    ----------
-    workers
-        Number of workers; it must exceed ``load``.
-    load
-        Calls per second times the running time of a call in seconds.
+    ``load`` is the number of tasks per second times their duration, and less than ``workers``.
     """
     blocked = 1.0
     for count in range(1, workers + 1):
@@ -104,23 +89,12 @@ def waiting_share(workers: int, load: float) -> float:
 def standing_workers(
     rate: float, length_s: float, startup_s: float, billed_s: float, weight: float
 ) -> int:
-    """Return the number of workers to keep for a stream; 0 if a new worker per call is better.
+    """Return the number of workers to keep for a stream of ``rate`` tasks per second.
 
-    The result minimizes ``weight * ln(time) + (1 - weight) * ln(cost)`` of a call. With ``n``
-    workers, a call waits according to Erlang's formula and costs ``n / rate`` worker-seconds.
-    Without workers, each call waits for the start of a worker and pays for this start.
-
-    Parameters
-    ----------
-    rate
-        Calls per second.
-    length_s
-        Running time of a call in seconds.
-    startup_s, billed_s
-        Seconds that the start of a worker takes, and the billed part of these seconds.
-    weight
-        Weight of time against cost: 0 if only cost counts, 1 if only time counts.
+    It minimizes ``weight * ln(time) + (1 - weight) * ln(cost)`` of a task. With 0 workers, each
+    task waits for the start of a worker and pays for the ``billed_s`` of it.
     """
+    # With n workers, a task waits by Erlang's formula and costs n / rate worker-seconds.
     load = rate * length_s
     if load <= 0:
         return 0
@@ -142,20 +116,12 @@ def _worth(time_s: float, cost_s: float, weight: float) -> float:
 def hold_s(gaps: Sequence[float], start_worth_s: float) -> float:
     """Return the seconds for which the last idle worker of a stream is kept.
 
-    The best time is the time that would have cost least in the past gaps. If it is shorter than the
-    longest gap, it is the result. Otherwise the result is the larger of ``start_worth_s`` and 1.1
-    times the longest gap. Without past gaps the result is ``start_worth_s``.
-
-    With the result ``start_worth_s``, a gap costs at most twice as much as with knowledge of its
-    length. With a longer result ``h``, it costs at most ``1 + h / start_worth_s`` times as much.
-
-    Parameters
-    ----------
-    gaps
-        Lengths of past gaps, in which no call was waiting or running, in seconds.
-    start_worth_s
-        Seconds of idling that cost as much as releasing the worker and starting another one.
+    This is the ski-rental problem (Karlin et al. 1990) with the observed gaps without tasks.
+    ``start_worth_s`` is the idle time that costs as much as a release and another start. A gap
+    costs at most twice as much as with knowledge of its duration, or ``1 + h / start_worth_s``
+    times as much for a longer result ``h``.
     """
+    # The best time is the one that would have cost least in the past gaps.
     best, least, below = 0.0, start_worth_s * len(gaps), 0.0
     for place, gap in enumerate(sorted(gaps), 1):
         below += gap
@@ -167,16 +133,6 @@ def hold_s(gaps: Sequence[float], start_worth_s: float) -> float:
 
 
 def served_s(call_s: float, calls: float, startup_s: float) -> float:
-    """Return the waiting seconds, over all calls of a burst, that one existing worker saves.
-
-    Parameters
-    ----------
-    call_s
-        Mean running time of a call in seconds.
-    calls
-        Number of calls of the burst: calls that arrive together.
-    startup_s
-        Seconds that the start of a worker takes.
-    """
+    """Return the waiting seconds that one existing worker saves over all tasks of a burst."""
     served = min(max(1.0, calls), math.ceil(startup_s / call_s))
     return served * (startup_s - call_s * (served - 1) / 2)

@@ -1,4 +1,4 @@
-"""Policy with the rule of Dask's ``target_duration``: the known work ends within a given time."""
+"""Policy with the rule of Dask's ``target_duration``."""
 
 from __future__ import annotations
 
@@ -9,18 +9,7 @@ from scalable.scaling.task_model import TaskModel
 
 
 class TargetDuration:
-    """Wants as many workers as end the ready and running calls within a time, and no idle slots.
-
-    Parameters
-    ----------
-    target_s
-        The time in seconds.
-
-    Raises
-    ------
-    ValueError
-        When the time is not positive.
-    """
+    """Policy under which the known work finishes within a time, without idle slots."""
 
     def __init__(self, target_s: float) -> None:
         if not 0 < target_s < math.inf:
@@ -28,7 +17,6 @@ class TargetDuration:
         self.target_s = target_s
 
     def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
-        """Return the decision; see :class:`scalable.scaling.pool_policy.PoolPolicy`."""
         calls = sum(view.queued.values()) + sum(len(each) for each in view.running.values())
         work_s = sum(count * model.mean_s(kind) for kind, count in view.queued.items())
         work_s += sum(len(each) * model.mean_s(kind) for kind, each in view.running.items())

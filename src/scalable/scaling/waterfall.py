@@ -1,8 +1,4 @@
-"""Division of the wanted workers among worker managers, which are filled in an order. No I/O.
-
-A worker manager is a process that starts and stops workers on one target, such as a Slurm cluster.
-The caller passes the time.
-"""
+"""Division of the desired workers among worker managers, which are filled in order. No I/O."""
 
 from __future__ import annotations
 
@@ -12,51 +8,35 @@ from dataclasses import dataclass, field
 
 logger = logging.getLogger("scalable.scaling")
 
-#: Maximum seconds until a manager that failed repeatedly is tried again.
+#: Maximum seconds until a manager that failed repeatedly gets another trial.
 LONGEST_BACKOFF_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Tier:
-    """State of one manager.
-
-    Attributes
-    ----------
-    manager
-        Id of the manager.
-    priority
-        Rank of the manager. Managers with lower numbers get workers first. Managers with equal
-        numbers are ordered by id.
-    limits
-        Tag -> maximum number of workers.
-    tags
-        Tags of the workers that the manager can start.
-    running
-        Tag -> number of running workers.
-    failed
-        Tag -> reason, for each pool that the manager has given up.
-    present
-        Whether the manager accepts requests. If False, it gets no new workers and keeps its running
-        workers.
-    prices
-        Tag -> price of one worker for one hour. Workers without a price count as free.
-    """
+    """State of one worker manager."""
 
     manager: str
+    #: Lower numbers get workers first. Equal numbers are ordered by id.
     priority: int = 0
+    #: Maximum number of workers of each tag.
     limits: Mapping[str, int] = field(default_factory=dict)
+    #: Of the workers that the manager can start.
     tags: frozenset[str] = frozenset()
+    #: Number of running workers of each tag.
     running: Mapping[str, int] = field(default_factory=dict)
+    #: Reason for each pool that the manager has given up.
     failed: Mapping[str, str] = field(default_factory=dict)
+    #: The manager accepts requests. Otherwise it only keeps its running workers.
     present: bool = True
+    #: Hourly price of one worker of each tag. Workers without a price count as free.
     prices: Mapping[str, float] = field(default_factory=dict)
 
 
 def in_order(tag: str, tiers: Iterable[Tier], *, by_price: bool) -> list[Tier]:
-    """Return the managers that can start workers of a tag, in the order in which they are filled.
+    """Return the managers that can start workers of a tag, by priority.
 
-    The order is that of the priorities; with ``by_price`` it is that of the prices of a worker, and
-    of the priorities among equal prices.
+    With ``by_price``, the price of a worker comes before the priority.
     """
     able = (tier for tier in tiers if tag in tier.tags)
     return sorted(
@@ -66,70 +46,40 @@ def in_order(tag: str, tiers: Iterable[Tier], *, by_price: bool) -> list[Tier]:
 
 
 def unplaced(wanted: Mapping[str, int], shares: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    """Return tag -> number of wanted workers that no manager can be asked for, if it is not zero.
-
-    Parameters
-    ----------
-    wanted
-        Tag -> total number of wanted workers.
-    shares
-        Manager -> tag -> number of workers that are requested from it.
-    """
+    """Return the number of desired workers of each tag that are requested from no manager."""
     asked = {tag: sum(share.get(tag, 0) for share in shares.values()) for tag in wanted}
     return {tag: count - asked[tag] for tag, count in wanted.items() if asked[tag] < count}
 
 
 @dataclass
 class _Delivery:
-    """Record of whether one tier delivers the requested workers of one tag.
+    """Record of how one tier delivers the requested workers of one tag."""
 
-    Attributes
-    ----------
-    passed_over
-        Whether the tier gets no more workers than it runs, except for trials.
-    short_since
-        Time since which the tier has delivered none of the missing workers; None if no worker is
-        missing.
-    best
-        Number of running workers at the last look.
-    retry_at
-        Time from which on the next trial may start.
-    probe
-        Time of a trial request for one worker, and total number of wanted workers at that time.
-    backoff_s
-        Seconds from the time when the tier was passed over until the next trial.
-    """
-
+    #: The tier gets no more workers than it runs, except for trials.
     passed_over: bool = False
+    #: Time since which the tier has delivered no missing worker; None if none is missing.
     short_since: float | None = None
+    #: Number of running workers at the last evaluation.
     best: int = 0
+    #: Time from which the next trial may start.
     retry_at: float = 0.0
+    #: Time of a trial request for one worker, and total of desired workers at that time.
     probe: tuple[float, int] | None = None
+    #: Seconds from passing the tier over until the next trial.
     backoff_s: float = 0.0
 
     def pass_over(self, now: float, after_s: float) -> None:
-        """Pass the tier over until the back-off ends, at first for ``after_s`` seconds."""
         self.backoff_s = min(LONGEST_BACKOFF_S, (2 * self.backoff_s) or after_s)
         self.passed_over, self.retry_at = True, now + self.backoff_s
         self.short_since = self.probe = None
 
     def use(self) -> None:
-        """Use the tier again."""
         self.passed_over, self.short_since, self.probe = False, None, None
 
     def probes(self, count: int, missing: int, now: float) -> bool:
-        """Return whether a passed-over tier is on trial, and start a trial when it is time.
-
-        A trial ends if fewer workers are wanted. It does not end if the next tiers have delivered
-        all workers meanwhile, because a quick tier would then end each trial of a slow tier.
-
-        Parameters
-        ----------
-        count, missing
-            Total number of wanted workers, and number of those that do not run.
-        now
-            Time in monotonic seconds.
-        """
+        """Return True if a passed-over tier is on trial, and start a trial when it is time."""
+        # A trial stops if fewer workers are desired. It continues if the next tiers have delivered
+        # all workers, because a quick tier would otherwise stop each trial of a slow tier.
         if self.probe is not None and count >= self.probe[1]:
             return True
         if missing <= 0 or now < self.retry_at:
@@ -139,24 +89,13 @@ class _Delivery:
 
 
 class Waterfall:
-    """Policy that requests workers from managers in an order, and releases them in reverse order.
+    """Policy that requests workers from managers in order, and releases them in reverse.
 
-    A manager keeps its running and requested workers as long as they are wanted. A manager that
-    attaches later gets only additional workers, even if it comes first in the order.
-
-    If a tier does not deliver the requested workers within ``spill_after_s``, it is passed over: it
-    keeps its running workers, and the missing workers are requested from the next tier. After some
-    time, if more workers are wanted than run, one worker is requested from the passed-over tier as
-    a trial. The requests to the next tiers do not change. When the trial worker has connected, the
-    tier is used again. The last usable tier is never passed over for being slow, because no other
-    tier could replace it.
-
-    Parameters
-    ----------
-    spill_after_s
-        Seconds without any progress after which a tier is passed over.
-    by_price
-        Whether the order is that of the prices, instead of that of the priorities.
+    A manager keeps its running and requested workers while they are desired. One that attaches
+    later gets only additional workers. A tier that delivers none of the missing workers within
+    ``spill_after_s`` is passed over: the next tier gets the requests. Later, one worker is
+    requested from it as a trial, and it is used again once this worker has connected. The last
+    usable tier is never passed over for being slow.
     """
 
     def __init__(self, spill_after_s: float = 300.0, *, by_price: bool = False) -> None:
@@ -168,17 +107,7 @@ class Waterfall:
     def allot(
         self, wanted: Mapping[str, int], tiers: Sequence[Tier], now: float
     ) -> dict[str, dict[str, int]]:
-        """Return manager -> tag -> number of workers to request from the manager.
-
-        Parameters
-        ----------
-        wanted
-            Tag -> total number of wanted workers.
-        tiers
-            States of the managers.
-        now
-            Current time in monotonic seconds.
-        """
+        """Return the number of workers to request from each manager, by tag."""
         self._forget({(tier.manager, tag) for tier in tiers for tag in tier.tags})
         shares: dict[str, dict[str, int]] = {tier.manager: {} for tier in tiers}
         for tag, count in wanted.items():
@@ -188,7 +117,7 @@ class Waterfall:
         return shares
 
     def _forget(self, known: set[tuple[str, str]]) -> None:
-        """Remove the state of tiers that have left; a tier that returns starts anew."""
+        """Remove the state of tiers that have left. A tier that returns has no history."""
         for key in self._asked.keys() - known:
             del self._asked[key]
             self._deliveries.pop(key, None)
@@ -223,7 +152,7 @@ class Waterfall:
     def _kept(
         self, tag: str, count: int, able: Sequence[Tier], deliveries: Mapping[str, _Delivery]
     ) -> dict[str, int]:
-        """Return manager -> workers that it keeps; the last tiers release workers first."""
+        """Return the workers that each manager keeps, released from the last tiers first."""
         kept: dict[str, int] = {}
         left = count
         for tier in able:
@@ -238,7 +167,7 @@ class Waterfall:
     def _look(
         self, tag: str, count: int, present: Sequence[Tier], now: float
     ) -> dict[str, _Delivery]:
-        """Return manager -> updated delivery of each present tier; empty for a single tier."""
+        """Return the updated delivery of each present tier, or nothing for a single tier."""
         keys = {tier.manager: (tier.manager, tag) for tier in present}
         if len(present) < 2:
             for key in keys.values():
@@ -262,10 +191,8 @@ class Waterfall:
     def _judge(
         self, tag: str, count: int, tier: Tier, delivery: _Delivery, now: float, *, spills: bool
     ) -> None:
-        """Record the workers that a tier has delivered, and decide whether it is passed over.
-
-        ``spills`` states whether another tier is usable.
-        """
+        """Record the delivered workers, and decide if the tier is passed over."""
+        # ``spills`` is True if another tier is usable.
         running, asked = tier.running.get(tag, 0), self._asked.get((tier.manager, tag), 0)
         delivered, delivery.best = running > delivery.best, running
         since = delivery.short_since

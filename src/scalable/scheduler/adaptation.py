@@ -89,20 +89,9 @@ class Adaptation:
         objective: str | None = None,
         policy: str | None = None,
     ) -> None:
-        """Make the pools of a manifest adaptive.
-
-        Parameters
-        ----------
-        pools
-            Tag -> minimum and maximum number of workers.
-        maximum
-            Maximum number of workers of all pools together, adaptive or not; None for no limit.
-        expectations
-            Task name -> (tag, expected seconds, expected bytes) of one call; None for an unknown
-            amount.
-        objective, policy
-            Objective and policy of the plan. With the policy "safe" a count changes only for a
-            clear gain.
+        """Make the pools of a manifest adaptive within (minimum, maximum) of each tag.
+        ``maximum`` limits all pools together, adaptive or not. ``expectations`` maps task names to
+        a tag, seconds and bytes. With the policy "safe", a count changes only for a clear gain.
         """
         pool_objective = POOL_OBJECTIVES.get(objective, "balance")
         hysteresis = HYSTERESIS.get(policy, USUAL_HYSTERESIS)

@@ -23,16 +23,9 @@ Orders = dict[str, tuple[int, int]]
 
 
 class Demand:
-    """The wanted worker counts of one cluster, and the orders that managers carry out.
-
-    An order tells one manager how many workers of a tag to provide.
-
-    Methods may be called from any thread.
-
-    Parameters
-    ----------
-    policy
-        Policy that divides the counts among managers; by default by their priorities.
+    """Desired worker counts of one cluster, and the orders for its managers.
+    An order is the number of workers of a tag that one manager must provide. Methods may be called
+    from any thread.
     """
 
     def __init__(self, policy: Waterfall | None = None) -> None:
@@ -120,13 +113,7 @@ class Demand:
         return decision.counts(wanted)
 
     def share(self, tiers: Iterable[Tier]) -> None:
-        """Divide the wanted counts among the managers, and give new orders where counts changed.
-
-        Parameters
-        ----------
-        tiers
-            One entry for each manager, with its limits and its running workers.
-        """
+        """Divide the desired counts among the managers, and give new orders for changed counts."""
         with self._lock:
             able = list(tiers)
             wanted = self.ceiling.limited(self.totals)

@@ -33,35 +33,7 @@ UNTAGGED_SLOTS = (("", 1),)
 
 
 class Call:
-    """A call: one task of Dask's scheduler, with the name, tag and slots that its client gave it.
-
-    Attributes
-    ----------
-    key, task
-        Key of the task, and Dask's ``TaskState``.
-    name
-        Name of the task in the manifest, or of its function.
-    tag
-        Tag of the pool that runs the call; None if the call has no tag.
-    slots
-        Pairs of a tag and the number of slots that the call takes; ``(("", 1),)`` for a call
-        without a tag.
-    bundle
-        Bundle annotation, if the task is a bundle (a batch of calls sent as one Dask task); None
-        for other tasks.
-    state
-        State that Dask gave the call when it last became ready.
-    is_known
-        Whether the task only gives a result that its client has found, and computes nothing.
-    tries
-        Number of times that the call was begun before.
-    again
-        Reason for which the call has to run again, and the name of the worker that was lost if
-        one was; None for a call that runs for the first time.
-    ready_at
-        Time since which the call waits for a worker only, in seconds since 1970; None if it waits
-        for other calls, or became ready before the ledger was made.
-    """
+    """One task of Dask's scheduler, with the name, tag and slots that its client set."""
 
     __slots__ = (
         "_name", "_slots", "again", "bundle", "is_known", "key", "ready_at", "state", "task",
@@ -82,6 +54,7 @@ class Call:
         if annotations:
             self.bundle = annotations.get(BUNDLE_ANNOTATION)
             self._name = annotations.get(TASK_ANNOTATION)
+        # Dask's state when the task last became ready, and number of earlier attempts.
         self.state, self.tries = "", 0
         # Epoch seconds since which the task is queued. None if blocked, or ready before the ledger
         # was made.
@@ -94,7 +67,7 @@ class Call:
         self.again = reason, worker
 
     def routed_anew(self) -> None:
-        """Note that the call goes to another pool from now on."""
+        """Forget the slots, because another pool runs the task from now on."""
         self._slots = None
 
     @property
@@ -108,6 +81,7 @@ class Call:
 
     @property
     def slots(self) -> tuple[tuple[str, int], ...]:
+        """Pairs of a tag and the number of slots that the task takes."""
         if self._slots is None:
             asked = self.task.resource_restrictions
             self._slots = (

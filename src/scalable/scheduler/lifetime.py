@@ -36,13 +36,7 @@ class Lifetime:
         self._seen: tuple[int, int] = (0, 0)
 
     def look(self, ordered_at: float) -> str | None:
-        """Return why the cluster has to end now; None if it may go on.
-
-        Parameters
-        ----------
-        ordered_at
-            Time of the last change of the wanted worker counts, in monotonic seconds.
-        """
+        """Return why the cluster must stop, or None. ``ordered_at`` is in monotonic seconds."""
         now = time.monotonic()
         scheduler = self._scheduler
         seen = (scheduler.transition_counter, len(scheduler.clients))

@@ -89,22 +89,10 @@ class PoolScheduler(
     CarryingScheduler,
     RetryingScheduler,
 ):
-    """Dask's scheduler with fast placement of tagged calls, and no HTTP server by default.
-
-    It does not remove workers that send no heartbeats. Dask would remove them after
-    ``worker-ttl``, and a call that holds the GIL for that long would then run twice. Managers find
-    out whether a worker is still alive.
-
-    Attributes
-    ----------
-    tags_of_tasks
-        Task name -> tag, from the manifest of the cluster; None for a cluster without a manifest.
-    remembering
-        Message of what the manifest says about remembered results; None without a manifest.
-    cluster_name
-        Name under which the command line finds the cluster; "" for an embedded cluster.
-    max_workers
-        Upper limit of all workers on the cluster's target, or None.
+    """Dask's scheduler with fast placement of tagged tasks, by default without HTTP server.
+    It keeps workers that send no heartbeats. Dask would remove them after ``worker-ttl``, and a
+    task that holds the GIL for that long would then run twice. Managers find out if a worker is
+    still alive.
     """
 
     #: Tags by task name from the manifest. None without a manifest.

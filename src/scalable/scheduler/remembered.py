@@ -29,17 +29,7 @@ class HeardOutcomes:
 def take_found(
     hear: Callable[[HeardOutcomes], None], calls: Iterable[Sequence[Any]], client: str
 ) -> None:
-    """Hear of the calls whose results a client has found.
-
-    Parameters
-    ----------
-    hear
-        Function that hears the outcomes of each task name and tag.
-    calls
-        Task name, tag or "", number of calls and seconds saved, of each task name and tag.
-    client
-        Id of the client.
-    """
+    """Report a client's cache hits: name, tag or "", number, and seconds saved."""
     del client
     for name, tag, count, saved_s in calls:
         outcome = RememberedOutcome(Kind.FOUND, int(count), float(saved_s))

@@ -27,21 +27,9 @@ ROWS_INTERVAL_S = 60.0
 
 
 class Spending:
-    """Counts the costs of a cluster, and tells :class:`Demand` what its budget allows.
-
-    Parameters
-    ----------
-    scheduler, demand, managers
-        The scheduler of the cluster, its wanted worker counts, and its managers.
-    clock
-        Function that returns the time in seconds since 1970. It must not go back.
-
-    Attributes
-    ----------
-    budget
-        Amount of money that the cluster may spend, or None.
-    listeners
-        Functions that are called with each row for the record of the run.
+    """Counter of a cluster's costs, which limits :class:`Demand` to the budget.
+    ``clock`` returns epoch seconds that must not go back. ``listeners`` are called with each row
+    for the run's record.
     """
 
     def __init__(
@@ -74,17 +62,7 @@ class Spending:
         budget: float | None = None,
         state: Mapping[str, Any] | None = None,
     ) -> None:
-        """Begin with what the cluster's record says.
-
-        Parameters
-        ----------
-        scheduler
-            Price of the scheduler's machine, or None.
-        budget
-            Amount of money that the cluster may spend, or None.
-        state
-            State of an earlier scheduler of the same cluster (:attr:`state`), or None.
-        """
+        """Start with the cluster's prices and budget, or with an earlier scheduler's state."""
         meter, self._meter = self._meter, Meter(self._clock(), scheduler)
         self._meter.take_prices(meter)
         self.budget = budget
@@ -134,18 +112,7 @@ class Spending:
     # The budget -----------------------------------------------------------------------------------
 
     def set_budget(self, amount: float) -> dict[str, Any]:
-        """Set the budget; return the new state, as in :meth:`status`.
-
-        Parameters
-        ----------
-        amount
-            The new budget.
-
-        Raises
-        ------
-        ClusterError
-            When the amount is not valid.
-        """
+        """Set the budget, and return the new :meth:`status`, or raise ClusterError."""
         before, self.budget = self.budget, checked_budget(amount)
         logger.info(
             "the budget is %s %s now; it was %s",
@@ -203,16 +170,10 @@ class Spending:
     # Results --------------------------------------------------------------------------------------
 
     def status(self) -> dict[str, Any] | None:
-        """Return costs and budget as plain JSON values; None if nothing has a price.
-
-        Returns
-        -------
-        dict
-            The values of :meth:`scalable.spec.costs.Costs.to_dict`, and ``budget``, ``stage``
-            (``open``, ``held`` or ``spent``), ``words`` and ``way_out``.
-        """
+        """Return costs and budget as plain JSON values, or None if nothing has a price."""
         if not self.counts:
             return None
+        # The stage is ``open``, ``held`` or ``spent``.
         demand = self._demand
         return {
             **self._meter.costs(self._clock()).to_dict(),

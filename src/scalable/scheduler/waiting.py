@@ -68,13 +68,7 @@ class WaitingCalls:
             self.scheduler.log_event(WAITING_TOPIC, told)
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Log why calls wait, and fail the calls that no pool can ever run.
-
-        Parameters
-        ----------
-        pools
-            Tag -> status of the existing pools.
-        """
+        """Log why tasks are queued, and fail the tasks that no pool can ever run."""
         self._pools.look(pools)
         waiting: dict[str, list[TaskState]] = {}
         for task in tasks_no_worker_takes(self.scheduler):

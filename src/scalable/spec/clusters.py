@@ -66,65 +66,7 @@ _POOL: Mapping[str, _Kind] = dict.fromkeys(("reason", "waiting", "last_loss"), (
 
 @dataclass(frozen=True)
 class ClusterRecord:
-    """The description of a cluster on disk, written before its processes are started.
-
-    Attributes
-    ----------
-    id, name
-        UUID, and name for people.
-    provider, target, project, owner
-        Provider, target and project of the cluster, and the user who made it.
-    created_at
-        ISO 8601, UTC.
-    stage
-        ``creating``, ``made`` or ``deleting``.
-    embedded
-        Whether the cluster runs in the process of its user, and ends with that process.
-    creator
-        Process that made the cluster, as :func:`scalable.liveness.identify_process` describes it.
-    lock
-        Checksum of the resolved manifest; see :class:`scalable.spec.Plan`.
-    tags, tasks, labels
-        Tags of the manifest; task -> tag; label -> tags.
-    managers
-        Manager id -> its ``target``, ``provider``, ``priority`` and ``limits``.
-    wanted
-        Tag -> wanted workers at the beginning.
-    max_workers
-        Upper limit of all workers on its target, or None.
-    adaptive, adaptive_maximum
-        Tag -> minimum and maximum of each pool that follows its load; upper limit of the workers of
-        all pools together, or None.
-    expectations
-        Task -> (component, expected seconds, expected bytes) of one call; seconds and bytes may be
-        None.
-    objective, policy
-        Objective (minimize time, minimize cost, balance) and policy of its plan.
-    idle_timeout_s, time_to_live_s, manager_grace_s, spill_after_s
-        Seconds, or None: time without work after which the cluster ends; age at which it ends;
-        silence of a manager after which its idle workers end; time after which workers that did not
-        start are requested from the next manager.
-    manager_policy
-        Order in which managers are filled: ``waterfall`` (by priority) or ``cheapest`` (by price).
-    workflow_dir, working_dir, runs_dir, log_dir
-        Directory that the manifest's relative paths start from; working directory of the cluster's
-        processes; directory of run records; directory for the output of workers, None for that of
-        the run.
-    sys_path
-        Entries of ``sys.path`` for workers.
-    services
-        Kind of its scheduler and managers: ``process``, or the name of the provider that runs them.
-    dashboard_address
-        Address of the live page; None without a live page.
-    remote
-        Whether the scheduler runs in a place that shares no files with this machine. The place
-        keeps the files of the cluster, and the files here are a copy.
-    abandoned_after_s
-        Seconds without a report of any manager after which the cluster ends, because its creator,
-        who has the manager, has died; None for never.
-    place
-        Where a remote cluster is, as its provider describes it.
-    """
+    """Description of a cluster on disk, written before its processes are started."""
 
     id: str
     name: str
@@ -170,8 +112,9 @@ class ClusterRecord:
     manager_grace_s: float = 1800.0
     #: Time after which workers that did not start are requested from the next manager.
     spill_after_s: float | None = None
-    #: Rule that divides the desired workers among the managers: ``waterfall`` or ``cheapest``.
+    #: Order in which managers are filled: ``waterfall`` (by priority) or ``cheapest``.
     manager_policy: str = "waterfall"
+    #: Base of the manifest's relative paths.
     workflow_dir: str | None = None
     #: Working directory of the cluster's processes.
     working_dir: str | None = None
@@ -184,7 +127,7 @@ class ClusterRecord:
     services: str = "process"
     #: None without a dashboard.
     dashboard_address: str | None = None
-    #: True if the scheduler shares no files with this machine; the files here are a copy.
+    #: True if the scheduler shares no files with this machine. The files here are then a copy.
     remote: bool = False
     #: Seconds without a report of a manager after which the cluster stops (creator died).
     abandoned_after_s: float | None = None

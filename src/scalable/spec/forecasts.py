@@ -12,27 +12,9 @@ ForecastSource = Literal["history", "manifest", "guess"]
 
 @dataclass(frozen=True)
 class Forecast:
-    """The predicted time and memory of one kind of call.
+    """Predicted time and memory of one kind of task."""
 
-    Attributes
-    ----------
-    mean_s, q50_s, q80_s, q95_s
-        Running time of one call in seconds: its mean and quantiles.
-    memory
-        95 % quantile of the peak memory of one call in bytes, or None where unknown.
-    samples
-        Number of measured calls that the forecast is based on.
-    source
-        ``history``, ``manifest`` or ``guess``.
-    durations_s
-        Sample of the measured running times in seconds; may be empty.
-    measured_on
-        Target -> number of calls that were measured there.
-    elsewhere
-        Whether the calls were measured on other targets only.
-    """
-
-    #: Running time of one task: its mean and quantiles.
+    #: Duration of one task: its mean and quantiles.
     mean_s: float
     q50_s: float
     q80_s: float
@@ -42,10 +24,11 @@ class Forecast:
     #: Number of measured tasks behind the forecast.
     samples: int = 0
     source: ForecastSource = "guess"
-    #: Sample of the measured running times.
+    #: Sample of the measured durations.
     durations_s: Sequence[float] = ()
     #: Number of measured tasks by target.
     measured_on: Mapping[str, int] = field(default_factory=dict)
+    #: True if all measured tasks ran on other targets.
     elsewhere: bool = False
 
     @classmethod

@@ -148,19 +148,7 @@ class PredictedCost:
 
 @dataclass(frozen=True)
 class TaskPrediction:
-    """The calls of one task, as a plan assumes them.
-
-    Attributes
-    ----------
-    tag
-        Pool of the calls.
-    calls
-        Number of calls.
-    counted
-        Source of ``calls``: manifest, history or guess.
-    mean_s, q50_s, q80_s, q95_s, memory, samples, source, measured_on
-        As in :class:`scalable.spec.Forecast`.
-    """
+    """Tasks of one name, as a plan assumes them."""
 
     #: Pool of the tasks.
     tag: str
@@ -168,7 +156,7 @@ class TaskPrediction:
     calls: int
     #: Source of ``calls``: manifest, history or guess.
     counted: str
-    #: These fields are those of :class:`scalable.spec.Forecast`.
+    #: The other fields are those of :class:`scalable.spec.Forecast`.
     mean_s: float
     q50_s: float
     q80_s: float

@@ -21,23 +21,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class RememberedOutcome:
-    """The outcome of a call whose result is remembered, or of several with the same outcome.
-
-    Attributes
-    ----------
-    kind
-        One of :class:`Kind`.
-    count
-        Number of calls.
-    saved_s
-        Seconds that the calls that computed the found results had taken.
-    reason
-        Reason of a miss, as a sentence without a full stop.
-    changed
-        Names of the parts of the key that differ from those of the nearest earlier result.
-    key, nearest
-        Key of the (first) call, and that of the nearest earlier result; "" if not known.
-    """
+    """Outcome of a task whose result may be cached, or of several tasks with the same outcome."""
 
     kind: Kind
     count: int = 1

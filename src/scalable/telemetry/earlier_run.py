@@ -34,34 +34,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """Measurements of one run.
-
-    Attributes
-    ----------
-    run_id, target, status
-        Values of run.json.
-    calls
-        Successful calls in the order in which they ended; of large runs, a random sample of each
-        task's calls, or only the last calls if the run did not end in order.
-    whole
-        Whether the other values are from all calls of the run.
-    counts
-        (tag, task) -> number of successful calls, and of those whose remembered results were found:
-        an empty store would have had them run.
-    spans
-        (tag, task) -> its :class:`Span`, if the whole run was read and no calls came in bundles.
-    startups_s
-        Pairs of a tag and the seconds from the request of a worker until it connected.
-    span_s
-        Result of :meth:`.WorkSpan.seconds`; None if only a part of the run was read.
-    predicted_s, overhead
-        Predicted time and overhead from the run's plan, see :class:`scalable.spec.Plan`. The time
-        is None if the plan predicted no time, or guessed the number or length of a task's calls: a
-        guess does not show how good predictions are. Nor does a run that found results of calls
-        which the plan expected to run.
-    provider
-        Provider in run.json; empty if it is not known.
-    """
+    """Measurements of one run."""
 
     run_id: str
     target: str

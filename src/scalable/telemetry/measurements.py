@@ -58,13 +58,6 @@ class Measurements:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return the measurements of a whole run.
-
-        Parameters
-        ----------
-        values
-            Result of :meth:`to_dict`.
-        """
         rows = values["tasks"]
         tasks: list[_Task] = [(tag, task) for tag, task, *_ in rows]
         return cls(

@@ -26,55 +26,7 @@ from scalable.telemetry.streams import (
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Everything that is recorded about a run.
-
-    The rows of a stream are decoded anew each time that they are iterated.
-
-    Attributes
-    ----------
-    path
-        Directory of the run.
-    run
-        Contents of run.json.
-    status
-        ``running``, ``completed``, ``failed``, ``cancelled``, or ``interrupted``. The last means
-        that run.json says ``running``, but the process of the run has ended.
-    tasks
-        Rows of tasks.jsonl, one for each change of a call's state. Keys: task_id, task_name, tag,
-        worker, state (submitted, running, succeeded, failed, cancelled, found), timestamp. The
-        state ``found`` is that of a call that did not run, because a worker found its remembered
-        result. Rows of the last four states also have queued_s, duration_s, transfer_s, cpu_s
-        (seconds), peak_memory, nbytes (size of the result) and input_bytes (size of results that
-        are arguments, or 0); any of these may be null. The last row of a bundle (a batch of calls
-        in one Dask task) has ``calls``: count, failed, total_s and quantiles_s (share -> seconds)
-        of the calls that ran, and found, the number of those that did not run. All timestamps in a
-        record are epoch seconds.
-    workers
-        Rows of workers.jsonl: event (requested, started, removed, billed), worker, tag, timestamp,
-        reason. Rows with the event ``billed`` tell what a machine has cost, up to their time; the
-        last row of a machine counts. Their other keys: manager, used_s, cost, idle_cost (for time
-        without calls), and budget for the machine of the scheduler.
-    resources
-        Rows of resources.jsonl: timestamp, worker, tag, cpu_percent, memory, limit (bytes).
-    failures
-        Rows of failures.jsonl: failure_class, message, timestamp, details (phase, task_id, worker,
-        traceback).
-    scaling
-        Rows of scaling.jsonl: timestamp, tag, action (scale-up, scale-down), from, to, reason,
-        source.
-    artifacts
-        Rows of artifacts.jsonl: name, path or uri, kind, timestamp, metadata, bytes, sha256.
-    remembered
-        Rows of remembered.jsonl, about calls whose results are remembered: timestamp, task_name,
-        tag, task_id (null if the client found the result), kind (found, waited, missed), count,
-        saved_s (seconds that the calls which computed the results had taken), key (of the first
-        call, if a worker found it); of misses also reason, changed (parts of the key), and nearest
-        (key of an earlier result).
-    plan
-        Contents of plan.json; empty if it is missing.
-    manifest_lock
-        Contents of manifest.lock; empty if it is missing.
-    """
+    """Record of a run. The rows of a stream are decoded again in each iteration."""
 
     path: Path
     #: Contents of ``run.json``.
@@ -92,9 +44,9 @@ class RunRecord:
     #: tasks that ran, and found, the number of cache hits.
     tasks: Sequence[Row] = ()
     #: Keys: event (requested, started, removed, billed), worker, tag, timestamp, reason, and host
-    #: and machine (kind) when a worker connected. Rows with ``billed`` have the cost of a machine
-    #: up to their time, of which the last one counts. Their other keys: manager, used_s, cost,
-    #: idle_cost (time without tasks), and budget for the scheduler's machine.
+    #: when a worker connected. Rows with ``billed`` have the cost of a machine up to their time, of
+    #: which the last one counts. Their other keys: manager, used_s, cost, idle_cost (time without
+    #: tasks), and budget for the scheduler's machine.
     workers: Sequence[Row] = ()
     #: Keys: timestamp, worker, tag, cpu_percent, memory, limit (bytes).
     resources: Sequence[Row] = ()
@@ -105,9 +57,9 @@ class RunRecord:
     #: Keys: name, path or uri, kind, timestamp, metadata, bytes, sha256.
     artifacts: Sequence[Row] = ()
     #: Cache outcomes. Keys: timestamp, task_name, tag, task_id (null if the client had the hit),
-    #: kind (found, waited, missed), count, key, more_keys (of the other tasks), saved_s (seconds
-    #: that computing the results had taken). Misses also have reason, changed (parts of the key),
-    #: and nearest (key of an earlier result).
+    #: kind (found, waited, missed), count, key (of the first task, if a worker had the hit),
+    #: saved_s (seconds that computing the results had taken). Misses also have reason, changed
+    #: (parts of the key), and nearest (key of an earlier result).
     remembered: Sequence[Row] = ()
     #: Contents of ``plan.json``, empty if it is missing.
     plan: Row = field(default_factory=dict)

@@ -149,9 +149,9 @@ def current_storage() -> Storage:
     Raises
     ------
     ClusterError
-        When no task runs in this thread. Coroutines do not run in a thread of their own.
+        If no task runs in this thread. A coroutine does not run in its own thread.
     ManifestError
-        When the manifest names no ``default_storage``.
+        If the manifest has no ``default_storage``.
     """
     here = current_call()
     if here is None:
