@@ -27,7 +27,7 @@ components:
   a: {workers: {minimum: 0, maximum: 3}}
   b: {workers: {minimum: 0, maximum: 3}}
 tasks:
-  nap: {component: a, duration: 1s}
+  nap: {component: a, duration: 60s}
   long: {component: a, duration: 60s}
 """
 #: How long idle workers are kept.
@@ -289,7 +289,7 @@ def test_pools_aim_for_what_the_plan_does_and_know_earlier_runs():
         assert adaptation.pools["a"].policy.objective == "cost"
         assert adaptation.pools["a"].policy.hysteresis > 0.01
         expected = adaptation.model.mean_s(Kind("a", "nap"))
-        assert 0.1 < expected < 0.9  # as the calls took, and not the second of the manifest
+        assert 0.1 < expected < 30  # as the calls took, and not the minute of the manifest
     finally:
         session.close()
 

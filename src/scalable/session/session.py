@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from scalable import settings
 from scalable.errors import ClusterError, RunError
 from scalable.manifest.resolved import ResolvedManifest
-from scalable.providers.local.options import DEFAULTS
+from scalable.providers.local.defaults import DEFAULTS
 from scalable.providers.registry import provider_traits
 from scalable.session.request import Request
 from scalable.session.shown import Shown

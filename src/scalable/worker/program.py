@@ -164,10 +164,6 @@ def main() -> None:
         run_with_lifeline(config, Lifeline(take_standard_input(), parent=parent))
 
 
-if __name__ == "__main__":
-    main()
-
-
 # Serving ------------------------------------------------------------------------------------------
 
 logger = logging.getLogger("scalable.worker")
@@ -338,3 +334,7 @@ def _end_of_file() -> str | None:
     if size > _READ_CHARACTERS:
         data = data.partition(b"\n")[2] or data  # a line that was cut is not recognised as Dask's
     return _last_printed(data.decode(errors="replace"))
+
+
+if __name__ == "__main__":
+    main()

@@ -118,9 +118,8 @@ def test_the_programs_build_their_pools_without_the_manifest_and_its_models(made
 
 
 @pytest.mark.parametrize("program", ["scheduler", "manager"])
-@pytest.mark.parametrize("name", ["programs.{}", "lifecycle.{}_process"])
-def test_the_names_that_running_jobs_use_are_kept(name, program, tmp_path):
-    module = f"scalable.{name.format(program)}"
+def test_the_names_that_running_jobs_use_are_kept(program, tmp_path):
+    module = f"scalable.programs.{program}"
     missing = str(tmp_path / "gone")
     command = [sys.executable, "-m", module, missing, "m"]
     shown = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -17,20 +15,7 @@ from scalable.manifest.fields import (
     Text,
 )
 from scalable.protocol.addresses import listen_address
-
-# Defaults -----------------------------------------------------------------------------------------
-
-DEFAULTS: Mapping[str, Any] = MappingProxyType(
-    {
-        "max_workers": None,
-        "threads_per_worker": 1,
-        "processes": False,
-        "interface": None,
-        "containers": "none",
-        "dashboard_address": None,
-    }
-)
-
+from scalable.providers.local.defaults import DEFAULTS
 
 # Options ------------------------------------------------------------------------------------------
 
