@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
 from scalable.manifest.faults import Source
-from scalable.manifest.tree import Entry, Table, nearest, resolve_plain
+from scalable.manifest.tree import Entry, Table, nearest
+from scalable.manifest.yaml_writer import _Dumper, to_yaml
 from scalable.spec import (
     ComponentSpec,
     DeploymentSpec,
@@ -225,33 +224,6 @@ def _range(bounds: Bounds | None) -> WorkerRange | None:
 
 def _seconds(text: str | None) -> float | None:
     return None if text is None else parse_duration(text)
-
-
-# Yaml writer --------------------------------------------------------------------------------------
-
-
-def to_yaml(data: Mapping[str, Any]) -> str:
-    """Return a manifest as YAML, where ``${`` in strings is literal."""
-    return yaml.dump(_escaped(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-
-
-def _escaped(value: Any) -> Any:
-    if isinstance(value, str):
-        return value.replace("${", "$${")
-    if isinstance(value, dict):
-        return {key: _escaped(item) for key, item in value.items()}
-    return [_escaped(item) for item in value] if isinstance(value, list) else value
-
-
-class _Dumper(yaml.SafeDumper):
-    """A YAML writer that quotes strings that YAML 1.1 or 1.2 would not read as strings."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is PyYAML's
-        return True
-
-    def text(self, data: str) -> yaml.ScalarNode:
-        style = None if isinstance(resolve_plain(data), str) and data != "<<" else '"'
-        return self.represent_scalar("tag:yaml.org,2002:str", data, style=style)
 
 
 _Dumper.add_representer(str, _Dumper.text)

@@ -82,6 +82,10 @@ def main():
         runs = [client.submit(simulate, seed, task="simulate") for seed in range(20)]
         summary = client.submit(summarise, runs, task="summarise")
         print(summary.result())
+
+
+if __name__ == "__main__":
+    main()
 '''
 
 
@@ -102,7 +106,3 @@ def starter_manifest(project_name: str) -> str:
 def starter_workflow() -> str:
     """Return a workflow that runs with the manifest of :func:`starter_manifest`."""
     return _WORKFLOW
-
-
-if __name__ == "__main__":
-    main()

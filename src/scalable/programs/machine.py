@@ -27,7 +27,8 @@ from scalable.protocol.code import in_image
 from scalable.providers.registry import get_provider
 from scalable.records.packing import key_of
 from scalable.remote.cloud import MACHINE_OF, MANAGING, SCHEDULER, MachineSide
-from scalable.remote.machines import CONFIG, PORT, NoticeWatch
+from scalable.remote.machines import CONFIG, PORT
+from scalable.remote.notices import NoticeWatch
 from scalable.worker.notices import NOTICE_FILE
 
 logger = logging.getLogger("scalable.programs")
