@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from scalable.manifest.faults import Source
 from scalable.manifest.tree import Entry, Table, nearest
-from scalable.manifest.yaml_writer import _Dumper, to_yaml
 from scalable.spec import (
     ComponentSpec,
     DeploymentSpec,
@@ -75,6 +74,8 @@ class ResolvedManifest:
 
     def to_yaml(self) -> str:
         """Return the resolved manifest as YAML, which resolves to the same lock."""
+        from scalable.manifest.yaml_writer import to_yaml
+
         return to_yaml(self.data)
 
     def locate(self, diagnostic: Diagnostic) -> Diagnostic:

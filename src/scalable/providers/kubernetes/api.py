@@ -20,12 +20,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
-from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError
+from scalable.providers.kubernetes.kubeconfig import DEFAULT_FILE, exists, inside
 from scalable.providers.kubernetes.permissions import (
     ACCOUNT_KINDS,
     DETACHED_RULES,
@@ -448,71 +448,3 @@ def ask(
         return asyncio.run(asked())
     with ThreadPoolExecutor(max_workers=1) as thread:
         return thread.submit(asyncio.run, asked()).result()
-
-
-# Kubeconfig ---------------------------------------------------------------------------------------
-
-DEFAULT_FILE = Path("~/.kube/config").expanduser()
-#: Files of a pod's service account.
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-DEFAULT_NAMESPACE = "default"
-
-
-def inside() -> bool:
-    """Return whether this process runs in a pod without a kubeconfig."""
-    named = os.environ.get("KUBECONFIG") or DEFAULT_FILE.exists()
-    return not named and "KUBERNETES_SERVICE_HOST" in os.environ
-
-
-def current_place() -> dict[str, str] | None:
-    """Return context (empty in a pod) and namespace without a manifest, or None without access."""
-    if inside():
-        try:
-            namespace = (ACCOUNT / "namespace").read_text(encoding="utf-8").strip()
-        except OSError:
-            return None  # the pod has no service account
-        return {"context": "", "namespace": namespace}
-    context, contexts = _merged()
-    if not context:
-        return None
-    namespace = contexts.get(context, {}).get("namespace") or DEFAULT_NAMESPACE
-    return {"context": context, "namespace": str(namespace)}
-
-
-def exists(named: str) -> bool:
-    """Return whether one of the files in a ``KUBECONFIG`` value exists."""
-    return any(Path(path).is_file() for path in named.split(os.pathsep) if path)
-
-
-def current_context() -> str:
-    """Return the current context, or an empty string in a pod or without a kubeconfig."""
-    return (current_place() or {"context": ""})["context"]
-
-
-def user_of(context: str) -> str:
-    """Return a context's user name, or an empty string without one."""
-    return str(_merged()[1].get(context, {}).get("user") or "")
-
-
-def _merged() -> tuple[str, dict[str, Any]]:
-    """Return the current context, and the contexts by name. Earlier files take precedence."""
-    current = ""
-    contexts: dict[str, Any] = {}
-    named = os.environ.get("KUBECONFIG") or str(DEFAULT_FILE)
-    for path in named.split(os.pathsep):
-        said = _read(Path(path)) if path else {}
-        current = current or str(said.get("current-context") or "")
-        for entry in said.get("contexts") or ():
-            if isinstance(entry, dict) and "name" in entry:
-                contexts.setdefault(str(entry["name"]), entry.get("context") or {})
-    return current, contexts
-
-
-def _read(path: Path) -> dict[str, Any]:
-    import yaml
-
-    try:
-        said = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError):
-        return {}  # the library reports the problem when it is used
-    return said if isinstance(said, dict) else {}

@@ -72,7 +72,7 @@ class KubernetesProvider:
 
     def places(self) -> list[dict[str, str]]:
         """Return the site of the kubeconfig, or of this process's pod."""
-        from scalable.providers.kubernetes.api import current_place
+        from scalable.providers.kubernetes.kubeconfig import current_place
 
         place = current_place()
         return [] if place is None else [place]

@@ -23,11 +23,9 @@ from scalable.providers.kubernetes.api import (
     KubernetesError,
     Resource,
     ask,
-    current_context,
-    inside,
-    user_of,
 )
 from scalable.providers.kubernetes.form import KEEPER, as_started_once
+from scalable.providers.kubernetes.kubeconfig import current_context, inside, user_of
 from scalable.providers.kubernetes.names import (
     CLUSTER,
     MANAGER,

@@ -15,9 +15,10 @@ from scalable.errors import NameTakenError
 from scalable.files import write_private
 from scalable.protocol.credentials import security_of
 from scalable.providers.kubernetes import manager_objects, render
-from scalable.providers.kubernetes.api import Api, Resource, ask, current_context
+from scalable.providers.kubernetes.api import Api, Resource, ask
 from scalable.providers.kubernetes.drafts import read_template
 from scalable.providers.kubernetes.form import form_of
+from scalable.providers.kubernetes.kubeconfig import current_context
 from scalable.providers.kubernetes.launcher import facts_of, stored_frame, worker_secrets
 from scalable.providers.kubernetes.names import (
     CLUSTER,
