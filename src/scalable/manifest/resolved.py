@@ -225,6 +225,3 @@ def _range(bounds: Bounds | None) -> WorkerRange | None:
 
 def _seconds(text: str | None) -> float | None:
     return None if text is None else parse_duration(text)
-
-
-_Dumper.add_representer(str, _Dumper.text)

@@ -1,0 +1,215 @@
+"""`Progress`: display of a session's tasks while a block of code runs."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TextIO
+
+from scalable import settings
+from scalable.errors import ClusterError
+from scalable.exports import PublicNames
+from scalable.records.overview_file import OverviewFile
+from scalable.session.displays import Display, LineDisplay, LiveDisplay, can_draw
+from scalable.showing.progress import live_lines
+from scalable.spec.overview import Overview
+
+#: Width and maximum number of lines of printed progress.
+_WIDTH, _LINES = 100, 24
+
+
+class Progress(PublicNames):
+    """The progress of a session's tasks, shown until the end of a ``with`` block.
+    Without a block, ``print`` and notebooks show the present state.
+    """
+
+    def __init__(self, present: Callable[[], Overview | None]) -> None:
+        self._present = present
+        self._shown: ExitStack | None = None
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            display = stack.enter_context(_display(stack))
+            watch = OverviewWatch(self._present, lambda o: display.update([] if o is None else [o]))
+            stack.callback(watch.stop)
+            watch.start()
+            self._shown = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        shown, self._shown = self._shown, None
+        if shown is not None:
+            shown.close()
+
+    def __str__(self) -> str:
+        overview = self._present()
+        if overview is None:
+            return "the session is not running"
+        return "\n".join(line for line, _ in live_lines([overview], _WIDTH, _LINES))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return _html([o] if (o := self._present()) is not None else [])
+
+
+def _display(stack: ExitStack) -> Display:
+    """Return the display for this process, with its resources on the stack."""
+    if os.environ.get(settings.RUN_OVERVIEWS):
+        return Display()  # `scalable run` shows the progress
+    if _in_notebook():
+        return NotebookDisplay()
+    if can_draw(sys.stderr):
+        before = (sys.stdout, sys.stderr)
+        display = LiveDisplay(sys.stderr, redirect_stdout=sys.stdout.isatty(), redirect_stderr=True)
+        stack.enter_context(_logs_follow(before, (sys.stdout, sys.stderr)))
+        return display
+    return LineDisplay()
+
+
+class NotebookDisplay(Display):
+    """Table in the output of a notebook's cell, kept up to date."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def update(self, overviews: Sequence[Overview]) -> None:
+        from IPython.display import display
+
+        bundle = {"text/html": _html(overviews), "text/plain": "progress of the calls"}
+        if self._handle is None:
+            self._handle = display(bundle, raw=True, display_id=True)
+        else:
+            self._handle.update(bundle, raw=True)
+
+
+def _html(overviews: Sequence[Overview]) -> str:
+    from scalable.markup.clusters import render_progress
+
+    return render_progress(overviews)
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+@contextmanager
+def _logs_follow(before: Sequence[TextIO], after: Sequence[TextIO]) -> Iterator[None]:
+    """Redirect log handlers to this process's present output, during a ``with`` block.
+    Handlers keep the streams of the moment at which they were made.
+    """
+    loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
+    changed: list[tuple[logging.StreamHandler[Any], Any]] = []
+    for handler in {handler for each in loggers for handler in each.handlers}:
+        if isinstance(handler, logging.StreamHandler) and handler.stream in before:
+            changed.append((handler, handler.stream))
+            handler.setStream(after[list(before).index(handler.stream)])
+    try:
+        yield
+    finally:
+        for handler, stream in changed:
+            handler.setStream(stream)
+
+
+# Watching -----------------------------------------------------------------------------------------
+
+logger = logging.getLogger("scalable.session")
+
+#: Seconds between two overviews.
+INTERVAL_S = 1.0
+#: Longest wait for the end of the thread, because one request may take as long.
+END_S = 6.0
+
+
+class OverviewWatch:
+    """A thread that requests overviews, and passes them to a callback in the thread.
+    The callback gets None when there is no longer an overview.
+    A ClusterError, OSError, RuntimeError or TimeoutError of ``ask`` counts as no overview.
+    """
+
+    def __init__(
+        self, ask: Callable[[], Overview | None], told: Callable[[Overview | None], None]
+    ) -> None:
+        self._ask, self._told = ask, told
+        self._over = threading.Event()
+        self._knew = False
+        self._thread = threading.Thread(target=self._run, name="scalable-overviews", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop the thread after a last overview, waiting at most 6 s."""
+        if not self._over.is_set():
+            self._over.set()
+            if self._thread is not threading.current_thread():
+                self._thread.join(END_S)
+
+    def _run(self) -> None:
+        over = False
+        while not over:
+            over = self._over.wait(INTERVAL_S if self._knew else INTERVAL_S / 4)
+            self._look()
+
+    def _look(self) -> None:
+        overview = None
+        try:
+            overview = self._ask()
+        # A cluster that is being deleted raises any of these.
+        except (ClusterError, OSError, RuntimeError, TimeoutError) as error:
+            logger.debug("there is no overview: %s", error)
+        if overview is not None or self._knew:
+            self._knew = overview is not None
+            self._told(overview)
+
+
+class ShownToRun:
+    """The overviews of a session, shown to the ``scalable run`` around it."""
+
+    def __init__(self, file: OverviewFile, ask: Callable[[], Overview | None]) -> None:
+        self._file = file
+        self._session = uuid.uuid4().hex
+        self._lost = False
+        self._watch = OverviewWatch(ask, self._tell)
+
+    @classmethod
+    def begin(cls, ask: Callable[[], Overview | None]) -> ShownToRun | None:
+        """Start to show overviews, or return None if no ``scalable run`` waits for them."""
+        path = os.environ.get(settings.RUN_OVERVIEWS)
+        if not path:
+            return None
+        shown = cls(OverviewFile(Path(path)), ask)
+        shown._watch.start()
+        return shown
+
+    def end(self) -> None:
+        """Show the last overview as that of a closed session."""
+        self._watch.stop()
+        self._write(lambda: self._file.end(self._session))
+
+    def _tell(self, overview: Overview | None) -> None:
+        if overview is not None:
+            self._write(lambda: self._file.show(self._session, overview))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        if self._lost:
+            return
+        try:
+            write()
+        except OSError as error:
+            self._lost = True
+            logger.debug("overviews are no longer shown: %s", error)
