@@ -23,12 +23,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from scalable.forecasting import knowledge_of
+from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.planning import make_plan
 from scalable.planning.uncertainty import BAND
+from scalable.runs import CallRecord, EarlierRun
+from scalable.runs.earlier_run import Span
 from scalable.scaling.task_model import Kind
-from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
-from scalable.telemetry import CallRecord, EarlierRun
-from scalable.telemetry.earlier_run import Span
 from simulation import workloads as simulated
 from simulation.rules import Fixed
 from simulation.simulator import simulate

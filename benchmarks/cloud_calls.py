@@ -21,13 +21,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from aws_bed import AwsBed
 from scalable.manager.launcher import UnitState
+from scalable.model import ComponentSpec
 from scalable.providers.aws import render
 from scalable.providers.aws.cloud import AWSCloud
 from scalable.providers.aws.settings import Settings
-from scalable.remote.cloud import WORKERS
-from scalable.remote.machine_launcher import MachineLauncher
-from scalable.remote.machines import MachineFrame
-from scalable.spec import ComponentSpec
+from scalable.providers.remote.cloud import WORKERS
+from scalable.providers.remote.machine_launcher import MachineLauncher
+from scalable.providers.remote.machines import MachineFrame
 
 PROGRAM = "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); time.sleep(3600)"
 #: Requests for each worker that is started and stopped: RunTask and StopTask, and what is shared.

@@ -18,8 +18,8 @@ import time
 import uuid
 
 from scalable.liveness import identify_process
+from scalable.model import ClusterRecord
 from scalable.records import ClusterDirectory
-from scalable.spec import ClusterRecord
 
 BAR_S = 1.0
 TAGS = ("climate", "water", "impacts")

@@ -26,11 +26,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, geometric_mean
 
-from scalable.planning import Knowledge, PlanRequest, Prices, make_plan
-from scalable.planning.billing import always_of, billing_of
-from scalable.scaling.policy import PoolScaler
-from scalable.scaling.task_model import Kind, TaskModel
-from scalable.spec import (
+from scalable.model import (
     ComponentSpec,
     DeploymentSpec,
     Plan,
@@ -40,6 +36,10 @@ from scalable.spec import (
     TaskSpec,
     WorkerRange,
 )
+from scalable.planning import Knowledge, PlanRequest, Prices, make_plan
+from scalable.planning.billing import always_of, billing_of
+from scalable.scaling.policy import PoolScaler
+from scalable.scaling.task_model import Kind, TaskModel
 from simulation.rules import Fixed
 from simulation.simulator import look_every_s, simulate
 from simulation.workloads import Startup, TaskRow, Terms, Workload, of_tasks, traces

@@ -14,7 +14,7 @@ from typing import Any
 
 from measured_scheduler import record_cluster
 from scalable import ScalableClient
-from scalable.lifecycle.managing import wait_for_scheduler
+from scalable.clusters.managing import wait_for_scheduler
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import Handler
 

@@ -24,13 +24,13 @@ from typing import Any
 from distributed import Scheduler
 
 from loop_meter import Labels, LoopMeter, offer_measures
-from scalable.dashboard import routes
-from scalable.lifecycle.ending import clear_away
+from scalable.clusters.ending import clear_away
+from scalable.clusters.programs import scheduler
+from scalable.dask_compat.stealing import PoolStealing
 from scalable.liveness import identify_process
-from scalable.programs import scheduler
+from scalable.model import ClusterRecord
 from scalable.protocol.code import in_image
 from scalable.protocol.credentials import new_credentials
-from scalable.protocol.dask_seams.stealing import PoolStealing
 from scalable.protocol.importing import Importer
 from scalable.records import ClusterDirectory
 from scalable.scheduler.adaptation import PoolAdaptive
@@ -43,7 +43,7 @@ from scalable.scheduler.overview.timeline import Timeline
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.scheduler.recorder import Recorder
 from scalable.scheduler.workload import Workload
-from scalable.spec import ClusterRecord
+from scalable.watch.dashboard import routes
 
 #: Names of the handlers for benchmarks.
 SIZES, KNOWN, SWITCH = "bench_sizes", "bench_known", "bench_switch"

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable
 from statistics import fmean
 
+from scalable.model import ComponentSpec, DeploymentSpec, Forecast, TaskSpec
 from scalable.planning import OBJECTIVES, PlanRequest, make_plan
 from scalable.planning.frontier import Bounds, trace
 from scalable.planning.network import make_network
 from scalable.planning.objectives import Problem, choose
 from scalable.planning.work import Calls
-from scalable.spec import ComponentSpec, DeploymentSpec, Forecast, TaskSpec
 
 SHAPES = ("chain", "parallel", "layers", "tree")
 

@@ -38,9 +38,9 @@ from typing import Any
 from distributed import LocalCluster
 
 from scalable import ScalableClient, cached
-from scalable.caching.key import KeyMaker
+from scalable.cache.key import KeyMaker
+from scalable.model.remembering import Remembering
 from scalable.quantiles import quantile
-from scalable.spec.remembering import Remembering
 
 KEY_BAR, HITS_BAR, MISS_BAR_MS = 1.5, 5000, 5.0
 MODEL = """

@@ -56,7 +56,7 @@ CLI = "import sys; from scalable.cli.main import main; sys.exit(main())"
 #: What a reader does -> its program, whose arguments are the directories of runs and of the run.
 PROGRAMS = {
     "end of the run: summary and measurements": (
-        "import sys; from scalable.telemetry import RunDirectory; "
+        "import sys; from scalable.runs import RunDirectory; "
         "RunDirectory.open(sys.argv[2]).close('completed')"
     ),
 }

@@ -20,8 +20,8 @@ from typing import Any
 from distributed.core import rpc
 
 from loop_meter import Labels, LoopMeter, used
+from scalable.clusters.managing import wait_for_scheduler
 from scalable.files import write_json
-from scalable.lifecycle.managing import wait_for_scheduler
 from scalable.liveness import identify_process
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import Pool

@@ -114,8 +114,8 @@ def of_html(browser, html, width=900):
 
 def of_top(name):
     """Return ``scalable top`` at 100 by 30 characters as SVG."""
-    from scalable.top.app import TopApp
-    from scalable.top.source import AllClusters
+    from scalable.watch.top.app import TopApp
+    from scalable.watch.top.source import AllClusters
 
     async def shown():
         app = TopApp(AllClusters(), name, every_s=1.0)
@@ -159,8 +159,8 @@ def scalable_in(place, *words):
 def pictures(directory, place):
     """Run a cluster, and write the pictures of what it does."""
     from scalable import ScalableSession
-    from scalable.report import report_on
-    from scalable.telemetry import read_run
+    from scalable.runs import read_run
+    from scalable.runs.report import report_on
 
     (place / "scalable.yaml").write_text(MANIFEST)
     scalable_in(place, "up", "--target", "local", "--name", NAME, "--dashboard", ":0", "--yes")

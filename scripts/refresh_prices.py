@@ -23,8 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scalable.providers.tables import GIB, prices_of, shapes_of
-from scalable.spec.prices import Price, Shape
+from scalable.model.prices import Price, Shape
+from scalable.pricing.tables import GIB, prices_of, shapes_of
 
 PROVIDERS = Path(__file__).parents[1] / "src" / "scalable" / "providers"
 AWS, GCP = "scalable.providers.aws", "scalable.providers.gcp"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from scalable.errors import ProviderError
-from scalable.remote.cloud import NAME, Machine, MachineState, Refusal, StoredFiles
+from scalable.providers.remote.cloud import NAME, Machine, MachineState, Refusal, StoredFiles
 
 
 @dataclass

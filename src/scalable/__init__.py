@@ -8,12 +8,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from scalable.caching.decorator import cached
-    from scalable.caching.file import File
-    from scalable.caching.key import KeyOptions
+    from scalable.cache.decorator import cached
+    from scalable.cache.file import File
+    from scalable.cache.key import KeyOptions
     from scalable.client.client import ScalableClient
     from scalable.client.kept_failures import CallFailed
-    from scalable.embedded.pool_cluster import PoolCluster
+    from scalable.clusters.connecting import connect
+    from scalable.clusters.discovery import list_clusters
     from scalable.errors import (
         ClusterError,
         ManifestError,
@@ -22,17 +23,9 @@ if TYPE_CHECKING:
         RunError,
         ScalableError,
     )
-    from scalable.lifecycle.connecting import connect
-    from scalable.lifecycle.discovery import list_clusters
+    from scalable.manager.pool_cluster import PoolCluster
     from scalable.manifest import Manifest
-    from scalable.providers.base import ClusterHandle, DeploymentProvider
-    from scalable.providers.local import LocalProvider
-    from scalable.providers.registry import get_provider, register_provider
-    from scalable.providers.slurm import SlurmProvider
-    from scalable.providers.slurm.cluster import SlurmCluster
-    from scalable.scaling import AdaptiveScaler, ScaleDecision
-    from scalable.session import ScalableSession
-    from scalable.spec import (
+    from scalable.model import (
         CostEstimate,
         DeploymentSpec,
         Plan,
@@ -40,6 +33,13 @@ if TYPE_CHECKING:
         ScalePlan,
         ValidationReport,
     )
+    from scalable.providers.base import ClusterHandle, DeploymentProvider
+    from scalable.providers.local import LocalProvider
+    from scalable.providers.registry import get_provider, register_provider
+    from scalable.providers.slurm import SlurmProvider
+    from scalable.providers.slurm.cluster import SlurmCluster
+    from scalable.scaling import AdaptiveScaler, ScaleDecision
+    from scalable.session import ScalableSession
     from scalable.storage import Storage
     from scalable.worker.checkpoints import checkpoint, current_storage
 
@@ -50,35 +50,35 @@ _SOURCES = {
     "CallFailed": "scalable.client.kept_failures",
     "ClusterError": "scalable.errors",
     "ClusterHandle": "scalable.providers.base",
-    "CostEstimate": "scalable.spec",
+    "CostEstimate": "scalable.model",
     "DeploymentProvider": "scalable.providers.base",
-    "DeploymentSpec": "scalable.spec",
-    "File": "scalable.caching.file",
-    "KeyOptions": "scalable.caching.key",
+    "DeploymentSpec": "scalable.model",
+    "File": "scalable.cache.file",
+    "KeyOptions": "scalable.cache.key",
     "LocalProvider": "scalable.providers.local",
     "Manifest": "scalable.manifest",
     "ManifestError": "scalable.errors",
-    "Plan": "scalable.spec",
+    "Plan": "scalable.model",
     "PlanError": "scalable.errors",
-    "PoolCluster": "scalable.embedded.pool_cluster",
+    "PoolCluster": "scalable.manager.pool_cluster",
     "ProviderError": "scalable.errors",
-    "ResourceRequest": "scalable.spec",
+    "ResourceRequest": "scalable.model",
     "RunError": "scalable.errors",
     "ScalableClient": "scalable.client.client",
     "ScalableError": "scalable.errors",
     "ScalableSession": "scalable.session",
     "ScaleDecision": "scalable.scaling",
-    "ScalePlan": "scalable.spec",
+    "ScalePlan": "scalable.model",
     "SlurmCluster": "scalable.providers.slurm.cluster",
     "SlurmProvider": "scalable.providers.slurm",
     "Storage": "scalable.storage",
-    "ValidationReport": "scalable.spec",
-    "cached": "scalable.caching.decorator",
+    "ValidationReport": "scalable.model",
+    "cached": "scalable.cache.decorator",
     "checkpoint": "scalable.worker.checkpoints",
-    "connect": "scalable.lifecycle.connecting",
+    "connect": "scalable.clusters.connecting",
     "current_storage": "scalable.worker.checkpoints",
     "get_provider": "scalable.providers.registry",
-    "list_clusters": "scalable.lifecycle.discovery",
+    "list_clusters": "scalable.clusters.discovery",
     "register_provider": "scalable.providers.registry",
 }
 

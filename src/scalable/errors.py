@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from scalable.spec.diagnostics import Diagnostic
+    from scalable.model.diagnostics import Diagnostic
 
 
 class ScalableError(Exception):

@@ -14,10 +14,12 @@ from pathlib import Path
 from statistics import fmean, median
 
 from scalable import settings
+from scalable.model import CostEstimate, DeploymentSpec, Forecast, Rate, ScalePlan, TaskSpec
 from scalable.planning import Knowledge, PastPrediction, Prices
 from scalable.planning.plan import written_prices
 from scalable.planning.variation import RunLevel, RunSpread
 from scalable.providers.registry import provider_traits
+from scalable.runs import CallRecord, EarlierRun, read_history
 from scalable.scaling.task_model import (
     KEPT_SAMPLES,
     Expectation,
@@ -26,12 +28,10 @@ from scalable.scaling.task_model import (
     TaskModel,
     size_bucket,
 )
-from scalable.spec import CostEstimate, DeploymentSpec, Forecast, Rate, ScalePlan, TaskSpec
-from scalable.telemetry import CallRecord, EarlierRun, read_history
 
 #: Number of latest runs from which the median number of tasks is taken.
 RUNS_FOR_CALLS = 5
-#: Name of managers among the programs of :attr:`scalable.spec.CostEstimate.always`.
+#: Name of managers among the programs of :attr:`scalable.model.CostEstimate.always`.
 MANAGER = "manager"
 
 

@@ -3,9 +3,9 @@
 import time
 
 from scalable.liveness import identify_process
+from scalable.model import ClusterRecord
+from scalable.model.clusters import PoolStatus
 from scalable.records import ClusterDirectory
-from scalable.spec import ClusterRecord
-from scalable.spec.clusters import PoolStatus
 
 ID = "0f0e0d0c-1111-4222-8333-444455556666"
 ADDRESS = "tls://127.0.0.1:4711"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from scalable.caching.checkpoints import Checkpoints, checkpoint_directory
-from scalable.caching.entries import pieces_of
-from scalable.caching.folders import Folder
-from scalable.caching.payloads import packed
-from scalable.caching.store import ResultStore
+from scalable.cache.checkpoints import Checkpoints, checkpoint_directory
+from scalable.cache.entries import pieces_of
+from scalable.cache.folders import Folder
+from scalable.cache.payloads import packed
+from scalable.cache.store import ResultStore
 
 DAY = 86_400.0
 PARTS = {"code:climate.run": "1", "argument:year": "1", "package:numpy": "numpy 2.3.1"}

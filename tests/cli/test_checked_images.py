@@ -6,9 +6,9 @@ import subprocess
 import pytest
 
 from scalable.containers import read_versions
+from scalable.model import ValidationReport
 from scalable.providers.slurm import check
 from scalable.session.request import Request
-from scalable.spec import ValidationReport
 
 # Keeps its arguments, and answers as docker does.
 DOCKER = """\

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 from fabricated import ADDRESS, ID, STATUS, pool
 
+from scalable.clusters import control, discovery, ending, garbage, resuming
+from scalable.clusters.garbage import Garbage
 from scalable.errors import ClusterError
-from scalable.lifecycle import control, discovery, ending, garbage, resuming
-from scalable.lifecycle.garbage import Garbage
 from scalable.liveness import identify_process
 from scalable.providers.local import LocalProvider
 from scalable.records import ClusterDirectory, read_access_file
@@ -137,7 +137,7 @@ async def discover():
 LISTING = """\
 import sys
 from scalable.cli.main import main
-from scalable.lifecycle import discovery
+from scalable.clusters import discovery
 discovery.PLUGIN_TIMEOUT_S = 1.0
 sys.exit(main())
 """
@@ -507,7 +507,7 @@ def test_a_manager_gets_what_was_said(invoke, project, monkeypatch):
         given.append((cluster, manager, spec.target_name, more["limits"], more["priority"]))
         return 7
 
-    monkeypatch.setattr("scalable.lifecycle.managing.attach_manager", attach)
+    monkeypatch.setattr("scalable.clusters.managing.attach_manager", attach)
     file = project / "scalable.yaml"
     file.write_text(file.read_text().replace("max_workers: 3", "processes: true"))
     attach = ("manager", "attach", "one", "--id", "more")
@@ -528,7 +528,7 @@ def test_a_manager_that_is_refused(invoke, project, monkeypatch):
     def refuse(*_, **__):
         raise ClusterError("cluster 'one' does not take manager 'more': it is there already")
 
-    monkeypatch.setattr("scalable.lifecycle.managing.attach_manager", refuse)
+    monkeypatch.setattr("scalable.clusters.managing.attach_manager", refuse)
     result = invoke("manager", "attach", "one", "--target", "cluster", "--id", "more")
     assert result.code == 5
     assert "it is there already" in result.err

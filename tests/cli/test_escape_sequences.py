@@ -8,13 +8,13 @@ from fabricated import pool
 
 from scalable.cli.clusters import confirm
 from scalable.cli.output import Failure, LineDisplay, open_output, render_failure
+from scalable.clusters import services
 from scalable.errors import ProviderError
 from scalable.harmless import harmless
-from scalable.lifecycle import services
+from scalable.model import Diagnostic, PoolStatus
+from scalable.model.overview import CallCounts, Overview, PoolOverview, TaskOverview
+from scalable.runs import RunDirectory
 from scalable.session import displays
-from scalable.spec import Diagnostic, PoolStatus
-from scalable.spec.overview import CallCounts, Overview, PoolOverview, TaskOverview
-from scalable.telemetry import RunDirectory
 
 TITLE = "\x1b]0;owned\x07"
 CLIPBOARD = "\x1b]52;c;cm0gLXJmIC8=\x1b\\"

@@ -112,7 +112,7 @@ sys.path.insert(0, {tests!r})
 from scalable.cli import workflow
 from scalable.cli.workflow import ScriptTerminal
 from scalable.session.displays import LiveDisplay
-from scalable.spec.overview import CallCounts, Overview, TaskOverview
+from scalable.model.overview import CallCounts, Overview, TaskOverview
 
 def shown():
     if os.path.exists("gone"):

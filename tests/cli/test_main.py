@@ -14,7 +14,7 @@ from scalable.cli import main as program
 HEAVY = ("distributed", "dask", "rich", "tornado", "pandas", "asyncio")
 #: What asks the places themselves needs an event loop, but no engine.
 ENGINE = tuple(name for name in HEAVY if name != "asyncio")
-LIGHT = (*HEAVY, "pydantic", "yaml", "psutil", "scalable.session", "scalable.telemetry")
+LIGHT = (*HEAVY, "pydantic", "yaml", "psutil", "scalable.session", "scalable.runs")
 
 
 def test_the_help_lists_the_verbs_with_a_whole_line_each(invoke):
@@ -115,7 +115,7 @@ def test_each_error_has_its_code_and_its_exit_code(error, code, exit_code, invok
     def fail(**_):
         raise error
 
-    monkeypatch.setattr("scalable.telemetry.find_run", lambda *_: fail())
+    monkeypatch.setattr("scalable.runs.find_run", lambda *_: fail())
     human = invoke("report")
     assert (human.code, human.out) == (exit_code, "")
     assert "error: " in human.err
@@ -134,7 +134,7 @@ def test_an_unexpected_error_shows_its_class_and_a_traceback_only_when_asked(inv
     def fail(*_):
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr("scalable.telemetry.find_run", fail)
+    monkeypatch.setattr("scalable.runs.find_run", fail)
     hint = "  hint: this is a bug; --debug or SCALABLE_DEBUG=1 shows the traceback\n"
     assert invoke("report").err == f"error: ZeroDivisionError: of all things\n{hint}"
     asked = invoke("report", "--debug").err

@@ -7,7 +7,7 @@ import click
 import pytest
 
 from scalable.cli.output import Failure, Result, open_output, render_failure, write_file
-from scalable.spec import Diagnostic
+from scalable.model import Diagnostic
 
 RESULT = Result(
     "two lines\nof text\n", {"version": 1, "a": 1}, {"a": 1}, companions={"b.txt": "beside\n"}

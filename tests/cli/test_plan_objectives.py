@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scalable.telemetry import RunDirectory
+from scalable.runs import RunDirectory
 
 WORK = """\
 tasks:

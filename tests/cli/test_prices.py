@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from scalable.model import CostEstimate, Price, Rate
 from scalable.providers import registry
 from scalable.providers.local.provider import LocalProvider
-from scalable.spec import CostEstimate, Price, Rate
 
 MANIFEST = """\
 version: 1

@@ -4,10 +4,10 @@ import pytest
 
 from scalable.cli.output import open_output
 from scalable.cli.workflow import Followed
+from scalable.model.overview import CallCounts, Overview, TaskOverview
 from scalable.records.overview_file import OverviewFile
 from scalable.session import displays
 from scalable.session.displays import Display, LineDisplay
-from scalable.spec.overview import CallCounts, Overview, TaskOverview
 
 
 def overview(done=0, name="fit"):

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from scalable import report
-from scalable.telemetry import RunDirectory
+from scalable.runs import RunDirectory, report
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from scalable.report import build
+from scalable.runs.report import build
 
 MANIFEST = """\
 version: 1

@@ -1,9 +1,9 @@
 """The last line of ``scalable run --resume``: what became of the calls of the new run."""
 
-from scalable.caching.run_calls import CallLog, Ended, RunCall
-from scalable.caching.run_results import RESULTS
+from scalable.cache.run_calls import CallLog, Ended, RunCall
+from scalable.cache.run_results import RESULTS
 from scalable.cli.resuming import Resumed, remembered_calls
-from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec
+from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec
 
 KEY = "a" * 64
 

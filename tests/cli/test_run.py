@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from scalable import telemetry
+from scalable import runs as telemetry
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="Linux tells who sent a signal")
 
@@ -451,7 +451,7 @@ def test_a_script_does_not_outlive_us(script, spawn, eventually, project):
 SHOWN = """\
 import os, pathlib, time
 from scalable.records.overview_file import OverviewFile
-from scalable.spec.overview import CallCounts, Overview, TaskOverview
+from scalable.model.overview import CallCounts, Overview, TaskOverview
 task = TaskOverview("fit", "big", CallCounts(done=5))
 shown = OverviewFile(pathlib.Path(os.environ["SCALABLE_RUN_OVERVIEWS"]))
 shown.show("one", Overview(at=time.time(), tasks=(task,)))

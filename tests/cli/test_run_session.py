@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from scalable import telemetry
+from scalable import runs as telemetry
 
 WORKFLOW = """\
 import sys

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from scalable.telemetry import RunDirectory, chosen_runs, remove_runs, run_overviews
+from scalable.runs import RunDirectory, chosen_runs, remove_runs, run_overviews
 
 DAY = 86_400.0
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from scalable import ScalableSession, telemetry
+from scalable import ScalableSession
+from scalable import runs as telemetry
 from scalable.errors import PlanError
 from scalable.records import find
 

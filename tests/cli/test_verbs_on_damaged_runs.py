@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from scalable.cli.main import main
-from scalable.telemetry import RunDirectory
+from scalable.runs import RunDirectory
 
 VERBS = {
     "report": ("report", "--run-id", "RUN"),

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary
 #: Directory of the censuses; processes write none without it.
 DIRECTORY = "PROCESS_CENSUS"
 #: Programs that write a census.
-PROGRAMS = ("scalable.programs.scheduler", "scalable.programs.manager")
+PROGRAMS = ("scalable.clusters.programs.scheduler", "scalable.clusters.programs.manager")
 CONTAINERS = (dict, list, set, frozenset, tuple, deque)
 WEAK = (WeakKeyDictionary, WeakSet, WeakValueDictionary)
 #: Packages whose objects are looked into.

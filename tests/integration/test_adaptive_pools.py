@@ -10,7 +10,7 @@ import pytest
 
 from detached import change_constants
 from scalable import AdaptiveScaler, ClusterError, ScalableSession, ScaleDecision
-from scalable.report import build, render_human
+from scalable.runs.report import build, render_human
 from scalable.scaling.task_model import Kind
 from scalable.scheduler.adaptation import PoolAdaptive
 

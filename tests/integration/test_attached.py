@@ -20,14 +20,14 @@ from distributed.security import Security
 
 import scalable
 from scalable.client.attached import AttachedCluster, DiscoveredCluster
+from scalable.clusters.creation import DetachOptions
+from scalable.clusters.dask_discovery import discover
+from scalable.clusters.ending import end
+from scalable.clusters.waiting import wait_until_ready
 from scalable.errors import ClusterError
-from scalable.lab import lab_cluster
-from scalable.lifecycle.creation import DetachOptions
-from scalable.lifecycle.dask_discovery import discover
-from scalable.lifecycle.ending import end
-from scalable.lifecycle.waiting import wait_until_ready
+from scalable.model import ClusterRecord
 from scalable.records import ClusterDirectory, find
-from scalable.spec import ClusterRecord
+from scalable.watch.lab import lab_cluster
 
 MANIFEST = """\
 version: 1
@@ -117,7 +117,7 @@ def test_a_bare_dask_client_finds_the_credentials(cluster):
         "from distributed import Client\n"
         f"print(Client({cluster.scheduler()['address']!r}).submit(abs, -5).result(60))\n"
     )
-    loader = "scalable.lifecycle.connecting.load_security"
+    loader = "scalable.clusters.connecting.load_security"
     environment = {**os.environ, "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER": loader}
     shown = subprocess.run(
         [sys.executable, "-c", script],
@@ -229,7 +229,7 @@ def test_verbs_of_dask_ctl(cluster, tmp_path):
 
 SPEC = """\
 version: 1
-module: scalable.lab
+module: scalable.watch.lab
 class: lab_cluster
 kwargs: {{manifest: {manifest}, target: local, name: made}}
 """

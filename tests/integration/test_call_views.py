@@ -7,10 +7,10 @@ import pytest
 from distributed import Event
 
 from scalable import ScalableSession
+from scalable.model.overview import CallView
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.scheduler import explaining
 from scalable.scheduler.overview import call_views
-from scalable.spec.overview import CallView
 
 MANIFEST = """\
 version: 1

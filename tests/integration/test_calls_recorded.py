@@ -10,7 +10,7 @@ import pytest
 from distributed import Client
 
 from scalable.manager import decisions
-from scalable.report import build
+from scalable.runs.report import build
 from scalable.scheduler import adaptation, recorder
 from scalable.worker import bundles
 

@@ -87,7 +87,7 @@ def test_idle_clusters_end_by_themselves(place, tmp_path, eventually):
 def test_a_scheduler_alone_lives_until_its_time_has_passed(place, tmp_path, eventually):
     up("--name", "one", "--no-workers", "--ttl", "2s")
     assert processes_of(tmp_path, "scalable.worker.program") == []
-    assert processes_of(tmp_path, "scalable.programs.manager") == []
+    assert processes_of(tmp_path, "scalable.clusters.programs.manager") == []
     eventually(lambda: processes_of(tmp_path) == [], timeout=90)
     nothing_is_left(tmp_path)
 

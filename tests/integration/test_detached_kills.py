@@ -16,8 +16,8 @@ import scalable
 from detached import change_constants, kill, nothing_is_left, processes_of, running_workers
 from scalable.errors import ClusterError
 from scalable.liveness import identify_process
+from scalable.model import ClusterRecord
 from scalable.records import ClusterDirectory, find
-from scalable.spec import ClusterRecord
 from verbs import garbage, listed, program, status, up
 
 CREATOR = """
@@ -82,7 +82,7 @@ def test_a_manager_is_killed_and_resumed(place, tmp_path, eventually, monkeypatc
             both = list(threads.map(lambda _: program("resume", "one", timeout=60), range(2)))
         assert [resume.returncode for resume in both] == [0, 0], both
         eventually(lambda: status("one")["state"] == "running")
-        eventually(lambda: len(processes_of(tmp_path, "scalable.programs.manager")) == 1)
+        eventually(lambda: len(processes_of(tmp_path, "scalable.clusters.programs.manager")) == 1)
         assert {p.pid for p in processes_of(tmp_path, "scalable.worker.program")} == workers
         assert client.submit(abs, -1, tag="a").result(timeout=60) == 1
         program("scale", "one", "a=3")
@@ -111,7 +111,7 @@ def test_the_scheduler_is_killed(place, tmp_path, eventually, monkeypatch):
 @pytest.fixture
 def quick_kills(monkeypatch):
     """Kill programs that do not end at once, as managers without their scheduler."""
-    monkeypatch.setattr("scalable.lifecycle.ending.TERM_S", 0.2)
+    monkeypatch.setattr("scalable.clusters.ending.TERM_S", 0.2)
 
 
 def test_down_clears_away_after_a_killed_scheduler_at_once(place, tmp_path, quick_kills):
@@ -228,7 +228,7 @@ def test_a_record_from_before_a_reboot_is_stale(place):
 # Each is killed behind the step of that number; the last ones are beyond the end.
 STEPS = """
     import os, sys
-    from scalable.lifecycle import creation, ending, services
+    from scalable.clusters import creation, ending, services
     from scalable.records import ClusterDirectory
     from scalable.cli.main import main
 

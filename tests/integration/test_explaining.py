@@ -13,8 +13,9 @@ from distributed.core import Status
 
 from scalable import ScalableClient, ScalableSession
 from scalable.client.calls.futures import CallFuture
+from scalable.clusters.control import beyond_most
 from scalable.errors import ClusterError
-from scalable.lifecycle.control import beyond_most
+from scalable.model import PoolStatus
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.records import find
 from scalable.scaling.pool_policy import PoolDecision
@@ -22,7 +23,6 @@ from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.managers import LEASE_S
 from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.spec import PoolStatus
 from scalable.worker.pool_worker import PoolWorker
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
@@ -580,7 +580,7 @@ def test_a_call_after_the_end_of_a_session_names_the_end_and_the_way_out():
 
 
 def test_a_sentence_and_its_advice_are_printed_together():
-    from scalable.explaining.explanation import Explanation, Reason, State
+    from scalable.views.explanation import Explanation, Reason, State
 
     made = Explanation("x", State.WAITING, Reason.FULL, "call x waits", "wait", {"count": 1})
     assert str(made) == "call x waits; wait"

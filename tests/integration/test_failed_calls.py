@@ -15,9 +15,9 @@ from distributed import get_client
 
 from scalable import ScalableSession
 from scalable.cli.commands.report import command
-from scalable.report import build
-from scalable.telemetry import causes as causes_of
-from scalable.telemetry import find_run, read_run
+from scalable.runs import causes as causes_of
+from scalable.runs import find_run, read_run
+from scalable.runs.report import build
 
 MANIFEST = """\
 version: 1

@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 import pytest
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
-from scalable.embedded.pool_cluster import PoolCluster
+from scalable.manager.pool_cluster import PoolCluster
 from scalable.protocol import guarded_http
 from scalable.protocol.guarded_http import APART_S, FIRST_LINE_S, WrongTokens, admits, cookie_name
 from scalable.scheduler.pool_scheduler import PoolScheduler

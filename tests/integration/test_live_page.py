@@ -17,11 +17,11 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
 
 import scalable
-from scalable.embedded.pool_cluster import PoolCluster
-from scalable.lifecycle.connecting import connect
-from scalable.lifecycle.creation import DetachOptions
-from scalable.lifecycle.ending import end
-from scalable.lifecycle.waiting import wait_until_ready
+from scalable.clusters.connecting import connect
+from scalable.clusters.creation import DetachOptions
+from scalable.clusters.ending import end
+from scalable.clusters.waiting import wait_until_ready
+from scalable.manager.pool_cluster import PoolCluster
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.worker.pool_worker import PoolWorker
 

@@ -18,11 +18,11 @@ from distributed.security import Security
 
 from scalable.manager.launcher import UnitState
 from scalable.manager.site import ManagerSite
+from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.local import LocalProvider
 from scalable.providers.local.options import LocalOptions
 from scalable.providers.local.processes import find_scratch, programs
 from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.spec import ComponentSpec, DeploymentSpec
 
 PEM = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 

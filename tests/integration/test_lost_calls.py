@@ -10,8 +10,8 @@ import pytest
 from distributed.scheduler import KilledWorker
 
 from scalable.protocol.lost_calls import OutOfMemory
-from scalable.telemetry import read_run, summarize
-from scalable.telemetry.failed import failed_rows
+from scalable.runs import read_run, summarize
+from scalable.runs.failed import failed_rows
 
 MANIFEST = """
 version: 1

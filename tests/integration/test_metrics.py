@@ -11,10 +11,10 @@ import pytest
 from distributed.security import Security
 
 from scalable import ScalableSession
-from scalable.embedded.pool_cluster import PoolCluster
-from scalable.metrics.exported import LONGEST_VALUE, exposition
+from scalable.manager.pool_cluster import PoolCluster
+from scalable.model.overview import CallCounts, Overview, TaskOverview
 from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.spec.overview import CallCounts, Overview, TaskOverview
+from scalable.watch.metrics.exported import LONGEST_VALUE, exposition
 
 parser = pytest.importorskip("prometheus_client.parser")
 

@@ -10,9 +10,9 @@ from distributed import Event
 import scalable
 from nasty_names import LONGEST_LINE, NASTY, check_harmless
 from scalable.cli.main import main
-from scalable.lifecycle.creation import DetachOptions
-from scalable.lifecycle.ending import end
-from scalable.lifecycle.waiting import wait_until_ready
+from scalable.clusters.creation import DetachOptions
+from scalable.clusters.ending import end
+from scalable.clusters.waiting import wait_until_ready
 
 MANIFEST = """\
 version: 1

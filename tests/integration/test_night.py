@@ -136,7 +136,7 @@ class Night:
         name = f"other-{self.acts['other clusters']}"
         up("--name", name)
         victim = self.chance.choice(
-            ["", "", "scalable.programs.manager", "scalable.worker.program"]
+            ["", "", "scalable.clusters.programs.manager", "scalable.worker.program"]
         )
         path = str(find(name).path)
         for process in processes_of(self.place, victim) if victim else ():

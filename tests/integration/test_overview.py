@@ -5,7 +5,7 @@ import time
 import pytest
 
 from scalable import ScalableSession
-from scalable.spec.overview import Events, Overview
+from scalable.model.overview import Events, Overview
 
 MANIFEST = """\
 version: 1

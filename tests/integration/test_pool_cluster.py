@@ -13,8 +13,8 @@ from distributed.deploy.spec import ProcessInterface
 from distributed.utils_test import inc
 
 from scalable import ClusterError, PoolCluster, ProviderError, ScalableClient
+from scalable.clusters import garbage
 from scalable.errors import NoWorkersError
-from scalable.lifecycle import garbage
 from scalable.manager.entries import takes_security
 from scalable.worker.pool_worker import PoolWorker
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from distributed import Scheduler
 
-from scalable.programs import keeper
+from scalable.clusters.programs import keeper
 from scalable.protocol import exit_codes
 from scalable.worker.config import WorkerConfig
 from scalable.worker.program import refuse_second_start
@@ -15,7 +15,7 @@ from scalable.worker.program import refuse_second_start
 
 def test_a_program_that_may_run_once_is_not_started_again(tmp_path):
     mark = tmp_path / "began"
-    command = [sys.executable, "-m", "scalable.programs.once", mark, sys.executable, "-c"]
+    command = [sys.executable, "-m", "scalable.clusters.programs.once", mark, sys.executable, "-c"]
     first = subprocess.run([*command, "raise SystemExit(3)"], check=False)
     again = subprocess.run([*command, "print('runs')"], check=False, capture_output=True)
     assert first.returncode == 3

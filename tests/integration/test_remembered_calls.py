@@ -10,9 +10,9 @@ import pytest
 from distributed import LocalCluster, as_completed, wait
 
 from scalable import ScalableClient, ScalableSession, cached
-from scalable.caching.errors import UnstableValueError
-from scalable.caching.key import KeyOptions
-from scalable.spec.remembering import Remembering
+from scalable.cache.errors import UnstableValueError
+from scalable.cache.key import KeyOptions
+from scalable.model.remembering import Remembering
 
 
 def fit(x, log, factor=2):

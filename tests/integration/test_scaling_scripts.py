@@ -6,7 +6,7 @@ import time
 import pytest
 
 from scalable import ScalableSession
-from scalable.report import build, render_human
+from scalable.runs.report import build, render_human
 
 MANIFEST = """\
 version: 1

@@ -10,7 +10,7 @@ import textwrap
 import psutil
 import pytest
 
-from scalable.telemetry import read_run
+from scalable.runs import read_run
 
 HEAD = """
 import os, signal, sys, threading, time

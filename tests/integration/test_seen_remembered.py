@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 
 from scalable import ScalableSession
-from scalable.report import report_on
-from scalable.showing.remembered import remembered_in_words
-from scalable.telemetry import read_run
+from scalable.runs import read_run
+from scalable.runs.report import report_on
+from scalable.views.remembered import remembered_in_words
 from verbs import program
 
 MANIFEST = """\

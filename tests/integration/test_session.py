@@ -23,7 +23,7 @@ from scalable import (
     register_provider,
 )
 from scalable.providers.registry import unregister_provider
-from scalable.report import build, render_human
+from scalable.runs.report import build, render_human
 from scalable.scheduler import controller, waiting
 
 MANIFEST = """

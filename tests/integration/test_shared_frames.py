@@ -13,8 +13,8 @@ from distributed.protocol import Serialize, to_serialize
 from distributed.protocol.serialize import Serialized
 
 from scalable import settings
-from scalable.protocol.dask_seams import shared_frames
-from scalable.protocol.dask_seams.shared_results import in_shared_memory
+from scalable.dask_compat import shared_frames
+from scalable.dask_compat.shared_results import in_shared_memory
 from scalable.protocol.shared_memory import is_shared
 from shared_pairs import pair, sent
 

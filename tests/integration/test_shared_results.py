@@ -14,9 +14,9 @@ import pytest
 from distributed import LocalCluster
 
 from scalable import ScalableClient
-from scalable.caching.key import KeyOptions
-from scalable.caching.store import ResultStore
-from scalable.spec.remembering import Remembering
+from scalable.cache.key import KeyOptions
+from scalable.cache.store import ResultStore
+from scalable.model.remembering import Remembering
 
 #: Number of calls that all clients ask for at the same time.
 MET = 100

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import scalable
+from scalable.clusters.control import ask, drain
+from scalable.clusters.watching import look, workers_of
 from scalable.errors import ClusterError
-from scalable.lifecycle.control import ask, drain
-from scalable.lifecycle.watching import look, workers_of
 from scalable.records import find
 from verbs import program, read, up
 

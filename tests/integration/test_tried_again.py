@@ -9,7 +9,7 @@ import pytest
 from distributed import get_worker, wait
 
 from scalable import ScalableSession
-from scalable.telemetry import find_run, read_run
+from scalable.runs import find_run, read_run
 
 MANIFEST = """\
 version: 1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalable.providers.registry import get_provider
-from scalable.remote.cloud import CLUSTER, ROLE, TAG, MachineState
+from scalable.providers.remote.cloud import CLUSTER, ROLE, TAG, MachineState
 
 IMAGE = "site/scalable:1"
 

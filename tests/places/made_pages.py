@@ -11,11 +11,8 @@ import pytest
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from scalable.dashboard.serving import page_application
-from scalable.protocol.handlers import Handler
-from scalable.scheduler.overview.recent import RecentEvents
-from scalable.spec import PoolStatus
-from scalable.spec.overview import (
+from scalable.model import PoolStatus
+from scalable.model.overview import (
     CallCounts,
     CallView,
     Overview,
@@ -23,6 +20,9 @@ from scalable.spec.overview import (
     RunningCall,
     TaskOverview,
 )
+from scalable.protocol.handlers import Handler
+from scalable.scheduler.overview.recent import RecentEvents
+from scalable.watch.dashboard.serving import page_application
 
 CHROMIUM = shutil.which("chromium")
 TOKEN = "token-of-a-test"

@@ -21,10 +21,10 @@ from pathlib import Path
 
 import psutil
 
+from scalable.clusters.programs.machine import run_workers
 from scalable.files import write_private
 from scalable.manager.launcher import Observation, UnitState
-from scalable.programs.machine import run_workers
-from scalable.remote.machines import CONFIG
+from scalable.providers.remote.machines import CONFIG
 from scalable.worker.config import WorkerConfig, security_fields
 
 TIMEOUT_S = 5.0

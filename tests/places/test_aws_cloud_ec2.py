@@ -10,9 +10,9 @@ pytest.importorskip("aiobotocore")
 from test_aws_cloud_fargate import ENDED, reached, run
 
 from scalable.errors import ProviderError
+from scalable.model import DeploymentSpec
 from scalable.providers.aws.settings import settings_at
-from scalable.remote.cloud import CLUSTER, ROLE, WORKERS, MachineState, Refusal
-from scalable.spec import DeploymentSpec
+from scalable.providers.remote.cloud import CLUSTER, ROLE, WORKERS, MachineState, Refusal
 
 PROGRAM = """
 import signal, sys, time

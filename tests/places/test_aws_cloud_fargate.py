@@ -12,7 +12,7 @@ from scalable.errors import ProviderError
 from scalable.providers.aws.api import Api
 from scalable.providers.aws.cloud import AWSCloud
 from scalable.providers.aws.settings import Settings
-from scalable.remote.cloud import (
+from scalable.providers.remote.cloud import (
     CLUSTER,
     MANAGER,
     NAME,

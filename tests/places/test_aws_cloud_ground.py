@@ -8,7 +8,7 @@ from test_aws_cloud_fargate import run, user
 
 from scalable.errors import ProviderError
 from scalable.providers.aws.settings import Settings, Wish
-from scalable.remote.cloud import CLUSTER
+from scalable.providers.remote.cloud import CLUSTER
 
 __all__ = ["user"]
 #: A region in which the tests remove the default VPC.

@@ -8,8 +8,8 @@ import pytest
 from cloud_places import COMPONENTS, on
 
 from scalable import ScalableSession
-from scalable.lifecycle import garbage
-from scalable.telemetry.reading import read_run
+from scalable.clusters import garbage
+from scalable.runs.reading import read_run
 from verbs import program
 
 
@@ -130,7 +130,7 @@ def test_a_creator_that_is_killed_leaves_no_machine_and_gc_removes_its_files(
         process.wait()
         process.stdout.close()
     eventually(lambda: cloud.machines() == [], timeout=120)
-    monkeypatch.setattr("scalable.remote.cloud_place.MACHINELESS_S", 0.0)
+    monkeypatch.setattr("scalable.providers.remote.cloud_place.MACHINELESS_S", 0.0)
     garbage.gc(dry_run=False)
     assert cloud.files() == []
 

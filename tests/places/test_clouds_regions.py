@@ -10,11 +10,11 @@ import pytest
 from cloud_places import COMPONENTS
 from clouds import CLOUDS
 
+from scalable.model import ClusterRecord
 from scalable.providers.registry import get_provider
+from scalable.providers.remote.cloud import CLUSTER, OWNER, ROLE, SCHEDULER
+from scalable.providers.remote.cloud_place import CloudPlace, remains
 from scalable.records.directory import RECORD
-from scalable.remote.cloud import CLUSTER, OWNER, ROLE, SCHEDULER
-from scalable.remote.cloud_place import CloudPlace, remains
-from scalable.spec import ClusterRecord
 from verbs import garbage, program
 
 HOME = {"aws": "us-east-1", "gcp": "us-central1"}
@@ -34,7 +34,7 @@ def shell(cloud, monkeypatch, tmp_path):
     cloud.use(monkeypatch)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("scalable.remote.cloud_place.MACHINELESS_S", -5.0)
+    monkeypatch.setattr("scalable.providers.remote.cloud_place.MACHINELESS_S", -5.0)
     monkeypatch.setattr(f"scalable.providers.{cloud.provider}.cloud.LEFT_AFTER_S", -5.0)
     yield
     cloud.clear()

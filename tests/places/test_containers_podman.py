@@ -31,10 +31,10 @@ from scalable.containers import (
 from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitState
 from scalable.manager.site import ManagerSite
+from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.local import LocalProvider
 from scalable.providers.local.options import LocalOptions
 from scalable.providers.local.processes import find_scratch, programs
-from scalable.spec import ComponentSpec, DeploymentSpec
 from scalable.worker.config import WorkerConfig
 
 INSTALL = "apt-get install --no-install-recommends podman runc catatonit"

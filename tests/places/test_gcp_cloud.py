@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from scalable.errors import ProviderError
-from scalable.remote.cloud import (
+from scalable.providers.remote.cloud import (
     CLUSTER,
     NAME,
     OWNER,
@@ -20,11 +20,11 @@ from scalable.remote.cloud import (
 
 pytest.importorskip("google.auth")
 
+from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.gcp import api as api_module
 from scalable.providers.gcp.cloud import GoogleCloud
 from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.provider import GCPProvider
-from scalable.spec import ComponentSpec, DeploymentSpec
 
 NUMBERS = itertools.count(1)
 #: Seconds in which everything happens even on a busy machine.

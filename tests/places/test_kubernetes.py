@@ -15,7 +15,7 @@ from scalable.cli.commands.plan import command as plan_command
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.api import Api, Resource
-from scalable.telemetry.reading import read_run
+from scalable.runs.reading import read_run
 
 pytest.importorskip("kubernetes_asyncio")
 

@@ -29,7 +29,7 @@ from pathlib import Path
 import kubernetes_asyncio.client, kubernetes_asyncio.config
 from scalable.cli.main import main
 from scalable.cli.commands import up
-from scalable.lifecycle import creation
+from scalable.clusters import creation
 from scalable.providers.kubernetes import provider, remote, render, services
 from scalable.providers.kubernetes.api import Api
 from scalable.session import detached, request

@@ -20,16 +20,16 @@ from place_objects import KINDS, RBAC, asked, objects
 import scalable
 from scalable import ScalableSession, settings
 from scalable.client.attached import AttachedCluster
+from scalable.clusters.creation import DetachOptions
+from scalable.clusters.remote import RemoteCluster
 from scalable.errors import UnknownClusterError
-from scalable.lifecycle.creation import DetachOptions
-from scalable.lifecycle.remote import RemoteCluster
+from scalable.model import ClusterRecord
 from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.api import Api, Resource
 from scalable.records import ClusterDirectory, find
+from scalable.runs.reading import read_run
 from scalable.session.detached import create_cluster
 from scalable.session.request import Request
-from scalable.spec import ClusterRecord
-from scalable.telemetry.reading import read_run
 from verbs import program, read
 
 pytest.importorskip("kubernetes_asyncio")

@@ -8,7 +8,7 @@ import pytest
 
 from scalable import ScalableSession
 from scalable.providers.registry import get_provider
-from scalable.telemetry.reading import read_run
+from scalable.runs.reading import read_run
 
 pytest.importorskip("kubernetes_asyncio")
 

@@ -13,10 +13,10 @@ import yaml
 import scalable
 from scalable import ScalableSession, records
 from scalable.errors import ProviderError
+from scalable.model import ProgramState
 from scalable.protocol import exit_codes
 from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.api import Api, Resource
-from scalable.spec import ProgramState
 from verbs import program
 
 pytest.importorskip("kubernetes_asyncio")

@@ -11,10 +11,10 @@ import pytest
 from jupyter_lab import SIDEBAR, JupyterLab, needed
 
 from detached import nothing_is_left, processes_of
-from scalable.lab import show
-from scalable.lifecycle.discovery import status
-from scalable.lifecycle.ending import end
+from scalable.clusters.discovery import status
+from scalable.clusters.ending import end
 from scalable.records import find
+from scalable.watch.lab import show
 
 playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = shutil.which("chromium")
@@ -34,7 +34,7 @@ components: {fit: {cpus: 1, memory: 400M, workers: 1}}
 FACTORY = """\
 labextension:
   factory:
-    module: scalable.lab
+    module: scalable.watch.lab
     class: lab_cluster
     args: []
     kwargs: {manifest: %s, target: local, name: sidebar}

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalable.lab import extension
-from scalable.lifecycle.connecting import LOADER, LOADER_SETTING
-from scalable.spec import ClusterStatus
+from scalable.clusters.connecting import LOADER, LOADER_SETTING
+from scalable.model import ClusterStatus
+from scalable.watch.lab import extension
 
 ROOT = Path(__file__).parents[2]
 for package in ("dask_labextension", "jupyter_server", "jupyter_server_proxy"):
@@ -34,7 +34,7 @@ def labextension():
 def handlers(labextension, monkeypatch):
     for name in ("DaskClusterHandler", "DaskDashboardHandler"):
         monkeypatch.setattr(labextension, name, getattr(labextension, name))
-    handlers = importlib.import_module("scalable.lab.handlers")
+    handlers = importlib.import_module("scalable.watch.lab.handlers")
     handlers.install()
     return handlers
 
@@ -58,7 +58,7 @@ def test_dasks_extension_serves_its_addresses_with_our_handlers(labextension, ha
 def test_rows_have_the_keys_of_dasks_rows(labextension, handlers):
     from dask_labextension.manager import make_cluster_model
 
-    from scalable.lab.watching import row
+    from scalable.watch.lab.watching import row
 
     info = {"workers": {"w": {"nthreads": 2, "memory_limit": 5}}}
     cluster = SimpleNamespace(scheduler_info=info, scheduler_address="a", dashboard_link="")
@@ -101,7 +101,7 @@ def test_the_list_and_the_start_of_dasks_clusters_are_there(handlers):
 def test_jupyter_finds_the_hooks_of_the_extension():
     from jupyter_server.extension.manager import ExtensionPackage
 
-    package = ExtensionPackage(name="scalable.lab", enabled=True)
+    package = ExtensionPackage(name="scalable.watch.lab", enabled=True)
     assert package.validate()
     (point,) = package.extension_points.values()
     assert point._get_linker() is extension._link_jupyter_server_extension
@@ -128,7 +128,7 @@ def test_the_wheel_enables_the_extension_and_names_the_loader():
     jupyter, dask = "jupyter/jupyter_server_config.d/scalable.json", "dask/scalable.yaml"
     assert files == {jupyter, dask}
     enabled = json.loads((folder / jupyter).read_text())["ServerApp"]["jpserver_extensions"]
-    assert enabled == {"scalable.lab": True}
+    assert enabled == {"scalable.watch.lab": True}
     from dask.config import collect, get
 
     read = collect(paths=[str(folder / "dask")], env={})

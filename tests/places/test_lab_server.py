@@ -18,13 +18,13 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 import scalable
-from scalable.lab import show
-from scalable.lab.handlers import _trusting
-from scalable.lifecycle.creation import DetachOptions
-from scalable.lifecycle.ending import end
-from scalable.lifecycle.waiting import wait_until_ready
+from scalable.clusters.creation import DetachOptions
+from scalable.clusters.ending import end
+from scalable.clusters.waiting import wait_until_ready
 from scalable.protocol.credentials import new_credentials
 from scalable.protocol.guarded_http import cookie_name
+from scalable.watch.lab import show
+from scalable.watch.lab.handlers import _trusting
 
 pytestmark = pytest.mark.skipif(bool(needed()), reason=needed() or "nothing is missing")
 
@@ -274,7 +274,7 @@ def test_the_extension_is_listed_as_ok(jupyter, tmp_path):
     checked = [
         line
         for line in shown.splitlines()
-        if line.split()[:1] == ["scalable.lab"] and "enabled" not in line
+        if line.split()[:1] == ["scalable.watch.lab"] and "enabled" not in line
     ]
     assert checked, shown
     assert all("OK" in line for line in checked), shown

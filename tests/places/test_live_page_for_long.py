@@ -11,10 +11,10 @@ import pytest
 from made_pages import chromium, page_in
 
 import scalable
-from scalable.dashboard.links import page_link
-from scalable.lifecycle.creation import DetachOptions
-from scalable.lifecycle.ending import end
-from scalable.lifecycle.waiting import wait_until_ready
+from scalable.clusters.creation import DetachOptions
+from scalable.clusters.ending import end
+from scalable.clusters.waiting import wait_until_ready
+from scalable.watch.dashboard.links import page_link
 
 MINUTES = float(os.environ.get("SCALABLE_PAGE_MINUTES", "4"))
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 * MINUTES + 600)]

@@ -10,8 +10,8 @@ import pytest
 from made_pages import MadeUp, chromium, overview_of, page_in, running_call, served, task
 
 import nasty_names
-from scalable.spec import PoolStatus
-from scalable.spec.overview import PoolOverview
+from scalable.model import PoolStatus
+from scalable.model.overview import PoolOverview
 
 PREFIX = "/hub/user/me%40site/proxy/8787"
 NASTY = (*nasty_names.NASTY.values(), "\ud800lone", "javascript:alert(3)")

@@ -10,15 +10,15 @@ from datetime import UTC, datetime
 
 import pytest
 
-from scalable.lifecycle.control import ask_at
+from scalable.clusters.control import ask_at
+from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec, ScalePlan
+from scalable.model.codec import encode_spec
 from scalable.protocol.credentials import new_credentials
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.providers.base import ProgramState
 from scalable.providers.registry import get_provider, provider_names, provider_traits
 from scalable.records import ClusterDirectory
 from scalable.records.packing import packed, record_in
-from scalable.spec import ClusterRecord, ComponentSpec, DeploymentSpec, ScalePlan
-from scalable.spec.codec import encode_spec
 
 #: Provider -> options of a target on its place for tests.
 IMAGE = "site/scalable:1"

@@ -13,10 +13,10 @@ from distributed.security import Security
 from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitState
 from scalable.manager.site import ManagerSite
+from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.slurm import SlurmProvider
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.spec import ComponentSpec, DeploymentSpec
 
 OPTIONS = {"queue": "batch", "walltime": "00:30:00", "interface": "lo"}
 

@@ -16,8 +16,8 @@ import pytest
 from hosts import two_hosts
 
 import scalable
+from scalable.clusters import control
 from scalable.errors import ClusterError
-from scalable.lifecycle import control
 from scalable.liveness import identify_process
 from scalable.protocol import credentials
 from scalable.protocol.handlers import SchedulerCalls
@@ -235,8 +235,8 @@ def shake_hands(server, context):
 @pytest.fixture
 def recorded():
     """A cluster on record, with new credentials."""
+    from scalable.model import ClusterRecord
     from scalable.records import ClusterDirectory
-    from scalable.spec import ClusterRecord
 
     def make():
         values = dict.fromkeys(("target", "project", "owner"), "x")

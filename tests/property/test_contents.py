@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.caching.content import Contents
+from scalable.cache.content import Contents
 
 
 def digest(value):

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.cli.clusters import render_list, render_status
+from scalable.clusters import discovery, ending, garbage, resuming
+from scalable.clusters.managing import config_of
 from scalable.errors import ClusterError, ScalableError
-from scalable.lifecycle import discovery, ending, garbage, resuming
-from scalable.lifecycle.managing import config_of
 from scalable.liveness import identify_process
+from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec
+from scalable.model.clusters import PoolStatus
+from scalable.model.codec import encode_spec
 from scalable.records import ClusterDirectory, status_of
-from scalable.spec import ClusterRecord, ComponentSpec, DeploymentSpec
-from scalable.spec.clusters import PoolStatus
-from scalable.spec.codec import encode_spec
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalable import report
-from scalable.report.two_runs import compare_runs, render_two_runs
-from scalable.telemetry import RunRecord
+from scalable.runs import RunRecord, report
+from scalable.runs.report.two_runs import compare_runs, render_two_runs
 
 START = 1767225600.0
 HOSTILE = (

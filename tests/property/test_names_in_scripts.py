@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec, names
 from scalable.providers.slurm.render import UNIT, JobTemplate, batch_script
-from scalable.spec import ComponentSpec, names
 
 NASTY = "aZ_09.-=;&|$`'\"\\#*?~ \t\n\r\x1b()<>{}[]!%@:/é\u202e"
 texts = st.text(st.sampled_from(NASTY), max_size=12) | st.text(max_size=12)

@@ -7,7 +7,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.telemetry import Durations, Quantiles, RunRecord, quantile, summarize
+from scalable.runs import Durations, Quantiles, RunRecord, quantile, summarize
 
 VALUES = st.lists(st.floats(0, 1e12), min_size=1, max_size=50)
 SHARE = st.floats(0, 1)

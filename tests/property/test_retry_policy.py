@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalable.model import RetryPolicy
+from scalable.model.retrying import LONGEST_BACKOFF_S
 from scalable.protocol.described_failures import kinds_of
-from scalable.spec import RetryPolicy
-from scalable.spec.retrying import LONGEST_BACKOFF_S
 
 counts, pauses = st.integers(0, 50), st.floats(0, 1e6)
 

@@ -13,7 +13,7 @@ from distributed.protocol.serialize import ToPickle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalable.protocol.dask_seams import shared_frames, shared_results
+from scalable.dask_compat import shared_frames, shared_results
 from scalable.protocol.messages import Pickled
 from shared_pairs import pair, sent
 

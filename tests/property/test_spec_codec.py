@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.spec import (
+from scalable.model import (
     ComponentSpec,
     DeploymentSpec,
     KeepResults,
@@ -16,7 +16,7 @@ from scalable.spec import (
     TaskSpec,
     WorkerRange,
 )
-from scalable.spec.codec import VERSION, SpecFormatError, decode_spec, encode_spec
+from scalable.model.codec import VERSION, SpecFormatError, decode_spec, encode_spec
 
 texts = st.text(max_size=8)
 seconds = st.floats(0, 1e18)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.scaling.budget import Ceiling, Stage, next_ceiling
-from scalable.scaling.metering import Charge, Meter
-from scalable.spec.costs import Cost, HourlyPrice
+from scalable.model.costs import Cost, HourlyPrice
+from scalable.pricing.budget import Ceiling, Stage, next_ceiling
+from scalable.pricing.metering import Charge, Meter
 
 MANAGERS = ("near", "far")
 TAGS = ("a", "b")

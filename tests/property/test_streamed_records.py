@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.quantiles import Durations, Quantiles
-from scalable.report import report_on
-from scalable.telemetry import STREAMS, RunTail, read_run, summarize
-from scalable.telemetry.calls import bundled
-from scalable.telemetry.streams import StoredRows, decode_object
+from scalable.runs import STREAMS, RunTail, read_run, summarize
+from scalable.runs.calls import bundled
+from scalable.runs.report import report_on
+from scalable.runs.streams import StoredRows, decode_object
 
 FINAL = ("succeeded", "failed", "cancelled")
 STATES = ("submitted", "running", *FINAL, "found", "rerun")

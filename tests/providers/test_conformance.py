@@ -15,6 +15,7 @@ from scalable import (
     ValidationReport,
 )
 from scalable.manifest.fields import ProviderOptions
+from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.registry import (
     get_provider,
     provider_class,
@@ -22,7 +23,6 @@ from scalable.providers.registry import (
     register_provider,
     unregister_provider,
 )
-from scalable.spec import ComponentSpec, DeploymentSpec
 
 #: Providers whose clusters can be built anywhere.
 BUILDING = ("local", "minimal")
@@ -114,7 +114,7 @@ def test_validating_loads_no_engine_and_no_extra(name):
     code = (
         "import sys\n"
         "from scalable.providers.registry import get_provider\n"
-        "from scalable.spec import ComponentSpec, DeploymentSpec\n"
+        "from scalable.model import ComponentSpec, DeploymentSpec\n"
         f"p = get_provider({name!r})\n"
         "s = DeploymentSpec('p', 't', p.name, {'a': ComponentSpec('a')},"
         " options=p.options_model().model_dump())\n"

@@ -10,12 +10,12 @@ import grimp
 import pytest
 
 RUNS_CODE_OF_USERS = {
-    "caching/entries.py",  # where results are unpickled
-    "caching/objects.py",  # the library of a store raises whatever it likes
-    "caching/payloads.py",
-    "caching/resumable.py",
-    "caching/run_results.py",
-    "caching/store.py",
+    "cache/entries.py",  # where results are unpickled
+    "cache/objects.py",  # the library of a store raises whatever it likes
+    "cache/payloads.py",
+    "cache/resumable.py",
+    "cache/run_results.py",
+    "cache/store.py",
     "client/calls/backlog.py",
     "client/calls/executor.py",
     "client/calls/dispatcher.py",

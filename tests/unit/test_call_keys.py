@@ -22,8 +22,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from scalable.caching.errors import UnfollowedReferencesError, UnstableValueError
-from scalable.caching.key import KeyMaker, KeyOptions
+from scalable.cache.errors import UnfollowedReferencesError, UnstableValueError
+from scalable.cache.key import KeyMaker, KeyOptions
 
 
 def identity(x):
@@ -355,7 +355,7 @@ class Project:
     def parts_elsewhere(self, hash_seed):
         program = (
             "import json, main\n"
-            "from scalable.caching.key import KeyMaker\n"
+            "from scalable.cache.key import KeyMaker\n"
             "print(json.dumps(dict(KeyMaker().key(main.run, (1,), {}).parts)))"
         )
         done = subprocess.run(

@@ -6,7 +6,7 @@ import pytest
 
 from scalable.exports import exported_lazily
 
-LAZY = ("containers", "lifecycle", "manifest", "planning", "scaling", "session", "telemetry")
+LAZY = ("clusters", "containers", "manifest", "planning", "runs", "scaling", "session")
 
 
 @pytest.mark.parametrize("room", LAZY)
@@ -30,7 +30,7 @@ def test_no_module_of_the_package_takes_the_place_of_an_exported_name(room):
 
 
 def test_a_name_that_is_not_exported_is_an_attribute_error():
-    load, names = exported_lazily("scalable.spec", {"scalable.spec.plan": ("Plan",)})
+    load, names = exported_lazily("scalable.model", {"scalable.model.plan": ("Plan",)})
     with pytest.raises(AttributeError, match=r"'scalable\.spec' has no attribute 'nothing'"):
         load("nothing")
     assert load("Plan").__name__ == "Plan"

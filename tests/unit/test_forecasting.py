@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from scalable.forecasting import gather, knowledge_of, quoted_prices
+from scalable.model import ComponentSpec, CostEstimate, DeploymentSpec, Price, Rate, TaskSpec
 from scalable.planning import PastPrediction, PlanRequest, make_plan
-from scalable.spec import ComponentSpec, CostEstimate, DeploymentSpec, Price, Rate, TaskSpec
-from scalable.telemetry import EarlierRun, RunDirectory
-from scalable.telemetry.earlier_run import Span
+from scalable.runs import EarlierRun, RunDirectory
+from scalable.runs.earlier_run import Span
 
 
 def spec(*tasks, **fields):

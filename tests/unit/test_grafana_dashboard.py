@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from scalable.spec.clusters import PoolStatus
-from scalable.spec.overview import CallCounts, Overview, PoolOverview, PredictedEnd, TaskOverview
+from scalable.model.clusters import PoolStatus
+from scalable.model.overview import CallCounts, Overview, PoolOverview, PredictedEnd, TaskOverview
 
 pytest.importorskip("prometheus_client")
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from scalable.metrics.exported import exposition
+from scalable.watch.metrics.exported import exposition
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import scalable
-from scalable.caching.decorator import own_function
-from scalable.caching.errors import UnfollowedReferencesError, UnstableArgumentError
-from scalable.caching.key import KeyMaker
+from scalable.cache.decorator import own_function
+from scalable.cache.errors import UnfollowedReferencesError, UnstableArgumentError
+from scalable.cache.key import KeyMaker
 
 
 def changed(function, *args, change):

@@ -135,8 +135,8 @@ ONE_MODULE = {
 }
 PRINT_KEYS = """
 import importlib, json, sys
-from scalable.caching.errors import UnfollowedReferencesError
-from scalable.caching.key import KeyMaker
+from scalable.cache.errors import UnfollowedReferencesError
+from scalable.cache.key import KeyMaker
 found = {}
 for name in sys.argv[1:]:
     try:

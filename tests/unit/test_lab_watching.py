@@ -8,15 +8,15 @@ import uuid
 import pytest
 
 from scalable.errors import ClusterError, ProviderError
-from scalable.lab import show, watching
-from scalable.lab import sidebar as sidebar_module
-from scalable.lab.handlers import Page, page_of
-from scalable.lab.sidebar import Sidebar
-from scalable.lab.watching import Reading, Watch
 from scalable.liveness import identify_process
+from scalable.model import ClusterRecord, PoolStatus
 from scalable.protocol.guarded_http import cookie_name
 from scalable.records import ClusterDirectory
-from scalable.spec import ClusterRecord, PoolStatus
+from scalable.watch.lab import show, watching
+from scalable.watch.lab import sidebar as sidebar_module
+from scalable.watch.lab.handlers import Page, page_of
+from scalable.watch.lab.sidebar import Sidebar
+from scalable.watch.lab.watching import Reading, Watch
 
 TOKEN = "secret-of-the-page"
 LINK = f"http://127.0.0.1:8787/status?token={TOKEN}"

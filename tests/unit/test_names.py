@@ -10,12 +10,13 @@ import pytest
 
 from scalable import ScalableSession
 from scalable.cli.main import main
+from scalable.clusters.recording import default_name
 from scalable.errors import ClusterError, ManifestError, ProviderError
-from scalable.lifecycle.recording import default_name
 from scalable.manager.inventory import Inventory
 from scalable.manager.pools import Pool
 from scalable.manager.site import ManagerSite
 from scalable.manifest import Manifest
+from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec, names
 from scalable.providers.local.launcher import ProcessLauncher
 from scalable.providers.registry import option_models
 from scalable.providers.slurm.launcher import Jobs
@@ -24,7 +25,6 @@ from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.render import JobTemplate, batch_script
 from scalable.records import ClusterDirectory, read_access_file, write_access_file
 from scalable.session.request import Request
-from scalable.spec import ClusterRecord, ComponentSpec, DeploymentSpec, names
 
 DOCUMENT = {
     "version": 1,

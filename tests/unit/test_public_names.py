@@ -7,7 +7,7 @@ import pytest
 
 import scalable
 from scalable import errors
-from scalable.spec import Diagnostic
+from scalable.model import Diagnostic
 
 
 def test_public_names_are_pinned():

@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.client.remembering_client import OTHERS, TOLD_NAMES, FoundCalls
-from scalable.protocol.measured import USAGE, addition, measured, remembered_addition
-from scalable.showing.remembered import remembered_in_words, remembered_line
-from scalable.spec.overview import Overview
-from scalable.spec.remembered import (
+from scalable.model.overview import Overview
+from scalable.model.remembered import (
     OTHER_REASONS,
     TOLD_REASONS,
     Kind,
@@ -17,7 +15,9 @@ from scalable.spec.remembered import (
     RememberedTally,
     joined,
 )
-from scalable.telemetry.remembered import totals_of
+from scalable.protocol.measured import USAGE, addition, measured, remembered_addition
+from scalable.runs.remembered import totals_of
+from scalable.views.remembered import remembered_in_words, remembered_line
 
 FOUND = RememberedOutcome(Kind.FOUND, saved_s=2.0)
 WAITED = RememberedOutcome(Kind.WAITED, saved_s=3.0)

@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from scalable.cli.costs import HEADER, cells, render_cost
 from scalable.harmless import harmless
-from scalable.spec import ClusterStatus, PoolStatus, names
+from scalable.model import ClusterStatus, PoolStatus, names
 from scalable.units import counted, format_duration, parse_duration
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -96,7 +96,7 @@ def cluster_data(status: ClusterStatus) -> dict[str, Any]:
 
 def render_list(clusters: Sequence[ClusterStatus]) -> str:
     """Format clusters, one per line."""
-    from scalable.report.table import table
+    from scalable.runs.report.table import table
 
     if not clusters:
         return "no clusters\n"
@@ -119,7 +119,7 @@ def render_list(clusters: Sequence[ClusterStatus]) -> str:
 
 def render_status(status: ClusterStatus) -> str:
     """Format a cluster, its pools and its managers."""
-    from scalable.report.table import table
+    from scalable.runs.report.table import table
 
     because = f": {_indented(status.reason)}" if status.reason else ""
     lines = [
@@ -173,7 +173,7 @@ def render_status(status: ClusterStatus) -> str:
 
 def render_progress(status: ClusterStatus) -> str:
     """Format the progress of a starting cluster as one line."""
-    from scalable.report.table import on_one_line
+    from scalable.runs.report.table import on_one_line
 
     parts = []
     for tag, pool in status.pools.items():

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from scalable.spec.costs import CURRENCY
+from scalable.model.costs import CURRENCY
 from scalable.units import format_amount, format_duration
 
 if TYPE_CHECKING:
-    from scalable.spec import DeploymentSpec, Plan
+    from scalable.model import DeploymentSpec, Plan
 
 #: Titles of the extra columns if anything has a price.
 HEADER = ("cost", "per hour")

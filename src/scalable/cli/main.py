@@ -131,7 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _leave_plugins_behind(code: int) -> None:
     """Exit now if a plug-in that has not responded could block the exit with its own threads."""
-    discovery = sys.modules.get("scalable.lifecycle.discovery")
+    discovery = sys.modules.get("scalable.clusters.discovery")
     if discovery is None or not discovery.asking():
         return
     for stream in (sys.stdout, sys.stderr):

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from scalable.harmless import harmless
-from scalable.spec import Diagnostic
+from scalable.model import Diagnostic
 
 if TYPE_CHECKING:
     from scalable.session.displays import Display as Progress

@@ -13,8 +13,8 @@ from scalable.cli.costs import no_prices
 from scalable.cli.output import Output
 
 if TYPE_CHECKING:
+    from scalable.model import Plan
     from scalable.session.request import Request
-    from scalable.spec import Plan
 
 Command = Callable[..., Any]
 

@@ -10,10 +10,10 @@ from scalable.errors import ClusterError
 from scalable.units import counted, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from scalable.caching.checkpoints import Kept
-    from scalable.caching.entries import Entry
-    from scalable.caching.inventory import Item
-    from scalable.caching.outcomes import Collected, Verified
+    from scalable.cache.checkpoints import Kept
+    from scalable.cache.entries import Entry
+    from scalable.cache.inventory import Item
+    from scalable.cache.outcomes import Collected, Verified
 
 #: Number of shown digits of a key, usually enough to name it.
 SHORT: Final = 12
@@ -84,7 +84,7 @@ def is_named(function: str, name: str) -> bool:
 
 def render_rows(rows: Sequence[Row], limit: int | None, unreadable: int) -> str:
     """Format the table of results with their totals, and the number of unreadable entries."""
-    from scalable.report.table import shorten, table
+    from scalable.runs.report.table import shorten, table
 
     shown = rows if limit is None else rows[:limit]
     lines = table(
@@ -177,7 +177,7 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
 
 def why_data(entry: Entry, nearest: Entry | None, number: int) -> dict[str, Any]:
     """Return the parts of a key, and its differences from the function's nearest earlier one."""
-    from scalable.caching.differences import differences, why_missed
+    from scalable.cache.differences import differences, why_missed
 
     found = () if nearest is None else differences(entry.function, entry.parts, nearest.parts)
     return {
@@ -209,8 +209,8 @@ def _without_environment(parts: Mapping[str, str]) -> dict[str, str]:
 
 def render_why(entry: Entry, nearest: Entry | None, number: int, now: float) -> str:
     """Format the facts of :func:`why_data`."""
-    from scalable.caching.differences import differences, parts_by_group
-    from scalable.report.table import on_one_line
+    from scalable.cache.differences import differences, parts_by_group
+    from scalable.runs.report.table import on_one_line
 
     told = [f", {name} {text}" for name, text in _circumstances(entry) if text]
     ages = [format_duration(s) for s in (max(0.0, now - entry.created), entry.cost_s)]
@@ -247,7 +247,7 @@ def _circumstances(entry: Entry) -> tuple[tuple[str, str], ...]:
 
 def render_verified(url: str, found: Verified, removed: int | None) -> str:
     """Format the outcome of a verification, where ``removed`` None means no removal requested."""
-    from scalable.report.table import on_one_line
+    from scalable.runs.report.table import on_one_line
 
     lines = [f"{one.subject[:SHORT]}  {one.kind}: {one.reason}" for one in found.faults]
     entries = "1 entry" if found.entries == 1 else f"{found.entries} entries"

@@ -13,9 +13,9 @@ from scalable.errors import RunError
 from scalable.units import counted
 
 if TYPE_CHECKING:
-    from scalable.caching.run_calls import RunCall
-    from scalable.spec import DeploymentSpec
-    from scalable.spec.remembered import RememberedTotals
+    from scalable.cache.run_calls import RunCall
+    from scalable.model import DeploymentSpec
+    from scalable.model.remembered import RememberedTotals
 
 #: Name of the workflow's script next to the manifest.
 WORKFLOW = "workflow.py"
@@ -38,9 +38,9 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
 
     Raises RunError if there is no such run of the project and target, or it is running.
     """
-    from scalable.caching.run_results import RESULTS
-    from scalable.telemetry import find_run, list_runs
-    from scalable.telemetry.reading import read_status
+    from scalable.cache.run_results import RESULTS
+    from scalable.runs import find_run, list_runs
+    from scalable.runs.reading import read_status
 
     where = settings.runs_dir()
     if asked != LAST:
@@ -74,14 +74,14 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
 
 def calls_of(run: Path) -> list[RunCall]:
     """Return the tasks of a run whose results were stored, or none without ``keep_results``."""
-    from scalable.caching.run_results import results_of
+    from scalable.cache.run_results import results_of
 
     return list(results_of(str(run)).log.calls())
 
 
 def nothing_kept(run: Path) -> str | None:
     """Return a sentence if no results of a run were stored, otherwise None."""
-    from scalable.caching.run_calls import Ended
+    from scalable.cache.run_calls import Ended
 
     if any(call.end in (Ended.KEPT, Ended.ANSWERED) for call in calls_of(run)):
         return None
@@ -114,7 +114,7 @@ class Resumed:
         cls, earlier: Path, runs: Iterable[Path], remembered: RememberedTotals, *, keeps: bool
     ) -> Resumed:
         """Compare the tasks of ``runs`` with those of the run that they resumed."""
-        from scalable.caching.run_calls import Ended, causes
+        from scalable.cache.run_calls import Ended, causes
 
         calls = [call for run in runs for call in calls_of(run)]
         answered = [call for call in calls if call.end is Ended.ANSWERED]
@@ -151,8 +151,8 @@ class Resumed:
 
 def remembered_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) -> RememberedTotals:
     """Return the totals of the tasks with ``cache: true``."""
-    from scalable.spec.remembering import Remembering
-    from scalable.telemetry.remembered import totals_of
+    from scalable.model.remembering import Remembering
+    from scalable.runs.remembered import totals_of
 
     # Rows of remembered.jsonl include the tasks whose results came from the resumed run.
     tasks = Remembering.of(spec).tasks
@@ -161,7 +161,7 @@ def remembered_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) ->
 
 def unkept(runs: Sequence[Path]) -> list[str]:
     """Return a sentence for each function whose results could not be stored in these runs."""
-    from scalable.caching.run_calls import Ended
+    from scalable.cache.run_calls import Ended
 
     found: dict[str, list[str]] = {}
     for call in (call for run in runs for call in calls_of(run)):

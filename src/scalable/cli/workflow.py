@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any, Self, TextIO
 
 from scalable import settings
+from scalable.model.overview import Overview
 from scalable.records.overview_file import OverviewFile
 from scalable.session.displays import LiveDisplay, can_draw
-from scalable.spec.overview import Overview
 
 #: Seconds that an interrupted script has to exit before it is killed.
 STOP_GRACE_S = 20.0

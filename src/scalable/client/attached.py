@@ -17,16 +17,16 @@ from distributed.deploy.cluster import Cluster
 from distributed.utils import NoOpAwaitable
 
 from scalable.client.shown_cluster import ANSWER_S, NOW_S, ShownCluster
+from scalable.dask_compat.cluster import check_overrides, loop_runs, start_loop
 from scalable.errors import ClusterError
+from scalable.model.clusters import PoolStatus, pools_from_dict
+from scalable.model.overview import Overview
 from scalable.protocol.credentials import security_of
-from scalable.protocol.dask_seams.cluster import check_overrides, loop_runs, start_loop
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.listening import listens
 from scalable.protocol.pools import only_tag, wanted_counts
 from scalable.records import AccessFile, find_access
 from scalable.scaling.decisions import ScaleDecision
-from scalable.spec.clusters import PoolStatus, pools_from_dict
-from scalable.spec.overview import Overview
 
 logger = logging.getLogger("scalable.client")
 

@@ -26,10 +26,7 @@ from scalable.client.own_code import names_of, note_code, own_code
 from scalable.client.own_files import Snapshot, own_files
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.client.unsendable import unsendable_result, with_package
-from scalable.errors import ClusterError
-from scalable.protocol.archive import parts_of
-from scalable.protocol.code import in_image, missing_module
-from scalable.protocol.dask_seams.client import (
+from scalable.dask_compat.client import (
     AnnotatingClient,
     add_stream_handlers,
     is_wait,
@@ -37,7 +34,10 @@ from scalable.protocol.dask_seams.client import (
     send_to_scheduler,
     waits_for_ended,
 )
-from scalable.protocol.dask_seams.shared_frames import share_memory
+from scalable.dask_compat.shared_frames import share_memory
+from scalable.errors import ClusterError
+from scalable.protocol.archive import parts_of
+from scalable.protocol.code import in_image, missing_module
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.importing import here
 from scalable.protocol.lending import Lender, in_call, slot_lent, take_lent_slot_back, wait_in_call

@@ -18,7 +18,7 @@ from dask.core import flatten
 from dask.utils import funcname
 from distributed import Future
 
-from scalable.caching.key import KeyOptions
+from scalable.cache.key import KeyOptions
 from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.executor import PoolExecutor
 from scalable.client.calls.options import CallOptions, check_timeout
@@ -35,10 +35,10 @@ from scalable.client.unsendable import (
     parts_of_map,
 )
 from scalable.errors import ClusterError
+from scalable.model.remembering import Remembering
 from scalable.protocol.handlers import Handler
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import PROFILES, TASKS
-from scalable.spec.remembering import Remembering
 
 logger = logging.getLogger("scalable.client")
 

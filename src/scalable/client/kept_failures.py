@@ -14,8 +14,8 @@ from distributed.core import clean_exception
 
 from scalable.client.overviews import ShownClient
 from scalable.client.routing import refuse_hidden
+from scalable.dask_compat.client import KeptResult, retry_soon, state_of
 from scalable.errors import ClusterError
-from scalable.protocol.dask_seams.client import KeptResult, retry_soon, state_of
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.operations import CODE, RETRIED
 

@@ -17,15 +17,15 @@ from scalable.client.calls.futures import CallFuture
 from scalable.client.calls.whereabouts import ended_facts, waiting_facts
 from scalable.client.routing import ONE_SLOT, ROUTING, Routing
 from scalable.client.shown_cluster import ANSWER_S, NOW_S
+from scalable.dask_compat.shuffles import shuffle_mender
 from scalable.errors import ClusterError
-from scalable.explaining.calls import explain_call
-from scalable.explaining.explanation import Explanation, Explanations
-from scalable.explaining.facts import CallFacts
 from scalable.exports import PublicNames
-from scalable.protocol.dask_seams.shuffles import shuffle_mender
+from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.operations import CONTROLLER
-from scalable.spec.overview import Overview
+from scalable.views.calls import explain_call
+from scalable.views.explanation import Explanation, Explanations
+from scalable.views.facts import CallFacts
 
 # Collections --------------------------------------------------------------------------------------
 
@@ -249,7 +249,7 @@ class ShownClient(PublicNames, ExplainingClient):
     """A client that notebooks show with the pools and the tasks of its cluster."""
 
     def _repr_html_(self) -> str:
-        from scalable.markup.clusters import render_overview
+        from scalable.views.clusters import render_overview
 
         overview = overview_of(self)
         facts: list[tuple[str, Any]] = []

@@ -17,17 +17,17 @@ from dask.utils import funcname, key_split
 from distributed import Future
 from distributed.comm.core import CommClosedError
 
-from scalable.caching.calls import Purpose, RememberedFunction, call_remembered
-from scalable.caching.code import options_of
-from scalable.caching.decorator import own_function
-from scalable.caching.errors import (
+from scalable.cache.calls import Purpose, RememberedFunction, call_remembered
+from scalable.cache.code import options_of
+from scalable.cache.decorator import own_function
+from scalable.cache.errors import (
     MovableImageError,
     UnfollowedReferencesError,
     UnkeyedFutureError,
     UnstableValueError,
 )
-from scalable.caching.file_digests import digest_of_file
-from scalable.caching.key import (
+from scalable.cache.file_digests import digest_of_file
+from scalable.cache.key import (
     KEY_VERSION,
     KeyMaker,
     KeyOptions,
@@ -36,18 +36,18 @@ from scalable.caching.key import (
     name_of,
     python_version,
 )
-from scalable.caching.outcomes import Found
-from scalable.caching.resumable import ResumableFunction, SharedParts
-from scalable.caching.run_results import results_of
-from scalable.caching.store import ResultStore
+from scalable.cache.outcomes import Found
+from scalable.cache.resumable import ResumableFunction, SharedParts
+from scalable.cache.run_results import results_of
+from scalable.cache.store import ResultStore
 from scalable.client.kept_failures import FailureKeepingClient
 from scalable.client.routing import Routing, refuse_hidden
+from scalable.dask_compat.client import send_to_scheduler
+from scalable.dask_compat.known_results import known_future
 from scalable.errors import ClusterError
-from scalable.protocol.dask_seams.client import send_to_scheduler
-from scalable.protocol.dask_seams.known_results import known_future
+from scalable.model.remembering import Remembering
 from scalable.protocol.operations import CARRIES, FOUND, REMEMBERING
 from scalable.settings import results_dir
-from scalable.spec.remembering import Remembering
 from scalable.storage import scheme_of
 
 #: Seconds for which cache hits are counted before a message to the scheduler.

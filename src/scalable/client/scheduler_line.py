@@ -21,8 +21,8 @@ from distributed.utils import in_async_call
 
 from scalable.client.explained_losses import with_reasons
 from scalable.client.unsendable import refuse_unsendable
+from scalable.dask_compat.client import gather, send_to_scheduler, submitted_by
 from scalable.errors import ClusterError
-from scalable.protocol.dask_seams.client import gather, send_to_scheduler, submitted_by
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.lending import Lender, made_calls
 from scalable.protocol.messages import Pickled, Reference

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tornado.ioloop import PeriodicCallback
 
 from scalable.exports import PublicNames
-from scalable.spec.overview import Overview
+from scalable.model.overview import Overview
 
 logger = logging.getLogger("scalable.client")
 
@@ -85,7 +85,7 @@ class ShownCluster(PublicNames):
         return self._rendered(self._at_a_glance())
 
     def _rendered(self, overview: Overview | None) -> str:
-        from scalable.markup.clusters import render_cluster
+        from scalable.views.clusters import render_cluster
 
         kind = type(self).__name__
         return render_cluster(

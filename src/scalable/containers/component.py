@@ -25,7 +25,7 @@ from scalable.containers.choose import (
 from scalable.containers.host_python import read_host_python
 from scalable.containers.render import ContainerRequest, container_name, render_command
 from scalable.errors import ProviderError
-from scalable.spec import ComponentSpec, Diagnostic
+from scalable.model import ComponentSpec, Diagnostic
 
 
 def request_for(

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias, get_args
 
 from scalable.containers.host_python import HostPython
 from scalable.errors import ProviderError
-from scalable.spec import names
+from scalable.model import names
 
 #: Seconds that a container has to exit before it is killed.
 STOP_S = 3
@@ -182,7 +182,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*://")
 class ContainerRequest:
     """One container: its runtime, image and view of the host.
     Raises ProviderError if the image, a variable or a mount cannot be rendered: see
-    :mod:`scalable.spec.names`.
+    :mod:`scalable.model.names`.
     """
 
     runtime: Runtime

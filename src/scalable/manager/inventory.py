@@ -13,9 +13,9 @@ from scalable.manager.decisions import choose_victims
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool, status_of
 from scalable.manager.units import Phase, Unit, WorkerView, worker_names
+from scalable.model import names
+from scalable.model.clusters import PoolStatus
 from scalable.protocol.pools import UNTAGGED, check_count, check_tag
-from scalable.spec import names
-from scalable.spec.clusters import PoolStatus
 
 logger = logging.getLogger("scalable.manager")
 

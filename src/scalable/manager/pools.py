@@ -10,7 +10,7 @@ from typing import Any
 from scalable.manager.decisions import backoff_s
 from scalable.manager.launcher import Launcher, UnitName
 from scalable.manager.units import Phase, Unit
-from scalable.spec.clusters import PoolStatus
+from scalable.model.clusters import PoolStatus
 
 
 @dataclass

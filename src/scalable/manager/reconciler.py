@@ -28,8 +28,8 @@ from scalable.manager.losses import LOG_TIMEOUT_S, Losses, note_reason
 from scalable.manager.pools import Pool
 from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
 from scalable.manager.units import Phase, Unit, refresh, set_phase, take_note
+from scalable.pricing.metering import Charge
 from scalable.protocol.events import SILENT_SCHEDULER, Event, degraded, failed_start, worker_event
-from scalable.scaling.metering import Charge
 from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.manager")

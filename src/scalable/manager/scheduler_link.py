@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from scalable.manager.units import WorkerView
+from scalable.model.clusters import PoolStatus, pools_to_dict
+from scalable.pricing.metering import Charge
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.scaling.metering import Charge
-from scalable.spec.clusters import PoolStatus, pools_to_dict
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalable.spec import names
+from scalable.model import names
 
 #: Directory of the workers' configurations, separate from the manager's and cluster's files.
 COMPONENTS = "components"

@@ -37,8 +37,8 @@ from scalable.manifest.tree import (
     plain_value,
     text_of,
 )
-from scalable.spec import names
-from scalable.spec.names import Rule
+from scalable.model import names
+from scalable.model.names import Rule
 
 OptionModels = Mapping[str, type[ProviderOptions] | None]
 Result = TypeVar("Result")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from scalable.errors import ManifestError
 from scalable.manifest.tree import Path, Place
-from scalable.spec import Diagnostic
+from scalable.model import Diagnostic
 
 E_BAD_MAX_WORKERS = "E_BAD_MAX_WORKERS"
 E_BAD_OPTION = "E_BAD_OPTION"

@@ -21,9 +21,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from scalable.spec import names
-from scalable.spec.names import Rule, is_control
-from scalable.spec.retrying import OUT_OF_MEMORY
+from scalable.model import names
+from scalable.model.names import Rule, is_control
+from scalable.model.retrying import OUT_OF_MEMORY
 from scalable.storage import url_fault
 from scalable.units import (
     FACTOR,

@@ -24,7 +24,7 @@ from scalable.manifest.resolved import ResolvedManifest, resolved
 from scalable.manifest.tree import Entry, Path, Place, Table, child, nearest, text_of
 from scalable.manifest.values import UnfitValueError, tree_of
 from scalable.manifest.variables import expand
-from scalable.spec import Diagnostic
+from scalable.model import Diagnostic
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from scalable.manifest.tree import (
     nearest,
     resolve_plain,
 )
-from scalable.spec import Diagnostic
+from scalable.model import Diagnostic
 
 Model = TypeVar("Model", bound=BaseModel)
 _SHOWN = 60

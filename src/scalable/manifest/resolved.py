@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from scalable.manifest.faults import Source
 from scalable.manifest.tree import Entry, Table, nearest
-from scalable.spec import (
+from scalable.model import (
     ComponentSpec,
     DeploymentSpec,
     Diagnostic,
@@ -21,7 +21,7 @@ from scalable.spec import (
     TaskSpec,
     WorkerRange,
 )
-from scalable.spec.retrying import OUT_OF_MEMORY
+from scalable.model.retrying import OUT_OF_MEMORY
 from scalable.units import parse_bytes, parse_duration, parse_factor
 
 if TYPE_CHECKING:

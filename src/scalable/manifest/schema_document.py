@@ -23,7 +23,7 @@ from scalable.manifest.schema import (
     Target,
     Task,
 )
-from scalable.spec import names
+from scalable.model import names
 
 Schema = dict[str, Any]
 

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     )
     from scalable.planning.counts import conflicts, expected_work, total_limit, worker_counts
     from scalable.planning.knowledge import Knowledge, PastPrediction, Prices
-    from scalable.planning.machines import cheapest, packed
     from scalable.planning.memory import judge_memory
     from scalable.planning.plan import make_plan
     from scalable.planning.request import OBJECTIVES, POLICIES, PlanRequest
+    from scalable.pricing.machines import cheapest, packed
 
 __all__ = [
     "OBJECTIVES",
@@ -71,7 +71,7 @@ __getattr__, __dir__ = exported_lazily(
             "PastPrediction",
             "Prices",
         ),
-        "scalable.planning.machines": ("cheapest", "packed"),
+        "scalable.pricing.machines": ("cheapest", "packed"),
         "scalable.planning.memory": ("judge_memory",),
         "scalable.planning.plan": ("make_plan",),
     },

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from scalable.model import DeploymentSpec, Plan, WorkerRange
 from scalable.planning.counts import total_limit, worker_counts
-from scalable.spec import DeploymentSpec, Plan, WorkerRange
 
 #: Component, expected seconds and expected bytes (None if unknown) of one task, by task name.
 Expectations = Mapping[str, tuple[str, float | None, int | None]]

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from scalable.model import Starting
+from scalable.model.prices import OLD_DAYS, Price
 from scalable.planning.knowledge import Knowledge, Prices
-from scalable.spec import Starting
-from scalable.spec.prices import OLD_DAYS, Price
 
 #: Billed costs that no plan includes.
 NOT_COUNTED = "storage, traffic, addresses and logs"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from scalable.spec import DeploymentSpec, Diagnostic, TaskSpec
+from scalable.model import DeploymentSpec, Diagnostic, TaskSpec
 
 #: Target option with the total of all pools, which is only the initial one of adaptive pools.
 FIRST_TOTAL = "n_workers"

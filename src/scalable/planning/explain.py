@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from scalable.model import DeploymentSpec, Plan
 from scalable.planning.billing import NOT_COUNTED, old_prices
 from scalable.planning.counts import total_limit
 from scalable.planning.idle import IdleWorkers, idle_sentence, idle_workers, known_calls
@@ -13,7 +14,6 @@ from scalable.planning.objectives import Choice, Problem
 from scalable.planning.request import PlanRequest
 from scalable.planning.uncertainty import BAND, evidence_of, overhead
 from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, Calls, slots_of
-from scalable.spec import DeploymentSpec, Plan
 from scalable.units import as_written, counted, format_amount, format_duration, like
 
 #: Ratio (cost if workers stay until the end / expected cost) above which the cost is explained.

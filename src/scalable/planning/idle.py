@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from scalable.model import DeploymentSpec
 from scalable.planning.counts import FIRST_TOTAL, worker_counts, written_total
 from scalable.planning.knowledge import Knowledge
 from scalable.planning.work import Calls, slots_of
-from scalable.spec import DeploymentSpec
 from scalable.units import counted
 
 

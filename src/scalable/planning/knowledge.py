@@ -6,8 +6,8 @@ import datetime as dt
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from scalable.model import Forecast, Rate, Starting, TaskSpec
 from scalable.planning.variation import RunSpread
-from scalable.spec import Forecast, Rate, Starting, TaskSpec
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class PastPrediction:
 
 @dataclass(frozen=True)
 class Prices:
-    """Prices of workers, with details as in :class:`scalable.spec.CostEstimate`."""
+    """Prices of workers, with details as in :class:`scalable.model.CostEstimate`."""
 
     #: Price of one worker for one hour.
     hourly_by_tag: Mapping[str, float]

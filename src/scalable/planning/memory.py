@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from scalable.model import DeploymentSpec, MemoryAdvice
 from scalable.planning.notices import WORKER_NEEDS
 from scalable.planning.work import Calls
-from scalable.spec import DeploymentSpec, MemoryAdvice
 
 #: Advised reservation divided by the 95 % quantile of used memory.
 HEADROOM = 1.2

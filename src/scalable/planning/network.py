@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 from statistics import NormalDist
 
+from scalable.model import Forecast
 from scalable.planning.work import Calls
-from scalable.spec import Forecast
 
 #: Minimum share of a stage's tasks that may take longer than the assumed longest task.
 _BEYOND_LONGEST = 0.002

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scalable.spec import DeploymentSpec, Diagnostic
+from scalable.model import DeploymentSpec, Diagnostic
 from scalable.units import format_bytes
 
 #: Bytes that a worker needs without any tasks, with a margin (measured: 60 to 65 MiB).

@@ -9,6 +9,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scalable.errors import PlanError
+from scalable.model import (
+    CostEstimate,
+    DeploymentSpec,
+    Forecast,
+    FrontPoint,
+    Plan,
+    PredictedCost,
+    ScalePlan,
+    TaskPrediction,
+)
 from scalable.planning import uncertainty
 from scalable.planning.billing import always_of, billing_of, hourly_by_tag, weighed_spread
 from scalable.planning.counts import ranges_of, total_limit
@@ -23,16 +33,6 @@ from scalable.planning.objectives import HEADROOM, Choice, Point, Problem, choos
 from scalable.planning.request import PlanRequest
 from scalable.planning.work import Calls, expected_calls, slots_of
 from scalable.quantiles import quantile
-from scalable.spec import (
-    CostEstimate,
-    DeploymentSpec,
-    Forecast,
-    FrontPoint,
-    Plan,
-    PredictedCost,
-    ScalePlan,
-    TaskPrediction,
-)
 
 #: Maximum number of alternatives that a plan contains, apart from the chosen counts.
 KEPT_POINTS = 40

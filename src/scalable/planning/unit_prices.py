@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from scalable.model import DeploymentSpec, Starting
 from scalable.planning.billing import GRANULARITY_S
 from scalable.planning.knowledge import Prices
 from scalable.planning.plan import written_prices
-from scalable.spec import DeploymentSpec, Starting
 
 
 def unit_prices(

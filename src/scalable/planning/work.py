@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from scalable.model import DeploymentSpec, Forecast, TaskSpec
 from scalable.planning.knowledge import Knowledge
-from scalable.spec import DeploymentSpec, Forecast, TaskSpec
 
 #: Assumed duration of a task in seconds if nothing is known.
 GUESSED_DURATION_S = 10.0

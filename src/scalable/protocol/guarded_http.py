@@ -16,8 +16,8 @@ from tornado import web
 from tornado.httputil import HTTPServerRequest, url_concat
 from tornado.ioloop import IOLoop
 
+from scalable.dask_compat.scheduler import http_application
 from scalable.protocol.addresses import ListenAddress, link_host, listen_address
-from scalable.protocol.dask_seams.scheduler import http_application
 from scalable.units import counted
 
 logger = logging.getLogger("scalable.http")

@@ -122,7 +122,7 @@ class SchedulerCalls:
         """Send a manager's report, and return the state of its workers and its orders.
 
         The report contains the events since the last report. ``charges`` maps the name of each unit
-        that its backend charges for to fields of a :class:`~scalable.scaling.metering.Charge`; None
+        that its backend charges for to fields of a :class:`~scalable.pricing.metering.Charge`; None
         if charges are not reported.
         """
         answer: HeartbeatAnswer = await self._call(
@@ -262,7 +262,7 @@ class SchedulerCalls:
     ) -> dict[str, Any]:
         """Return why pools and tasks wait, or why a task has failed.
 
-        The answer is that of :meth:`scalable.explaining.explanation.Explanations.to_dict`. Without
+        The answer is that of :meth:`scalable.views.explanation.Explanations.to_dict`. Without
         arguments it contains all pools, and the waiting tasks grouped by reason. ``name`` is a tag,
         a key, the prefix of a key or a task's name. ``in_client`` contains ``key``, ``tag`` and
         ``before`` (number of tasks ahead) of a task that waits in its client. Hints are shell

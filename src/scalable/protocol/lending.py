@@ -14,7 +14,7 @@ from functools import partial
 from traceback import clear_frames
 from typing import Any, Protocol
 
-from scalable.protocol.dask_seams.worker import current_call
+from scalable.dask_compat.worker import current_call
 
 #: Maximum seconds for which a waiting thread sleeps, because an interrupt reaches a thread only
 #: when it is awake.

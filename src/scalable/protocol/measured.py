@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from scalable.spec.remembered import RememberedOutcome, joined
+from scalable.model.remembered import RememberedOutcome, joined
 
 #: Annotation with a task's name.
 TASK_ANNOTATION = "scalable_task"

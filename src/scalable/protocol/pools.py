@@ -141,7 +141,7 @@ class Attachment:
     limits: Mapping[str, int] = field(default_factory=dict)
     #: ``slots``, ``cpus``, ``memory`` and ``gpus`` of one worker, by tag.
     pools: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    #: Fields of :class:`scalable.spec.Starting`; a missing field has its default.
+    #: Fields of :class:`scalable.model.Starting`; a missing field has its default.
     starting: Mapping[str, float] = field(default_factory=dict)
     #: True if its workers use the same file system as the clients' machine.
     shares_files: bool = True

@@ -16,7 +16,7 @@ from scalable.exports import exported_lazily
 if TYPE_CHECKING:
     from scalable.manager.pools import Pool
     from scalable.manager.site import ManagerSite
-    from scalable.spec import (
+    from scalable.model import (
         CostEstimate,
         DeploymentSpec,
         Diagnostic,
@@ -47,7 +47,7 @@ __all__ = [
 __getattr__, __dir__ = exported_lazily(
     __name__,
     {
-        "scalable.spec": (
+        "scalable.model": (
             "CostEstimate",
             "DeploymentSpec",
             "Diagnostic",

@@ -6,16 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from scalable.planning.machines import by_price, packed
-from scalable.providers.tables import prices_of, shapes_of
-from scalable.remote.cloud import MachineRequest
-from scalable.remote.machines import (
-    MANAGER_CPUS,
-    MANAGER_MEMORY,
-    SCHEDULER_CPUS,
-    SCHEDULER_MEMORY,
-)
-from scalable.spec import (
+from scalable.model import (
     ComponentSpec,
     CostEstimate,
     DeploymentSpec,
@@ -23,7 +14,16 @@ from scalable.spec import (
     ScalePlan,
     WorkerRange,
 )
-from scalable.spec.prices import Offer, Packing, Price, Rate
+from scalable.model.prices import Offer, Packing, Price, Rate
+from scalable.pricing.machines import by_price, packed
+from scalable.pricing.tables import prices_of, shapes_of
+from scalable.providers.remote.cloud import MachineRequest
+from scalable.providers.remote.machines import (
+    MANAGER_CPUS,
+    MANAGER_MEMORY,
+    SCHEDULER_CPUS,
+    SCHEDULER_MEMORY,
+)
 
 #: Cores and bytes of memory of each program's machine.
 PROGRAMS = {

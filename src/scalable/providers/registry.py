@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from scalable.errors import ProviderError, UnknownProviderError
-from scalable.spec import Traits
+from scalable.model import Traits
 
 logger = logging.getLogger("scalable.providers")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.files import check_replaceable, read_private, write_private
+from scalable.model import names
 from scalable.records.directory import ClusterDirectory
 from scalable.records.finding import find
-from scalable.spec import names
 
 _VERSION = 1
 

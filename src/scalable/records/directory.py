@@ -21,7 +21,7 @@ from scalable import settings
 from scalable.errors import ClusterError, NameTakenError
 from scalable.files import private_directory, read_private, write_private
 from scalable.liveness import is_alive, number_taken, rebooted
-from scalable.spec import ClusterRecord, names
+from scalable.model import ClusterRecord, names
 
 logger = logging.getLogger("scalable.records")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import ClusterError, UnknownClusterError
+from scalable.model import ClusterRecord, ClusterStatus, PoolStatus
+from scalable.model.clusters import pools_from_dict
 from scalable.records.directory import RECORD, UNNAMED, ClusterDirectory
-from scalable.spec import ClusterRecord, ClusterStatus, PoolStatus
-from scalable.spec.clusters import pools_from_dict
 
 SHORTEST_ID = 4
 #: Module with the remote clusters. It is in a higher layer, because it contacts providers,
 #: and is imported by name when there is such a cluster or a name is unknown here.
-REMOTE = "scalable.lifecycle.remote"
+REMOTE = "scalable.clusters.remote"
 
 
 def all_directories() -> tuple[list[ClusterDirectory], list[str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from scalable.spec.overview import Overview
+from scalable.model.overview import Overview
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from scalable.errors import ClusterError
 from scalable.files import private_directory, read_private, write_private
+from scalable.model import ClusterRecord, names
 from scalable.records.directory import (
     MANIFEST,
     PLAN,
@@ -17,7 +18,6 @@ from scalable.records.directory import (
     UNNAMED,
     ClusterDirectory,
 )
-from scalable.spec import ClusterRecord, names
 
 #: File with what a provider needs to find the objects of a remote cluster.
 PLACE = "place.json"

@@ -10,8 +10,8 @@ from itertools import accumulate
 from statistics import NormalDist, fmean, stdev
 from typing import NamedTuple
 
+from scalable.model import Forecast, ForecastSource
 from scalable.quantiles import quantile
-from scalable.spec import Forecast, ForecastSource
 
 #: Assumed duration of a task in seconds if nothing is known.
 UNKNOWN_DURATION_S = 10.0

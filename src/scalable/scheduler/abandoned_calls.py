@@ -8,10 +8,10 @@ from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 
+from scalable.dask_compat.connected_workers import told_at_start
+from scalable.dask_compat.connections import client_that_leaves, tasks_only_for
+from scalable.dask_compat.scheduler import send_to_worker
 from scalable.protocol.bundles import ALL
-from scalable.protocol.dask_seams.connected_workers import told_at_start
-from scalable.protocol.dask_seams.connections import client_that_leaves, tasks_only_for
-from scalable.protocol.dask_seams.scheduler import send_to_worker
 from scalable.protocol.operations import INTERRUPT, MANAGER_KEY
 
 logger = logging.getLogger("scalable.scheduler")

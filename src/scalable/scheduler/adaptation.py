@@ -12,6 +12,7 @@ from typing import Any
 from tornado.ioloop import PeriodicCallback
 
 from scalable.errors import ClusterError
+from scalable.model import PoolStatus
 from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
 from scalable.scaling.policy import PoolObjective, PoolScaler
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
@@ -22,7 +23,6 @@ from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.pool_views import PoolViews
 from scalable.scheduler.workload import Workload
-from scalable.spec import PoolStatus
 from scalable.units import parse_duration
 
 logger = logging.getLogger("scalable.scheduler")

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.protocol.bundles import EVERY
-from scalable.protocol.dask_seams import bundle_tasks
-from scalable.protocol.dask_seams.bundle_tasks import forget_when_released, release_for
-from scalable.protocol.dask_seams.reruns import begun_on
-from scalable.protocol.dask_seams.scheduler import (
+from scalable.dask_compat import bundle_tasks
+from scalable.dask_compat.bundle_tasks import forget_when_released, release_for
+from scalable.dask_compat.reruns import begun_on
+from scalable.dask_compat.scheduler import (
     LostWorker,
     fail_at_first_loss,
     never_compute_again,
@@ -29,6 +28,8 @@ from scalable.protocol.dask_seams.scheduler import (
     send_to_client,
     send_to_worker,
 )
+from scalable.model import FailedCall, FailureDetails
+from scalable.protocol.bundles import EVERY
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import (
@@ -43,10 +44,9 @@ from scalable.protocol.operations import (
     SLOTS,
     TIMED_OUT,
 )
+from scalable.runs.reruns import Reason
 from scalable.scheduler.failed_calls import OUT_OF_MEMORY, GivenUp
 from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
-from scalable.spec import FailedCall, FailureDetails
-from scalable.telemetry.reruns import Reason
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -10,13 +10,13 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.explaining.facts import Ask, CallFacts, Failure, NeededCall, NextTry
-from scalable.frames import own_frame_in
-from scalable.protocol.dask_seams.explained_tasks import (
+from scalable.dask_compat.explained_tasks import (
     FailedTask,
     queued_tasks,
     since_no_worker,
 )
+from scalable.frames import own_frame_in
+from scalable.model import PoolStatus
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED, slots_of
@@ -25,7 +25,7 @@ from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.pool_facts import PoolReader, name_of, running_on
 from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.retrying import Retrying
-from scalable.spec import PoolStatus
+from scalable.views.facts import Ask, CallFacts, Failure, NeededCall, NextTry
 
 #: Maximum number of needed tasks that are named, and that are examined.
 SHOWN_NEEDED, LOOKED_NEEDED = 10, 1000

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 from typing import Any
 
-from scalable.caching.checkpoints import REMEMBERED, Checkpoints, checkpoint_directory
+from scalable.cache.checkpoints import REMEMBERED, Checkpoints, checkpoint_directory
 from scalable.errors import ScalableError
 from scalable.protocol.handlers import Handler, offer
 

@@ -14,11 +14,11 @@ from distributed.scheduler import WorkerState
 from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
+from scalable.dask_compat.connected_workers import workers_by_what_they_told
+from scalable.dask_compat.scheduler import count_tasks_without_worker
+from scalable.dask_compat.shuffles import keep_shuffles_in_pools
 from scalable.errors import ClusterError
-from scalable.explaining.managers import NOBODY, NOT_YET, words_of_lost
-from scalable.protocol.dask_seams.connected_workers import workers_by_what_they_told
-from scalable.protocol.dask_seams.scheduler import count_tasks_without_worker
-from scalable.protocol.dask_seams.shuffles import keep_shuffles_in_pools
+from scalable.model.clusters import PoolStatus, pools_from_dict, pools_to_dict
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import Change, Handler, HeartbeatAnswer, offer, refused_heartbeat
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
@@ -38,7 +38,7 @@ from scalable.scheduler.overview.worker_rows import WorkerRows
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.spending import Spending
 from scalable.scheduler.waiting import WaitingCalls
-from scalable.spec.clusters import PoolStatus, pools_from_dict, pools_to_dict
+from scalable.views.managers import NOBODY, NOT_YET, words_of_lost
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -374,7 +374,7 @@ class Attendance:
     ) -> HeartbeatAnswer:
         """Store a manager's report, and return the state of its workers and its orders.
         ``charges`` maps the units that the target charges for to fields of
-        :class:`~scalable.scaling.metering.Charge`; None if the manager does not report them.
+        :class:`~scalable.pricing.metering.Charge`; None if the manager does not report them.
         """
         cluster, known = self._cluster, list(workers)
         if not cluster.managers.beat(

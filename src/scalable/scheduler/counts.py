@@ -10,12 +10,12 @@ from typing import Any
 
 from distributed import Scheduler
 
-from scalable.protocol.dask_seams.connected_workers import workers_by_what_they_told
+from scalable.dask_compat.connected_workers import workers_by_what_they_told
+from scalable.model import PoolStatus
 from scalable.protocol.operations import MANAGER_KEY
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.managers import Managers
-from scalable.spec import PoolStatus
 
 #: Maps managers and then tags to the number of workers that are connected and not leaving.
 Running = Mapping[str, Mapping[str, int]]

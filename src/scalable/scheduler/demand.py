@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from scalable.errors import ClusterError
+from scalable.model import PoolStatus
+from scalable.pricing.budget import Ceiling
 from scalable.protocol.pools import check_count, check_tag, shown
-from scalable.scaling.budget import Ceiling
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scaling.waterfall import Tier, Waterfall, unplaced
-from scalable.spec import PoolStatus
 
 logger = logging.getLogger("scalable.scheduler")
 

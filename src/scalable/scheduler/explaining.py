@@ -14,18 +14,15 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState
 
-from scalable.explaining.calls import explain_call
-from scalable.explaining.explanation import Explanation, Explanations
-from scalable.explaining.facts import CallFacts, Failure, PoolFacts
-from scalable.explaining.pools import explain_pool
-from scalable.frames import own_frame_in
-from scalable.protocol.dask_seams.explained_tasks import (
+from scalable.dask_compat.explained_tasks import (
     ask_about_tasks,
     counts_of_waiting,
     queued_tasks,
     seams,
 )
-from scalable.protocol.dask_seams.scheduler import tasks_no_worker_takes
+from scalable.dask_compat.scheduler import tasks_no_worker_takes
+from scalable.frames import own_frame_in
+from scalable.model import PoolStatus
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION
@@ -33,7 +30,10 @@ from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.call_facts import CallReader, asked_tag
 from scalable.scheduler.overview.recent import KEPT, RecentEvents
 from scalable.scheduler.pool_facts import Explained, PoolReader, name_of, running_on
-from scalable.spec import PoolStatus
+from scalable.views.calls import explain_call
+from scalable.views.explanation import Explanation, Explanations
+from scalable.views.facts import CallFacts, Failure, PoolFacts
+from scalable.views.pools import explain_pool
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from scalable.spec import FailedCall, FailureDetails
+from scalable.model import FailedCall, FailureDetails
 
 #: Class of the error with which the scheduler fails a task whose worker ran out of memory.
 OUT_OF_MEMORY = "OutOfMemory"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from scalable.model import PoolStatus
 from scalable.protocol.handlers import Change
 from scalable.protocol.pools import Attachment
 from scalable.scheduler.demand import Demand
-from scalable.spec import PoolStatus
 
 
 class LoadFollower(Protocol):

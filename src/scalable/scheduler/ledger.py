@@ -12,15 +12,15 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.protocol.dask_seams import reruns
-from scalable.protocol.dask_seams.reruns import begun_on, failed_try
-from scalable.protocol.dask_seams.scheduler import LostWorker, startstops
+from scalable.dask_compat import reruns
+from scalable.dask_compat.reruns import begun_on, failed_try
+from scalable.dask_compat.scheduler import LostWorker, startstops
+from scalable.model import FailedCall, FailureDetails
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, Measured, measured
 from scalable.protocol.operations import KNOWN_ANNOTATION
+from scalable.runs.reruns import Reason
 from scalable.scheduler.failed_calls import GivenUp, failed_calls, failure_in, runs_again
 from scalable.scheduler.remembered import HeardOutcomes
-from scalable.spec import FailedCall, FailureDetails
-from scalable.telemetry.reruns import Reason
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from distributed import Scheduler
 
-from scalable.protocol.dask_seams.scheduler import count_tasks_without_worker
+from scalable.dask_compat.scheduler import count_tasks_without_worker
 from scalable.units import format_duration
 
 

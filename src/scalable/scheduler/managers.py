@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from scalable.model import PoolStatus
 from scalable.protocol.pools import AttachAnswer, Attachment, Shape, difference
 from scalable.scaling.waterfall import Tier
-from scalable.spec import PoolStatus
 
 #: Seconds without a heartbeat after which a manager counts as lost, and another process may attach
 #: under its id.

@@ -13,15 +13,9 @@ from distributed import Scheduler
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.explaining.facts import (
-    AdaptiveFacts,
-    LeavingWorker,
-    ManagerFacts,
-    PoolFacts,
-    RunningCall,
-)
+from scalable.dask_compat.explained_tasks import usual_duration
 from scalable.harmless import short_name
-from scalable.protocol.dask_seams.explained_tasks import usual_duration
+from scalable.model import PoolStatus, Starting
 from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.pools import UNTAGGED, Attachment, slots_of
 from scalable.scaling.task_model import Kind, TaskModel
@@ -30,7 +24,13 @@ from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.managers import Managers
 from scalable.scheduler.pool_views import Starts
-from scalable.spec import PoolStatus, Starting
+from scalable.views.facts import (
+    AdaptiveFacts,
+    LeavingWorker,
+    ManagerFacts,
+    PoolFacts,
+    RunningCall,
+)
 
 #: Maximum number of running tasks in the facts about a pool.
 SHOWN_RUNNING = 20

@@ -10,28 +10,28 @@ from typing import Any, Literal
 import dask
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.protocol.dask_seams.connected_workers import iterate_fast
-from scalable.protocol.dask_seams.connections import (
+from scalable.dask_compat.connected_workers import iterate_fast
+from scalable.dask_compat.connections import (
     RegisteringScheduler,
     TellingScheduler,
     compare_distinct_versions,
 )
-from scalable.protocol.dask_seams.connections import seams as connecting_seams
-from scalable.protocol.dask_seams.ended_work import ForgettingScheduler
-from scalable.protocol.dask_seams.extensions import extensions, without_sampling
-from scalable.protocol.dask_seams.greeting import GreetingScheduler
-from scalable.protocol.dask_seams.greeting import seams as greeting_seams
-from scalable.protocol.dask_seams.nodes import CarryingScheduler
-from scalable.protocol.dask_seams.nodes import seams as carrying_seams
-from scalable.protocol.dask_seams.reruns import RetryingScheduler
-from scalable.protocol.dask_seams.scheduler import (
+from scalable.dask_compat.connections import seams as connecting_seams
+from scalable.dask_compat.ended_work import ForgettingScheduler
+from scalable.dask_compat.extensions import extensions, without_sampling
+from scalable.dask_compat.greeting import GreetingScheduler
+from scalable.dask_compat.greeting import seams as greeting_seams
+from scalable.dask_compat.nodes import CarryingScheduler
+from scalable.dask_compat.nodes import seams as carrying_seams
+from scalable.dask_compat.reruns import RetryingScheduler
+from scalable.dask_compat.scheduler import (
     look_seldom,
     offer_on_streams,
     seams,
     tag_placement,
 )
-from scalable.protocol.dask_seams.shared_frames import share_memory
-from scalable.protocol.dask_seams.stealing import pool_stealing
+from scalable.dask_compat.shared_frames import share_memory
+from scalable.dask_compat.stealing import pool_stealing
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import (
@@ -65,8 +65,8 @@ from scalable.scheduler.unknown_durations import UnknownDurations
 logger = logging.getLogger("scalable.scheduler")
 
 #: Modules with pages that are mounted next to Dask's in the scheduler's HTTP server.
-LIVE_PAGE = "scalable.dashboard.routes"
-METRICS = "scalable.metrics.routes"
+LIVE_PAGE = "scalable.watch.dashboard.routes"
+METRICS = "scalable.watch.metrics.routes"
 _ROUTES = "distributed.scheduler.http.routes"
 
 

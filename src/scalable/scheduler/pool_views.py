@@ -10,6 +10,7 @@ from typing import Any
 
 from distributed.scheduler import WorkerState
 
+from scalable.model import PoolStatus, Starting
 from scalable.protocol.pools import UNTAGGED, Attachment
 from scalable.scaling.outlook import likeliest
 from scalable.scaling.pool_policy import PoolView
@@ -17,7 +18,6 @@ from scalable.scaling.readiness import Slots
 from scalable.scaling.task_model import Kind
 from scalable.scheduler.following import FollowedPools
 from scalable.scheduler.workload import Workload
-from scalable.spec import PoolStatus, Starting
 
 #: Number of latest start durations kept for each pool. Their median predicts the next one.
 KEPT_STARTS = 20

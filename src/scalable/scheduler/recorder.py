@@ -17,13 +17,13 @@ from distributed import Scheduler
 from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
-from scalable.protocol.dask_seams.bundle_tasks import is_given_back
-from scalable.protocol.dask_seams.scheduler import LostWorker
+from scalable.dask_compat.bundle_tasks import is_given_back
+from scalable.dask_compat.scheduler import LostWorker
 from scalable.protocol.measured import SHARES, Measured
+from scalable.runs.reruns import RERUN
 from scalable.scheduler.failed_calls import GivenUp, runs_again
 from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
 from scalable.scheduler.remembered import HeardOutcomes
-from scalable.telemetry.reruns import RERUN
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scalable.spec.remembered import Kind, RememberedOutcome
+from scalable.model.remembered import Kind, RememberedOutcome
 
 
 @dataclass(frozen=True)

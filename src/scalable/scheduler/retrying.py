@@ -12,15 +12,15 @@ from typing import Any
 
 from distributed.scheduler import TaskState
 
-from scalable.explaining.facts import NextTry
-from scalable.protocol.dask_seams.reruns import RetryingScheduler, run_now, take_back
-from scalable.protocol.dask_seams.scheduler import startstops
+from scalable.dask_compat.reruns import RetryingScheduler, run_now, take_back
+from scalable.dask_compat.scheduler import startstops
+from scalable.model import ComponentSpec, DeploymentSpec, RetryPolicy
+from scalable.model.retrying import OUT_OF_MEMORY
 from scalable.protocol.measured import measured
 from scalable.scheduler.failed_calls import failure_in
 from scalable.scheduler.ledger import Call, Ledger, Listener
-from scalable.spec import ComponentSpec, DeploymentSpec, RetryPolicy
-from scalable.spec.retrying import OUT_OF_MEMORY
 from scalable.units import as_written, format_duration
+from scalable.views.facts import NextTry
 
 logger = logging.getLogger("scalable.scheduler")
 

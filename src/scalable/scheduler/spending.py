@@ -9,15 +9,15 @@ from typing import Any
 
 from distributed import Scheduler
 
+from scalable.model import PoolStatus
+from scalable.model.costs import CURRENCY, HourlyPrice
+from scalable.pricing.budget import Stage, checked_budget, describe_spent, next_ceiling
+from scalable.pricing.metering import Bill, Charge, Meter
 from scalable.protocol.events import Event, billed, budget_reached
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import WAITING_TOPIC
-from scalable.scaling.budget import Stage, checked_budget, describe_spent, next_ceiling
-from scalable.scaling.metering import Bill, Charge, Meter
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Manager
-from scalable.spec import PoolStatus
-from scalable.spec.costs import CURRENCY, HourlyPrice
 from scalable.units import format_amount
 
 logger = logging.getLogger("scalable.scheduler")
@@ -90,7 +90,7 @@ class Spending:
 
     def report(self, manager: str, charges: Mapping[str, Sequence[Any]]) -> None:
         """Record the units of a manager that are charged now.
-        ``charges`` maps units to the fields of a :class:`~scalable.scaling.metering.Charge`.
+        ``charges`` maps units to the fields of a :class:`~scalable.pricing.metering.Charge`.
         """
         if self.counts:
             units = {unit: Charge(*fields) for unit, fields in charges.items()}

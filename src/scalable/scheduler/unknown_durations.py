@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distributed import Scheduler
 
-from scalable.protocol.dask_seams.ended_work import forget_unknown_duration, seams
+from scalable.dask_compat.ended_work import forget_unknown_duration, seams
 from scalable.scheduler.ledger import Call, Ledger, Listener
 
 

@@ -11,21 +11,21 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState
 
-from scalable.errors import ClusterError, NoWorkersError
-from scalable.explaining import impossible
-from scalable.explaining.explanation import Reason
-from scalable.explaining.pools import without_workers
-from scalable.protocol.dask_seams.scheduler import (
+from scalable.dask_compat.scheduler import (
     fail_tasks,
     heartbeat_pause_s,
     tasks_no_worker_takes,
 )
+from scalable.errors import ClusterError, NoWorkersError
+from scalable.model import PoolStatus
 from scalable.protocol.events import FAILED_START, Event
 from scalable.protocol.operations import TAG_ANNOTATION, WAITING_TOPIC
 from scalable.protocol.pools import fits, shown
 from scalable.scheduler.call_facts import ask_of, asked_tag
 from scalable.scheduler.pool_facts import PoolReader
-from scalable.spec import PoolStatus
+from scalable.views import impossible
+from scalable.views.explanation import Reason
+from scalable.views.pools import without_workers
 
 logger = logging.getLogger("scalable.scheduler")
 

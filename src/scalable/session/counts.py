@@ -6,10 +6,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from scalable.clusters.bounds import within_bounds
 from scalable.errors import ClusterError
-from scalable.lifecycle.bounds import within_bounds
+from scalable.model import DeploymentSpec
 from scalable.planning import total_limit
-from scalable.spec import DeploymentSpec
 
 if TYPE_CHECKING:
     from scalable.scaling import ScaleDecision

@@ -7,28 +7,28 @@ import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from scalable.errors import ManifestError, NameTakenError, PlanError
-from scalable.lifecycle.creation import (
+from scalable.clusters.creation import (
     Creation,
     DetachOptions,
     ManagerRequest,
     create,
 )
-from scalable.lifecycle.recording import default_name
-from scalable.lifecycle.requests import (
+from scalable.clusters.recording import default_name
+from scalable.clusters.requests import (
     checked_address,
     detached_manifest,
     manager_requests,
     refuse_threads,
     search_path,
 )
-from scalable.lifecycle.resuming import running_cluster
-from scalable.lifecycle.waiting import wait_until_ready
+from scalable.clusters.resuming import running_cluster
+from scalable.clusters.waiting import wait_until_ready
+from scalable.errors import ManifestError, NameTakenError, PlanError
 from scalable.session.request import Request
 
 if TYPE_CHECKING:
+    from scalable.model import Plan
     from scalable.records import ClusterDirectory
-    from scalable.spec import Plan
 
 logger = logging.getLogger("scalable.session")
 
@@ -124,7 +124,7 @@ def manage(
     """Run a manager that starts workers for a running cluster, and return an exit code.
     ``cluster`` is a name or an access file. An unknown tag in ``limits`` raises PlanError.
     """
-    from scalable.lifecycle.managing import attach_manager
+    from scalable.clusters.managing import attach_manager
 
     request.require_valid()
     request.require_clusters()

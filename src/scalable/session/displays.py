@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TextIO
 
-from scalable.showing.progress import live_lines, progress_line
-from scalable.showing.tables import fitted
-from scalable.spec.overview import Overview
+from scalable.model.overview import Overview
+from scalable.views.progress import live_lines, progress_line
+from scalable.views.tables import fitted
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalable.errors import PlanError
+from scalable.model import Plan, ScalePlan
+from scalable.model.plan_format import PlanFormatError, decode_plan
 from scalable.session.counts import warn_of_excess
 from scalable.session.request import Request
-from scalable.spec import Plan, ScalePlan
-from scalable.spec.plan_format import PlanFormatError, decode_plan
 
 
 def read_plan(path: str | os.PathLike[str]) -> Plan:

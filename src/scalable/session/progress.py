@@ -16,10 +16,10 @@ from typing import Any, Self, TextIO
 from scalable import settings
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames
+from scalable.model.overview import Overview
 from scalable.records.overview_file import OverviewFile
 from scalable.session.displays import Display, LineDisplay, LiveDisplay, can_draw
-from scalable.showing.progress import live_lines
-from scalable.spec.overview import Overview
+from scalable.views.progress import live_lines
 
 #: Width and maximum number of lines of printed progress.
 _WIDTH, _LINES = 100, 24
@@ -96,7 +96,7 @@ class NotebookDisplay(Display):
 
 
 def _html(overviews: Sequence[Overview]) -> str:
-    from scalable.markup.clusters import render_progress
+    from scalable.views.clusters import render_progress
 
     return render_progress(overviews)
 

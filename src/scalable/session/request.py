@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from scalable import settings
 from scalable.errors import ManifestError
+from scalable.model import DeploymentSpec, Diagnostic, ValidationReport, names
 from scalable.providers.registry import get_provider, inside_job_of, option_models, provider_traits
-from scalable.spec import DeploymentSpec, Diagnostic, ValidationReport, names
 from scalable.storage import scheme_of
 
 if TYPE_CHECKING:
     from scalable.manifest import Manifest, ResolvedManifest
-    from scalable.spec import Plan
+    from scalable.model import Plan
 
 logger = logging.getLogger("scalable.session")
 
@@ -156,7 +156,7 @@ class Request:
         counts = plan.scale_plan.workers_by_tag
         found: Mapping[str, bytes]
         if detached:
-            from scalable.lifecycle.recording import default_name
+            from scalable.clusters.recording import default_name
 
             found = self.provider.render_objects(self.spec, counts, default_name(self.spec))
         else:
@@ -179,7 +179,7 @@ class Request:
         """
         from scalable.forecasting import gather, quoted_prices
         from scalable.planning import PlanRequest, make_plan
-        from scalable.report.plans import shown_plan
+        from scalable.runs.report.plans import shown_plan
 
         asked = PlanRequest.parse(objective, policy, deadline, budget)
         self.require_valid()

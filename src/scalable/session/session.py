@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 from scalable import settings
 from scalable.errors import ClusterError, RunError
 from scalable.manifest.resolved import ResolvedManifest
-from scalable.providers.local.defaults import DEFAULTS
-from scalable.providers.registry import provider_traits
-from scalable.session.request import Request
-from scalable.session.shown import Shown
-from scalable.spec import (
+from scalable.model import (
     ComponentSpec,
     DeploymentSpec,
     Diagnostic,
@@ -30,11 +26,15 @@ from scalable.spec import (
     WorkerRange,
     names,
 )
-from scalable.spec.remembering import Keeping, Remembering
+from scalable.model.remembering import Keeping, Remembering
+from scalable.providers.local.defaults import DEFAULTS
+from scalable.providers.registry import provider_traits
+from scalable.session.request import Request
+from scalable.session.shown import Shown
 
 if TYPE_CHECKING:
     from scalable.client.client import ScalableClient
-    from scalable.lifecycle import AttachedDeployment, Deployment, SessionRecord
+    from scalable.clusters import AttachedDeployment, Deployment, SessionRecord
     from scalable.manifest import Manifest
     from scalable.records import ClusterDirectory
     from scalable.scaling import ScaleDecision
@@ -161,8 +161,8 @@ class ScalableSession(Shown):
         return session
 
     def _attach(self, directory: ClusterDirectory) -> ScalableClient:
-        from scalable.lifecycle import AttachedDeployment
-        from scalable.lifecycle.record import announce_run
+        from scalable.clusters import AttachedDeployment
+        from scalable.clusters.record import announce_run
 
         logger.debug("attaching to cluster %s at %s", directory.id, directory.path)
         attached = AttachedDeployment(directory)
@@ -247,7 +247,7 @@ class ScalableSession(Shown):
         request = self._request
         for warning in warnings:
             logger.warning("%s", warning.render())
-        from scalable.lifecycle import Deployment, SessionRecord
+        from scalable.clusters import Deployment, SessionRecord
 
         if settings.telemetry_enabled():
             manifest_yaml = request.resolved.to_yaml()
@@ -289,7 +289,7 @@ class ScalableSession(Shown):
         attached.delete()
 
     def _connect(self) -> ScalableClient:
-        from scalable.lifecycle.keeping import keeping_of
+        from scalable.clusters.keeping import keeping_of
 
         return connected_client(self.cluster, self.spec, keeping_of(self.spec, self.run_path))
 

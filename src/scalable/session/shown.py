@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ClusterError, RunError
 from scalable.exports import PublicNames
+from scalable.model import DeploymentSpec, Plan, ValidationReport
+from scalable.model.overview import Overview
 from scalable.session.request import Request
-from scalable.spec import DeploymentSpec, Plan, ValidationReport
-from scalable.spec.overview import Overview
 from scalable.storage import Storage, no_storage
 
 if TYPE_CHECKING:
-    from scalable.lifecycle import AttachedDeployment, Deployment
-    from scalable.lifecycle.creation import DetachOptions
+    from scalable.clusters import AttachedDeployment, Deployment
+    from scalable.clusters.creation import DetachOptions
+    from scalable.model.overview import Overview
     from scalable.records import ClusterDirectory
-    from scalable.report import RunReport
+    from scalable.runs.report import RunReport
     from scalable.session.progress import Progress, ShownToRun
-    from scalable.spec.overview import Overview
 
 # Planned ------------------------------------------------------------------------------------------
 
@@ -195,8 +195,8 @@ class Spending(Planned):
         RunError
             When no run is recorded, or its record is not on this machine or cannot be read.
         """
-        from scalable.report import report_on
-        from scalable.telemetry import read_run
+        from scalable.runs import read_run
+        from scalable.runs.report import report_on
 
         path = self.run_path
         if path is None:
@@ -333,7 +333,7 @@ class Shown(PublicNames, Spending):
         return f"<ScalableSession {project!r} on {self.target!r}: {state}>"
 
     def _repr_html_(self) -> str:
-        from scalable.markup.clusters import component_table, render_overview
+        from scalable.views.clusters import component_table, render_overview
 
         facts: list[tuple[str, Any]] = [
             ("Target", self.target),

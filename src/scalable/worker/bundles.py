@@ -19,7 +19,16 @@ from typing import Any
 
 from distributed import Worker, get_worker
 
-from scalable.caching.outcomes import heard_by
+from scalable.cache.outcomes import heard_by
+from scalable.dask_compat.worker import (
+    act_on_thread_of,
+    is_waiting,
+    offer_on_stream,
+    runs_in,
+    send_to_scheduler,
+    task_of,
+    timings_of,
+)
 from scalable.protocol.bundles import (
     ALL,
     ERROR,
@@ -31,15 +40,6 @@ from scalable.protocol.bundles import (
     TELL_S,
     first_try,
     too_long,
-)
-from scalable.protocol.dask_seams.worker import (
-    act_on_thread_of,
-    is_waiting,
-    offer_on_stream,
-    runs_in,
-    send_to_scheduler,
-    task_of,
-    timings_of,
 )
 from scalable.protocol.described_failures import note_call, release_frames
 from scalable.protocol.handlers import SchedulerCalls

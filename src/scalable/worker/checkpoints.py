@@ -6,16 +6,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from scalable.caching.checkpoints import (
+from scalable.cache.checkpoints import (
     REMEMBERED,
     Checkpoint,
     Checkpoints,
     checkpoint_directory,
     remembered_call,
 )
+from scalable.dask_compat.metadata import fact_of_scheduler
+from scalable.dask_compat.worker import current_call
 from scalable.errors import ClusterError
-from scalable.protocol.dask_seams.metadata import fact_of_scheduler
-from scalable.protocol.dask_seams.worker import current_call
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.lending import wait_in_call
 from scalable.protocol.operations import CHECKPOINTS, STORAGE

@@ -17,11 +17,8 @@ from distributed.utils import in_async_call
 from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccessEvent
 
 from scalable import settings
-from scalable.caching.outcomes import heard_by
-from scalable.errors import ScalableError
-from scalable.protocol.archive import ArchiveError, CarriedFiles
-from scalable.protocol.code import CodeTable, located, missing_module
-from scalable.protocol.dask_seams.arguments import (
+from scalable.cache.outcomes import heard_by
+from scalable.dask_compat.arguments import (
     drop_idle_connections,
     fail_waiting_call,
     fetched,
@@ -29,18 +26,22 @@ from scalable.protocol.dask_seams.arguments import (
     waiting_calls,
     with_data,
 )
-from scalable.protocol.dask_seams.arguments import seams as argument_seams
-from scalable.protocol.dask_seams.nodes import CarriedNode
-from scalable.protocol.dask_seams.shared_frames import share_memory
-from scalable.protocol.dask_seams.shared_results import SharingWorker
-from scalable.protocol.dask_seams.shared_results import seams as result_seams
-from scalable.protocol.dask_seams.worker import (
+from scalable.dask_compat.arguments import seams as argument_seams
+from scalable.dask_compat.nodes import CarriedNode
+from scalable.dask_compat.shared_frames import share_memory
+from scalable.dask_compat.shared_results import SharingWorker
+from scalable.dask_compat.shared_results import seams as result_seams
+from scalable.dask_compat.worker import (
     close_with_worker,
     failure_for_clients,
     forget_workers,
     offer_on_stream,
     task_of,
 )
+from scalable.errors import ScalableError
+from scalable.model.remembered import RememberedOutcome
+from scalable.protocol.archive import ArchiveError, CarriedFiles
+from scalable.protocol.code import CodeTable, located, missing_module
 from scalable.protocol.described_failures import recent_output
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import SchedulerCalls, WorkerHandler, offer
@@ -51,7 +52,6 @@ from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.shown_values import shown_arguments
 from scalable.protocol.thread_frames import read_frames_without_collection
-from scalable.spec.remembered import RememberedOutcome
 from scalable.worker.bundles import interrupt, running_bundle
 from scalable.worker.checkpoints import WorkerCheckpoints
 from scalable.worker.slots import SlotLender

@@ -16,7 +16,7 @@ from typing import Any
 from distributed import Worker
 from distributed.worker_state_machine import TaskState
 
-from scalable.protocol.dask_seams.worker import (
+from scalable.dask_compat.worker import (
     add_threads,
     change_free_resources,
     cpu_seconds,

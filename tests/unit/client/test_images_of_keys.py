@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from scalable.caching.calls import Purpose
-from scalable.caching.key import KeyOptions
+from scalable.cache.calls import Purpose
+from scalable.cache.key import KeyOptions
 from scalable.client.remembering_client import RememberedCalls
-from scalable.spec.remembering import Remembering
+from scalable.model.remembering import Remembering
 
 
 def work():
@@ -71,7 +71,7 @@ def podman(tmp_path, monkeypatch):
             f"#!/bin/sh\necho \"$@\" >> {asked}\necho '{text}'\nexit {code}\n"
         )
         (programs / "podman").chmod(0o700)
-        monkeypatch.setattr("scalable.caching.key.PROGRAMS", (str(programs / "podman"),))
+        monkeypatch.setattr("scalable.cache.key.PROGRAMS", (str(programs / "podman"),))
         return asked
 
     return answers

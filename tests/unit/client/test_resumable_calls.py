@@ -4,10 +4,10 @@ import logging
 
 import pytest
 
-from scalable.caching.calls import Purpose
-from scalable.caching.resumable import ResumableFunction
+from scalable.cache.calls import Purpose
+from scalable.cache.resumable import ResumableFunction
 from scalable.client.remembering_client import ResumableCalls
-from scalable.spec.remembering import Keeping, Remembering
+from scalable.model.remembering import Keeping, Remembering
 
 
 def plain(x):

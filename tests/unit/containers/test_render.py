@@ -16,7 +16,7 @@ from scalable.containers import (
     render_command,
     render_removal,
 )
-from scalable.spec.names import is_control
+from scalable.model.names import is_control
 
 COMMAND = ("python3", "-m", "model")
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scalable.spec import KeepResults
-from scalable.spec.remembering import Keeping, Remembering
+from scalable.model import KeepResults
+from scalable.model.remembering import Keeping, Remembering
 
 
 def manifest(project="", target=""):

@@ -7,7 +7,14 @@ import yaml
 
 from scalable.errors import ManifestError
 from scalable.manifest import Manifest, read_targets
-from scalable.spec import ComponentSpec, Diagnostic, ManagerSpec, RetryPolicy, TaskSpec, WorkerRange
+from scalable.model import (
+    ComponentSpec,
+    Diagnostic,
+    ManagerSpec,
+    RetryPolicy,
+    TaskSpec,
+    WorkerRange,
+)
 
 DOCUMENT = """\
 version: 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.spec.remembering import Remembering
+from scalable.model.remembering import Remembering
 
 REST = "targets: {t: {provider: local}}\ncomponents: {a: }\n"
 

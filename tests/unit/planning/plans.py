@@ -1,10 +1,10 @@
 """Requests, work and problems to plan for."""
 
+from scalable.model import ComponentSpec, DeploymentSpec, Forecast, TaskSpec
 from scalable.planning.frontier import Bounds
 from scalable.planning.network import make_network
 from scalable.planning.objectives import Problem
 from scalable.planning.work import Calls
-from scalable.spec import ComponentSpec, DeploymentSpec, Forecast, TaskSpec
 
 
 def request(*tasks, components=None, provider="slurm", **fields):

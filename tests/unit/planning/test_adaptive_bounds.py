@@ -1,8 +1,8 @@
 """Bounds of pools that follow their load."""
 
-from scalable.lifecycle.bounds import within_bounds
+from scalable.clusters.bounds import within_bounds
+from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.planning import adaptive_bounds, expectations
-from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 
 
 def spec(components, tasks=(), total=None, **fields):

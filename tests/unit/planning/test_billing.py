@@ -6,9 +6,9 @@ import math
 import pytest
 from plans import request, task
 
+from scalable.model import ComponentSpec, Price, Rate, Starting, WorkerRange
 from scalable.planning import Knowledge, PlanRequest, Prices, make_plan
 from scalable.planning.billing import Always, Billing, old_prices, weighed_spread
-from scalable.spec import ComponentSpec, Price, Rate, Starting, WorkerRange
 
 STARTING = Starting(startup_s=60.0)
 WORKERS = ComponentSpec("a", cpus=2, workers=WorkerRange(4, 4))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.planning import adaptive_bounds, conflicts, make_plan, worker_counts
-from scalable.spec import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 
 
 def spec(components, tasks=(), total=None, option="max_workers", **fields):

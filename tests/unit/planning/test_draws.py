@@ -7,11 +7,11 @@ from statistics import median, pstdev
 import pytest
 from plans import calls, problem
 
+from scalable.model import Forecast
 from scalable.planning import Knowledge, draws
 from scalable.planning.draws import Lengths, draw_runs
 from scalable.planning.variation import RunLevel, RunSpread
 from scalable.scaling.task_model import Kind, Sample, TaskModel
-from scalable.spec import Forecast
 
 
 def measured(*lengths):

@@ -6,10 +6,10 @@ from statistics import fmean
 import pytest
 from plans import calls, problem
 
+from scalable.model import Forecast
 from scalable.planning import PlanRequest
 from scalable.planning.frontier import trace
 from scalable.planning.objectives import choose
-from scalable.spec import Forecast
 
 MOST = 30
 SHAPES = ("chain", "parallel", "layers", "tree")

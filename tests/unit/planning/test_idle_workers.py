@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import request, task
 
+from scalable.model import ComponentSpec, Forecast, WorkerRange
 from scalable.planning import Knowledge, make_plan, worker_counts
-from scalable.spec import ComponentSpec, Forecast, WorkerRange
 
 MEASURED = Forecast(1.0, 1.0, 1.0, 1.0, samples=5, source="history")
 

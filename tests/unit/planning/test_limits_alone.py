@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from plans import calls, problem, request, task
 
 from scalable.errors import PlanError
+from scalable.model import Forecast
 from scalable.planning import Knowledge, PlanRequest, Prices, make_plan
 from scalable.planning.frontier import trace
 from scalable.planning.objectives import choose
-from scalable.spec import Forecast
 
 UNEVEN = Forecast(12.0, 10.0, 18.0, 30.0, samples=30, source="history")
 WORK = [task("simulate", "model", 20, 60.0), task("reduce", "post", 2, 30.0, ["simulate"])]

@@ -5,8 +5,8 @@ import itertools
 
 import pytest
 
-from scalable.planning.machines import cheapest, packed
-from scalable.spec.prices import Offer, Price, Shape
+from scalable.model.prices import Offer, Price, Shape
+from scalable.pricing.machines import cheapest, packed
 
 GIB = 2**30
 

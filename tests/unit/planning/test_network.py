@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from plans import calls, problem
 
+from scalable.model import Forecast
 from scalable.planning.network import make_network
-from scalable.spec import Forecast
 
 UNEVEN = Forecast(70.0, 60.0, 100.0, 150.0, samples=30, source="history")
 

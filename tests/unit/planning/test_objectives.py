@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from plans import calls, problem
 
 from scalable.errors import PlanError
+from scalable.model import Forecast
 from scalable.planning import OBJECTIVES, PlanRequest
 from scalable.planning.frontier import Bounds, trace
 from scalable.planning.objectives import Point, balanced, choose
-from scalable.spec import Forecast
 
 CHAIN = [calls("x", "a", 2, 10), calls("y", "b", 4, 10, after=["x"])]
 UNEVEN = Forecast(12.0, 10.0, 18.0, 30.0, samples=30, source="history")

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 from plans import request, task
 
+from scalable.model import Price, Rate
+from scalable.model.plan_format import PlanFormatError, decode_plan
 from scalable.planning import Knowledge, PlanRequest, Prices, make_plan
-from scalable.spec import Price, Rate
-from scalable.spec.plan_format import PlanFormatError, decode_plan
 
 PRICED = Prices(
     {"model": 1.0, "post": 2.0},

@@ -6,6 +6,7 @@ import pytest
 from plans import request, task
 
 from scalable.errors import PlanError
+from scalable.model import ComponentSpec, Forecast, TaskSpec, WorkerRange
 from scalable.planning import (
     Knowledge,
     PastPrediction,
@@ -14,7 +15,6 @@ from scalable.planning import (
     make_plan,
     worker_counts,
 )
-from scalable.spec import ComponentSpec, Forecast, TaskSpec, WorkerRange
 
 LOCK = "0" * 64
 TWO = [task("sim", "model", 100, 60), task("sum", "post", 10, 10, after=("sim",))]

@@ -7,10 +7,10 @@ from statistics import median
 import pytest
 from plans import calls, problem
 
+from scalable.model import Forecast
 from scalable.planning import PastPrediction
 from scalable.planning.draws import draw_runs
 from scalable.planning.uncertainty import confidence, evidence_of, interval, overhead
-from scalable.spec import Forecast
 
 
 def test_confidence_is_the_share_of_predictions_that_held():

@@ -2,9 +2,9 @@
 
 from plans import request
 
+from scalable.model import ComponentSpec, Price, Rate, Starting
 from scalable.planning import Prices
 from scalable.planning.unit_prices import unit_prices
-from scalable.spec import ComponentSpec, Price, Rate, Starting
 
 
 def test_a_worker_costs_its_cores_and_at_least_the_minimum():

@@ -10,8 +10,8 @@ from distributed.batched import BatchedSend
 from distributed.worker import thread_state
 
 from scalable.client.client import ScalableClient
+from scalable.dask_compat import client, scheduler, worker
 from scalable.errors import ClusterError
-from scalable.protocol.dask_seams import client, scheduler, worker
 from scalable.worker.slots import SlotLender
 
 

@@ -8,10 +8,9 @@ from distributed import scheduler as dask_scheduler
 from distributed import stealing
 from distributed.scheduler import Scheduler
 
-from scalable.errors import ClusterError
-from scalable.protocol import dask_seams
-from scalable.protocol.dask_seams import facts
-from scalable.protocol.dask_seams.facts import (
+from scalable import dask_compat
+from scalable.dask_compat import facts
+from scalable.dask_compat.facts import (
     Seams,
     accepts,
     contains,
@@ -20,14 +19,15 @@ from scalable.protocol.dask_seams.facts import (
     is_a,
     mentions,
 )
-from scalable.protocol.dask_seams.scheduler import LostWorker
-from scalable.protocol.dask_seams.scheduler import seams as scheduler_seams
+from scalable.dask_compat.scheduler import LostWorker
+from scalable.dask_compat.scheduler import seams as scheduler_seams
+from scalable.errors import ClusterError
 
 
 def registries():
     modules = (
-        importlib.import_module(f"{dask_seams.__name__}.{found.name}")
-        for found in pkgutil.iter_modules(dask_seams.__path__)
+        importlib.import_module(f"{dask_compat.__name__}.{found.name}")
+        for found in pkgutil.iter_modules(dask_compat.__path__)
     )
     return [module.seams for module in modules if hasattr(module, "seams")]
 

@@ -3,9 +3,9 @@
 import pytest
 
 from scalable.errors import ClusterError
+from scalable.model import PoolStatus
+from scalable.model.clusters import pools_from_dict, pools_to_dict
 from scalable.protocol.pools import check_tag, only_tag, wanted_counts
-from scalable.spec import PoolStatus
-from scalable.spec.clusters import pools_from_dict, pools_to_dict
 
 
 def one():

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from scalable import settings
+from scalable.dask_compat import shared_frames
 from scalable.protocol import shared_memory
-from scalable.protocol.dask_seams import shared_frames
 from scalable.protocol.shared_memory import (
     Part,
     RefusedSegmentError,

@@ -6,14 +6,14 @@ import pytest
 from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import SpecCluster
 
-from scalable.embedded.pool_cluster import PoolCluster
-from scalable.errors import ClusterError
-from scalable.protocol.dask_seams import spec_cluster
-from scalable.protocol.dask_seams.spec_cluster import (
+from scalable.dask_compat import spec_cluster
+from scalable.dask_compat.spec_cluster import (
     ManagedSpecCluster,
     memory_per_worker,
     threads_per_worker,
 )
+from scalable.errors import ClusterError
+from scalable.manager.pool_cluster import PoolCluster
 
 
 class Noted(ManagedSpecCluster):

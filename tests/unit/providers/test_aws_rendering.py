@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.aws import instances, names, render, roles, states, userdata
 from scalable.providers.aws.api import Identity, refusal
 from scalable.providers.aws.network import Ground, rules
@@ -16,8 +17,7 @@ from scalable.providers.aws.options import AWSOptions
 from scalable.providers.aws.provider import findings
 from scalable.providers.aws.secrets import LIMIT, packed, unpacked
 from scalable.providers.aws.shapes import is_arm
-from scalable.remote.cloud import CLUSTER, NAME, ROLE, TAG, MachineRequest, MachineState
-from scalable.spec import ComponentSpec, DeploymentSpec
+from scalable.providers.remote.cloud import CLUSTER, NAME, ROLE, TAG, MachineRequest, MachineState
 
 GROUND = Ground({"s-a": "z-a", "s-b": "z-b", "s-c": "z-b"}, ("in",), ("in", "out"), True)
 

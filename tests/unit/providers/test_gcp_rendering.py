@@ -7,6 +7,9 @@ import subprocess
 
 import pytest
 
+from scalable.model import ComponentSpec, DeploymentSpec
+from scalable.model.components import WorkerRange
+from scalable.model.prices import Shape
 from scalable.providers.gcp import names, network, payloads, refusals, startup
 from scalable.providers.gcp.check import left_of, metrics_of
 from scalable.providers.gcp.config import Config, config_of
@@ -15,7 +18,7 @@ from scalable.providers.gcp.instances import Attempt, instance_body, machine_of
 from scalable.providers.gcp.provider import findings
 from scalable.providers.gcp.refusals import Failure, Kind, Tried, failure_of
 from scalable.providers.gcp.shapes import candidates, units_on
-from scalable.remote.cloud import (
+from scalable.providers.remote.cloud import (
     CLUSTER,
     MANAGING,
     NAME,
@@ -25,9 +28,6 @@ from scalable.remote.cloud import (
     MachineRequest,
     MachineState,
 )
-from scalable.spec import ComponentSpec, DeploymentSpec
-from scalable.spec.components import WorkerRange
-from scalable.spec.prices import Shape
 
 CONFIG = Config(region="us-central1")
 
@@ -96,7 +96,7 @@ def test_a_worker_s_machine_names_its_files_and_holds_no_secret():
     found = items(body)
     assert json.loads(found["scalable-marks"])[NAME] == "Unit 1"
     assert found["scalable-files"] == names.secret_id("f")
-    assert "scalable.programs.machine gcp workers 'a b'" in found["startup-script"]
+    assert "scalable.clusters.programs.machine gcp workers 'a b'" in found["startup-script"]
     assert body["machineType"] == "zones/us-central1-b/machineTypes/e2-standard-2"
     assert body["scheduling"] == {"automaticRestart": False}
     assert body["networkInterfaces"][0]["accessConfigs"]

@@ -7,12 +7,12 @@ import pytest
 from test_kubernetes_render import frame_of, our_container, request
 
 from scalable.manager.launcher import UnitState
+from scalable.model import ComponentSpec
 from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.form import OperatorForm
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.permissions import role
 from scalable.providers.kubernetes.remote import state_of
-from scalable.spec import ComponentSpec
 
 FORM = OperatorForm()
 GROUP = "scalable-0123456789-crops-0123456789-0"
@@ -84,12 +84,12 @@ def test_the_root_ends_with_the_scheduler_whose_program_runs_once():
     (container,) = keeper["spec"]["containers"]
     name = job["metadata"]["name"]
     assert container["command"][3:] == [
-        *("scalable.programs.keeper", "/etc/scalable"),
+        *("scalable.clusters.programs.keeper", "/etc/scalable"),
         f"tls://{name}-scheduler.default.svc:8786",
     ]
     scheduler = our_container(parts_of(others)[0]["spec"]["scheduler"])
     assert scheduler["command"][2:6] == [
-        *("scalable.programs.once", "/run/scalable-once/began"),
+        *("scalable.clusters.programs.once", "/run/scalable-once/began"),
         *("python3", "-m"),
     ]
 

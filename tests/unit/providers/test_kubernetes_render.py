@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.kubernetes import drafts, render
 from scalable.providers.kubernetes.names import label_value, object_name
 from scalable.providers.kubernetes.options import KubernetesOptions
 from scalable.providers.kubernetes.render import merge, parse_mount, volumes
-from scalable.spec import ComponentSpec, DeploymentSpec
 
 VERSIONS = ("1.31", "1.34")
 

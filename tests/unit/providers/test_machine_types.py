@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from scalable.model import ComponentSpec, DeploymentSpec, Price, WorkerRange
 from scalable.providers import quotes
 from scalable.providers.aws.instances import Instances
 from scalable.providers.aws.provider import AWSBatchProvider
@@ -16,8 +17,7 @@ from scalable.providers.gcp.quote import offers_for
 from scalable.providers.gcp.quote import quote as gcp_quote
 from scalable.providers.gcp.shapes import candidates
 from scalable.providers.quotes import share_counted
-from scalable.remote.cloud import MachineRequest
-from scalable.spec import ComponentSpec, DeploymentSpec, Price, WorkerRange
+from scalable.providers.remote.cloud import MachineRequest
 
 REGIONS = {"aws": "us-east-1", "gcp": "us-central1"}
 

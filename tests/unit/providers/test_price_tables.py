@@ -4,10 +4,10 @@ import datetime as dt
 
 import pytest
 
+from scalable.model.prices import UNITS
 from scalable.providers.aws import quote as aws
 from scalable.providers.aws.sizes import fargate_size
 from scalable.providers.gcp import shapes as gcp
-from scalable.spec.prices import UNITS
 
 GIB = 2**30
 

@@ -4,10 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec
 from scalable.providers.slurm.directives import directive_fault
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.render import JobTemplate, batch_script
-from scalable.spec import ComponentSpec
 
 
 @pytest.mark.parametrize(

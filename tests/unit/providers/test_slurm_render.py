@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalable.model import ComponentSpec
 from scalable.providers.slurm.names import pool_name
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.render import (
@@ -22,7 +23,6 @@ from scalable.providers.slurm.render import (
     slurm_time,
 )
 from scalable.providers.slurm.worker import JobRequest, job_template
-from scalable.spec import ComponentSpec
 from scalable.units import parse_bytes, parse_walltime
 
 AWKWARD = {

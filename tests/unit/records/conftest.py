@@ -4,7 +4,7 @@ import uuid
 
 import pytest
 
-from scalable.spec import ClusterRecord
+from scalable.model import ClusterRecord
 
 
 @pytest.fixture(autouse=True)

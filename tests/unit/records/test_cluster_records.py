@@ -10,6 +10,7 @@ import pytest
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.files import write_private
 from scalable.liveness import identify, identify_process
+from scalable.model import ClusterRecord
 from scalable.records import (
     ClusterDirectory,
     all_directories,
@@ -19,7 +20,6 @@ from scalable.records import (
     write_access_file,
 )
 from scalable.records.directory import SILENT_S, Sight, state_of
-from scalable.spec import ClusterRecord
 
 
 def record(name="one", **more):

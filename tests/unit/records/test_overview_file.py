@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from scalable.model.overview import CallCounts, Overview, TaskOverview
 from scalable.records.overview_file import OverviewFile
-from scalable.spec.overview import CallCounts, Overview, TaskOverview
 
 
 @pytest.fixture

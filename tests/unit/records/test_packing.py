@@ -2,11 +2,11 @@
 
 import pytest
 
+from scalable.clusters.remote import _taken
 from scalable.errors import ClusterError
-from scalable.lifecycle.remote import _taken
+from scalable.model import ClusterRecord
 from scalable.records import ClusterDirectory
 from scalable.records.packing import packed, unpack
-from scalable.spec import ClusterRecord
 
 ID = "12345678-1234-1234-1234-123456789abc"
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from scalable.clusters import ending, garbage, resuming
+from scalable.clusters.discovery import ClusterListing, list_clusters
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.files import write_private
-from scalable.lifecycle import ending, garbage, resuming
-from scalable.lifecycle.discovery import ClusterListing, list_clusters
 from scalable.liveness import identify, identify_process
+from scalable.model import ClusterRecord, PoolStatus
 from scalable.records import (
     ClusterDirectory,
     all_directories,
@@ -28,7 +29,6 @@ from scalable.records import (
     directory as records_directory,
 )
 from scalable.records.access_file import AccessFile
-from scalable.spec import ClusterRecord, PoolStatus
 
 NOW = {"state": "running", "reason": None, "pools": {"a": {"wanted": 2, "running": 2}}}
 ANOTHER_BOOT = "of another boot"

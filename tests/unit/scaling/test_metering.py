@@ -2,9 +2,9 @@
 
 import pytest
 
-from scalable.scaling.budget import Ceiling, Stage, checked_budget, next_ceiling
-from scalable.scaling.metering import Charge, Meter
-from scalable.spec.costs import HourlyPrice
+from scalable.model.costs import HourlyPrice
+from scalable.pricing.budget import Ceiling, Stage, checked_budget, next_ceiling
+from scalable.pricing.metering import Charge, Meter
 
 
 def metered(per_hour=3600.0, **terms):

@@ -1,9 +1,9 @@
 """Pools that share a look, without a scheduler."""
 
+from scalable.model import PoolStatus
 from scalable.scaling.pool_policy import PoolDecision
 from scalable.scheduler.adaptation import Adaptation, PoolAdaptive
 from scalable.scheduler.demand import Demand
-from scalable.spec import PoolStatus
 
 
 class Told:

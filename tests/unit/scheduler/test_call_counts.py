@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalable.model.remembered import Kind, RememberedOutcome
 from scalable.protocol.measured import (
     BUNDLE,
     BUNDLE_ANNOTATION,
@@ -20,7 +21,6 @@ from scalable.scheduler.overview import call_counts
 from scalable.scheduler.overview.call_counts import NameCounts
 from scalable.scheduler.recorder import Recorder
 from scalable.scheduler.remembered import take_found
-from scalable.spec.remembered import Kind, RememberedOutcome
 from unit.scheduler.test_ledger import FakeScheduler
 
 

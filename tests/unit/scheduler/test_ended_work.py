@@ -9,7 +9,7 @@ import pytest
 from distributed import Client, Worker
 from distributed.scheduler import WorkerState
 
-from scalable.protocol.dask_seams import ended_work
+from scalable.dask_compat import ended_work
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 AT_ONCE = {"distributed.scheduler.events-cleanup-delay": "10ms"}

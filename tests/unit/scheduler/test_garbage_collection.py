@@ -4,8 +4,8 @@ import gc
 
 import pytest
 
-from scalable.programs import collecting, scheduler
-from scalable.programs.collecting import NEVER, SHARE, SeldomCollections
+from scalable.clusters.programs import collecting, scheduler
+from scalable.clusters.programs.collecting import NEVER, SHARE, SeldomCollections
 
 
 @pytest.fixture

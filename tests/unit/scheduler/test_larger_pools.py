@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scalable.model import ComponentSpec
 from scalable.scheduler.retrying import larger_component
-from scalable.spec import ComponentSpec
 
 SMALL = ComponentSpec("small", image="model:1", memory="4G", gpus=1, env={"A": "1"})
 LARGE = replace(SMALL, name="large", memory="8G")

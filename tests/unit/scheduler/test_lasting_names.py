@@ -1,8 +1,8 @@
 """Rows of task names for readers that record them over time."""
 
+from scalable.model.overview import CallCounts, TaskOverview
 from scalable.scheduler.overview import lasting_names
 from scalable.scheduler.overview.lasting_names import LASTING_ROWS, LastingNames
-from scalable.spec.overview import CallCounts, TaskOverview
 
 
 def rows(names, done=1):

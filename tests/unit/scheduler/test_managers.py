@@ -3,10 +3,10 @@
 import pytest
 
 from scalable.errors import ClusterError
+from scalable.model import PoolStatus
 from scalable.protocol.pools import Attachment, Shape, difference, fits, slots_of
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, Managers
-from scalable.spec import PoolStatus
 
 POOL = {"cpus": 2, "memory": "4G", "gpus": 0}
 

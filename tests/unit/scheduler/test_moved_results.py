@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from distributed.active_memory_manager import ActiveMemoryManagerExtension, ReduceReplicas
 
-from scalable.protocol.dask_seams.extensions import extensions
-from scalable.protocol.dask_seams.moved_results import COMPARED, SamplingMemoryManager
+from scalable.dask_compat.extensions import extensions
+from scalable.dask_compat.moved_results import COMPARED, SamplingMemoryManager
 
 
 class Counting(dict):

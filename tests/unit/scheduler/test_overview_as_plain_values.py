@@ -3,8 +3,8 @@
 import json
 from dataclasses import asdict
 
-from scalable.spec import PoolStatus
-from scalable.spec.overview import (
+from scalable.model import PoolStatus
+from scalable.model.overview import (
     CallCounts,
     Events,
     Overview,

@@ -6,12 +6,12 @@ import logging
 import pytest
 from distributed import Scheduler
 
+from scalable.clusters.rates import program_price, worker_prices
 from scalable.errors import ClusterError
-from scalable.lifecycle.rates import program_price, worker_prices
+from scalable.model import ComponentSpec, DeploymentSpec, PoolStatus
+from scalable.model.costs import HourlyPrice
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.spending import Spending
-from scalable.spec import ComponentSpec, DeploymentSpec, PoolStatus
-from scalable.spec.costs import HourlyPrice
 
 PRICE = {"a": {"per_hour": 3600.0, "minimum_s": 0.0, "granularity_s": 0.0}}
 

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 from distributed.comm.core import CommClosedError
 
-from scalable.protocol.dask_seams import connections
-from scalable.protocol.dask_seams.connections import TellingScheduler
-from scalable.protocol.dask_seams.worker import forget_workers
+from scalable.dask_compat import connections
+from scalable.dask_compat.connections import TellingScheduler
+from scalable.dask_compat.worker import forget_workers
 from scalable.protocol.operations import LEFT
 
 

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from scalable.model.remembered import Kind, RememberedOutcome
 from scalable.protocol.measured import USAGE, addition, remembered_addition
 from scalable.protocol.operations import KNOWN_ANNOTATION
 from scalable.scaling.task_model import Kind as TaskKind
@@ -11,7 +12,6 @@ from scalable.scaling.task_model import Sample, TaskModel, size_bucket
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.pool_views import Starts
 from scalable.scheduler.workload import Workload
-from scalable.spec.remembered import Kind, RememberedOutcome
 
 
 class Task(SimpleNamespace):

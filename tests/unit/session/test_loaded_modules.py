@@ -14,8 +14,8 @@ components: {a: {workers: 2}}
 ENGINE = ("dask", "distributed", "tornado", "bokeh", "pandas", "psutil", "asyncio", "ssl")
 #: Rooms that checking and planning do without.
 CLUSTERS = (
-    *("client", "scheduler", "manager", "worker", "embedded"),
-    *("lifecycle", "records", "containers", "report"),
+    *("client", "scheduler", "manager", "worker", "clusters"),
+    *("records", "containers", "runs.report"),
 )
 OTHER_PROVIDERS = tuple(f"scalable.providers.{name}" for name in ("aws", "gcp", "kubernetes"))
 
@@ -51,7 +51,7 @@ def test_checking_and_planning_load_neither_engine_nor_clusters(manifest, verb):
     names = run_verb(verb, manifest)
     rooms = [f"scalable.{room}" for room in CLUSTERS]
     if verb == "plan":
-        rooms.remove("scalable.report")  # shows the plan
+        rooms.remove("scalable.runs.report")  # shows the plan
     unwanted = [*ENGINE, *rooms, "scalable.session.session", "scalable.session.detached"]
     assert those_below(names, unwanted) == []
     assert "scalable.session.request" in names
@@ -67,7 +67,7 @@ def test_only_the_provider_of_the_manifest_is_loaded(manifest, verb):
 def test_validating_loads_nothing_of_plans_and_runs(manifest):
     names = run_verb("validate", manifest)
     planned = ["scalable.planning.plan", "scalable.forecasting", "statistics"]
-    runs = ["scalable.telemetry", "scalable.scaling"]
+    runs = ["scalable.runs", "scalable.scaling"]
     assert those_below(names, [*planned, *runs, "scalable.manifest.schema_document"]) == []
 
 

@@ -34,8 +34,8 @@ from scalable.errors import ClusterError
 from scalable.units import counted, format_bytes, format_duration, parse_bytes
 
 if TYPE_CHECKING:
-    from scalable.caching.inventory import Item
-    from scalable.caching.store import ResultStore
+    from scalable.cache.inventory import Item
+    from scalable.cache.store import ResultStore
 
 #: Maximum number of results that a question names.
 _NAMED = 5
@@ -96,7 +96,7 @@ def _store_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     def with_store(
         *args: Any, place: str | None, manifest: Path | None, target: str | None, **given: Any
     ) -> Any:
-        from scalable.caching.store import ResultStore
+        from scalable.cache.store import ResultStore
 
         return verb(*args, store=ResultStore(place or _url(manifest, target)), **given)
 
@@ -172,7 +172,7 @@ def why(call: str, *, store: ResultStore, output: Output) -> int:
     CALL is a key, its beginning, or the name of a function, which stands for its latest result.
     The key is compared with the nearest earlier result of the same function.
     """
-    from scalable.caching.inventory import nearest_earlier
+    from scalable.cache.inventory import nearest_earlier
 
     entries = [item.entry for item in store.inventory() if item.entry is not None]
     entry = called(call, entries)
@@ -294,8 +294,8 @@ def gc(
     processes left are removed too; without limits, only they are. With --max-age, checkpoints go
     too that did not change for so long and that no running call has.
     """
-    from scalable.caching.checkpoints import Checkpoints, Kept, checkpoint_directory
-    from scalable.caching.outcomes import Collected, Usage
+    from scalable.cache.checkpoints import Checkpoints, Kept, checkpoint_directory
+    from scalable.cache.outcomes import Collected, Usage
 
     checkpoints = Kept()
     if max_age is not None:

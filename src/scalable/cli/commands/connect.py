@@ -24,8 +24,8 @@ from scalable.cli.output import VERSION, Output, Result
 @output_options
 def command(name: str, *, file: Path | None, output: Output) -> int:
     """Show how to connect to a cluster from Python."""
-    from scalable.lifecycle.connecting import snippet
-    from scalable.lifecycle.control import refuse_gone
+    from scalable.clusters.connecting import snippet
+    from scalable.clusters.control import refuse_gone
     from scalable.protocol.addresses import LOOPBACK
     from scalable.records import AccessFile, find, write_access_file
 

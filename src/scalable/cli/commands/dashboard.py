@@ -30,9 +30,9 @@ def command(name: str, *, opens: bool, output: Output) -> int:
     The page of a scheduler that has none, or that is in a remote place, is served by this command
     itself, until it is interrupted (Ctrl-C).
     """
-    from scalable.dashboard.links import page_link
-    from scalable.lifecycle.control import refuse_gone
+    from scalable.clusters.control import refuse_gone
     from scalable.records import find
+    from scalable.watch.dashboard.links import page_link
 
     directory = find(name)
     refuse_gone(directory)
@@ -46,9 +46,9 @@ def command(name: str, *, opens: bool, output: Output) -> int:
 
 
 def _serve(directory: ClusterDirectory, output: Output, *, opens: bool) -> None:
-    from scalable.dashboard.serving import serve_page
+    from scalable.clusters.control import ask, reached
     from scalable.errors import ClusterError
-    from scalable.lifecycle.control import ask, reached
+    from scalable.watch.dashboard.serving import serve_page
 
     name = directory.record().name
     if directory.record().embedded:
@@ -71,7 +71,7 @@ def _serve(directory: ClusterDirectory, output: Output, *, opens: bool) -> None:
 def _show(
     directory: ClusterDirectory, page: str, host: str, output: Output, *, opens: bool
 ) -> None:
-    from scalable.dashboard.links import ssh_command
+    from scalable.watch.dashboard.links import ssh_command
 
     record = directory.record()
     forward = None

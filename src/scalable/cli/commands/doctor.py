@@ -39,7 +39,7 @@ def command(output: Output) -> int:
     It checks what the providers in the manifest need, if there is a manifest. The exit code is 1 if
     a row fails.
     """
-    from scalable.report.table import on_one_line
+    from scalable.runs.report.table import on_one_line
 
     rows = [row._replace(mend="") if row.verdict == "ok" else row for row in examine()]
     width = max(len(row.what) for row in rows)

@@ -24,8 +24,8 @@ def command(name: str, *, yes: bool, output: Output) -> int:
 
     A cluster that is already gone is not an error. Results that were not fetched are lost.
     """
+    from scalable.clusters.ending import end
     from scalable.errors import UnknownClusterError
-    from scalable.lifecycle.ending import end
     from scalable.records import find
 
     try:

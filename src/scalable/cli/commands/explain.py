@@ -11,7 +11,7 @@ from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
 
 if TYPE_CHECKING:
-    from scalable.explaining.explanation import Explanations
+    from scalable.views.explanation import Explanations
 
 
 @click.command()
@@ -26,9 +26,9 @@ def command(name: str | None, about: str | None, *, output: Output) -> int:
     the key of a call, its beginning, or the name of a task. Without both, all pools and all calls
     that wait are explained.
     """
+    from scalable.clusters.explaining import explain, only_cluster
     from scalable.errors import ClusterError
-    from scalable.explaining.explanation import State
-    from scalable.lifecycle.explaining import explain, only_cluster
+    from scalable.views.explanation import State
 
     cluster = name or only_cluster()
     found = explain(cluster, about)

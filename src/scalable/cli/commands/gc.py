@@ -24,8 +24,8 @@ def command(manifest: Path | None, target: str | None, *, yes: bool, output: Out
 
     The exit code is 4 if remains could not be removed; the others are.
     """
+    from scalable.clusters.garbage import gc
     from scalable.errors import ProviderError
-    from scalable.lifecycle.garbage import gc
 
     if target is not None:
         _remember_place(manifest, target)

@@ -22,7 +22,7 @@ def command(*, output: Output) -> int:
 
     The exit code is 3 when a plug-in or a record cannot be read; the others are listed.
     """
-    from scalable.lifecycle.discovery import list_clusters
+    from scalable.clusters.discovery import list_clusters
 
     listing = list_clusters()
     for error in listing.errors:

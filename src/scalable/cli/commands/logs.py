@@ -44,7 +44,7 @@ def command(
     Control characters, such as those of colours, are shown as \x1b, so that no output can act on
     the terminal. --output writes the logs to a file unchanged.
     """
-    from scalable.lifecycle.logs import follow_lines, log_files, read_log
+    from scalable.clusters.logs import follow_lines, log_files, read_log
     from scalable.records import find
 
     if follow and tail is not None:

@@ -52,9 +52,9 @@ def attach(
     After Ctrl-C or SIGTERM the workers finish their calls, then the manager ends. A second signal
     ends it at once.
     """
+    from scalable.model import names
     from scalable.session.detached import manage
     from scalable.session.request import Request
-    from scalable.spec import names
 
     names.MANAGER.require(manager)
     request = Request.read(manifest, target)

@@ -13,7 +13,7 @@ from scalable import settings
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.cli.plans import objective_options
-from scalable.spec import Plan
+from scalable.model import Plan
 
 LOCK_FILE = "manifest.lock"
 
@@ -108,8 +108,8 @@ def objects_result(objects: Mapping[str, bytes]) -> Result:
 
 def comparison_result(run: str) -> Result:
     """Compare a run, by its id, a prefix of it, or ``latest``, with its plan."""
-    from scalable.report.comparison import compare, render_comparison
-    from scalable.telemetry import find_run, read_run
+    from scalable.runs import find_run, read_run
+    from scalable.runs.report.comparison import compare, render_comparison
 
     directory = find_run(settings.runs_dir(), run)
     comparison = compare(read_run(directory))
@@ -121,8 +121,8 @@ def plan_result(
     plan: Plan, scripts: Mapping[str, str] | None = None, *, front: bool = False
 ) -> Result:
     """Return a plan, the scripts of its workers by tag, and its choices, as a result."""
-    from scalable.report.front import draw_front
-    from scalable.report.plans import render_plan
+    from scalable.runs.report.front import draw_front
+    from scalable.runs.report.plans import render_plan
 
     document = plan.to_dict()
     shown = [f"\n{draw_front(plan)}\n"] if front and plan.front else []

@@ -13,9 +13,9 @@ from scalable.cli.options import manifest_argument, output_options, target_optio
 from scalable.cli.output import VERSION, Output, Result
 
 if TYPE_CHECKING:
+    from scalable.model import Price, Rate
     from scalable.planning import Prices
     from scalable.session.request import Request
-    from scalable.spec import Price, Rate
 
 _HEADER = ("for", "machine", "workers", "an hour", "spot", "prices of", "date")
 _FROM = {
@@ -44,7 +44,7 @@ def command(manifest: Path | None, target: str | None, *, output: Output) -> int
 
 def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:
     """Return the rates by tag or program; ``least_s`` is the minimum for the manifest's prices."""
-    from scalable.spec import Price, Rate
+    from scalable.model import Price, Rate
 
     if prices is None:
         return []
@@ -61,7 +61,7 @@ def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:
 def _result(request: Request, prices: Prices | None, today: dt.date) -> Result:
     from scalable.planning.billing import old_prices
     from scalable.providers.registry import provider_traits
-    from scalable.report.table import table
+    from scalable.runs.report.table import table
 
     least_s = provider_traits(request.spec.provider_name).starting.billed_least_s
     rates = _rates(prices, least_s)

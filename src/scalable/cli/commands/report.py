@@ -51,8 +51,7 @@ def command(  # noqa: PLR0913 - what a user may say
     With --format html the report is one file with the plan, the timeline, distributions, pools,
     decisions, failures, environment and advice; it needs nothing from elsewhere.
     """
-    from scalable import report
-    from scalable.telemetry import find_run, read_run, summarize
+    from scalable.runs import find_run, read_run, report, summarize
 
     if latest and run_id is not None:
         raise click.UsageError("--latest and --run-id exclude each other; give one of them")
@@ -85,8 +84,8 @@ def command(  # noqa: PLR0913 - what a user may say
 
 
 def _compare(where: Path, names: tuple[str, str], output: Output) -> int:
-    from scalable.report.two_runs import compare_runs, render_two_runs
-    from scalable.telemetry import find_run, read_run
+    from scalable.runs import find_run, read_run
+    from scalable.runs.report.two_runs import compare_runs, render_two_runs
 
     first, second = (read_run(find_run(where, name)) for name in names)
     rows = compare_runs(first, second)

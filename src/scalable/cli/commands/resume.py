@@ -17,7 +17,7 @@ def command(name: str, *, output: Output) -> int:
 
     They take over their workers; running calls are not interrupted.
     """
-    from scalable.lifecycle.resuming import lost_elsewhere, resume
+    from scalable.clusters.resuming import lost_elsewhere, resume
     from scalable.records import find
 
     directory = find(name)

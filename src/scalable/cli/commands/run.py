@@ -35,11 +35,11 @@ from scalable.errors import RunError
 from scalable.units import format_duration
 
 if TYPE_CHECKING:
+    from scalable.model import Plan
     from scalable.records import ClusterDirectory
+    from scalable.runs import EndStatus, RunPart, Summary
     from scalable.session.displays import Display
     from scalable.session.request import Request
-    from scalable.spec import Plan
-    from scalable.telemetry import EndStatus, RunPart, Summary
 
 _INTERRUPTED = 130
 #: Maximum wait until the cluster's scheduler has recorded the last finished tasks.
@@ -155,7 +155,7 @@ def command(  # noqa: PLR0913 - what a user may say
             output.note(_in_one_line(plan))
         code, runs = _follow(command_line, path, target, output, cluster, environ=environ)
     if part is not None:
-        from scalable.lifecycle.run_copy import flush_run
+        from scalable.clusters.run_copy import flush_run
 
         flush_run(directory)
     if code:
@@ -226,7 +226,7 @@ def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
 def _confirm_start(request: Request, plan: Plan, output: Output, *, yes: bool) -> None:
     """Check that a cluster and a record can be made, and ask before a run that costs money."""
     from scalable.cli.costs import costs_money, said_cost
-    from scalable.telemetry import require_writable
+    from scalable.runs import require_writable
 
     request.require_clusters()
     if settings.telemetry_enabled():
@@ -239,8 +239,8 @@ def _confirm_start(request: Request, plan: Plan, output: Output, *, yes: bool) -
 
 def _part_of_run(directory: ClusterDirectory) -> RunPart | None:
     """Return the part of a detached cluster's run that starts now, or None without telemetry."""
-    from scalable.lifecycle.run_copy import flush_run
-    from scalable.telemetry import RunPart
+    from scalable.clusters.run_copy import flush_run
+    from scalable.runs import RunPart
 
     flush_run(directory)
     run = (directory.scheduler() or {}).get("run")
@@ -327,7 +327,7 @@ def _report(
     """Show the recorded runs, and give the script's exit code to those that finished with it.
     Of the run of an ``attached`` detached cluster, which continues, only ``part`` is shown.
     """
-    from scalable import report
+    from scalable.runs import report
 
     texts, reports = [], []
     for run in runs:
@@ -354,7 +354,7 @@ def _report(
 
 def _remembered_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
     """Return the rows about cached results of a run, or of ``part`` if it is the run's."""
-    from scalable.telemetry.streams import StoredRows, stream_path
+    from scalable.runs.streams import StoredRows, stream_path
 
     if part is not None and run == part.path:
         return part.read().remembered
@@ -363,7 +363,7 @@ def _remembered_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, A
 
 def _summary_of(part: RunPart, code: int) -> Summary:
     """Return the summary of the script's part of a run, after its last tasks were recorded."""
-    from scalable.telemetry import summarize
+    from scalable.runs import summarize
 
     deadline = time.monotonic() + _RECORDED_S
     while not part.has_ended() and time.monotonic() < deadline:
@@ -378,7 +378,7 @@ def _status_of(code: int) -> EndStatus:
 
 def _amend(run: Path, code: int) -> None:
     """Record a failure of the script in a run whose session was closed normally."""
-    from scalable.telemetry import amend_status, read_run
+    from scalable.runs import amend_status, read_run
 
     if code and read_run(run).status == "completed":
         amend_status(run, _status_of(code), code)

@@ -17,7 +17,7 @@ from scalable.cli.output import VERSION, Output, Result
 from scalable.units import counted, format_amount, format_duration, parse_duration
 
 if TYPE_CHECKING:
-    from scalable.telemetry import RunOverview
+    from scalable.runs import RunOverview
 
 _HEADER = ("run", "project", "target", "state", "started", "duration", "cost", "calls", "failed")
 _MISSING = "-"
@@ -71,7 +71,7 @@ def command(
     A run that crashed is shown as interrupted. Runs that are alive or were written in the last two
     minutes are never removed, nor is anything else than the directory of a run.
     """
-    from scalable.telemetry import run_overviews
+    from scalable.runs import run_overviews
 
     where = (runs_dir or settings.runs_dir()).absolute()
     runs, faults = run_overviews(where)
@@ -87,7 +87,7 @@ def command(
 
 def render_runs(runs: Sequence[RunOverview]) -> str:
     """Format the table of runs."""
-    from scalable.report.table import shorten, table
+    from scalable.runs.report.table import shorten, table
 
     rows = [
         (
@@ -123,7 +123,7 @@ def _prune(
     yes: bool,
     output: Output,
 ) -> int:
-    from scalable.telemetry import chosen_runs, remove_runs
+    from scalable.runs import chosen_runs, remove_runs
 
     chosen, kept = chosen_runs(runs, keep=keep, older_than_s=older_than)
     removed: list[str] = []

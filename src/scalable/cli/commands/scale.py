@@ -33,7 +33,7 @@ def command(
     Counts are absolute; 0 empties a pool. The command returns at once: workers start and end
     later, and busy workers finish their calls first.
     """
-    from scalable.lifecycle.control import beyond_most, scale, set_budget
+    from scalable.clusters.control import beyond_most, scale, set_budget
 
     wanted = read_counts(counts)
     if not wanted and budget is None:

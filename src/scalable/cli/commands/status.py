@@ -14,7 +14,7 @@ from scalable.cli.output import VERSION, Output, Result
 @output_options
 def command(name: str, *, output: Output) -> int:
     """Show the state of a cluster, its pools and its managers."""
-    from scalable.lifecycle.discovery import status
+    from scalable.clusters.discovery import status
 
     found = status(name)
     output.show(Result(render_status(found), {"version": VERSION, **cluster_data(found)}))

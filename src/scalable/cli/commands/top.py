@@ -15,8 +15,8 @@ from scalable.cli.output import VERSION, Output, Result
 from scalable.errors import ClusterError
 
 if TYPE_CHECKING:
-    from scalable.lifecycle.watching import Living
-    from scalable.spec.overview import Events, Overview
+    from scalable.clusters.watching import Living
+    from scalable.model.overview import Events, Overview
 
 #: Width in columns of printed output.
 WIDTH = 100
@@ -33,7 +33,7 @@ def command(name: str | None, *, once: bool, output: Output) -> int:
     its run. Without NAME, all that live are listed. With --once, no extra and no terminal is
     needed.
     """
-    from scalable.lifecycle.watching import all_that_live, look
+    from scalable.clusters.watching import all_that_live, look
 
     if not once:
         _run(name)
@@ -60,14 +60,14 @@ def _run(name: str | None) -> None:
 
     if name is not None:
         find(name)
-    from scalable.top.app import TopApp
-    from scalable.top.source import AllClusters
+    from scalable.watch.top.app import TopApp
+    from scalable.watch.top.source import AllClusters
 
     TopApp(AllClusters(), name).run()
 
 
 def _shown(overview: Overview, events: Events) -> Result:
-    from scalable.showing.page import page
+    from scalable.views.page import page
 
     told = {"decisions": list(events.decisions), "failures": list(events.failures)}
     data = {"version": VERSION, **overview.to_dict(), **told}
@@ -75,7 +75,7 @@ def _shown(overview: Overview, events: Events) -> Result:
 
 
 def _listed(living: Living) -> Result:
-    from scalable.showing.workers import clusters_table
+    from scalable.views.workers import clusters_table
 
     table = clusters_table(living.clusters, living.runs, time.time())
     lines = table.lines(WIDTH) if table.rows else [table.empty]

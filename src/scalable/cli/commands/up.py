@@ -30,11 +30,11 @@ from scalable.cli.options import manifest_argument, output_options, target_optio
 from scalable.cli.output import VERSION, Output, Result
 from scalable.cli.plans import AskedPlan, budget_of, objective_options, plan_option
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
-from scalable.spec import ClusterStatus, DeploymentSpec, Plan, names
+from scalable.model import ClusterStatus, DeploymentSpec, Plan, names
 from scalable.units import format_duration
 
 if TYPE_CHECKING:
-    from scalable.lifecycle.creation import DetachOptions
+    from scalable.clusters.creation import DetachOptions
     from scalable.records import ClusterDirectory
     from scalable.session.request import Request
 
@@ -83,9 +83,9 @@ def command(  # noqa: PLR0913 - what a user may say
 
     A running cluster of the same name is scaled to the plan's counts.
     """
-    from scalable.lifecycle.creation import DetachOptions
-    from scalable.lifecycle.recording import default_name
-    from scalable.lifecycle.resuming import running_cluster
+    from scalable.clusters.creation import DetachOptions
+    from scalable.clusters.recording import default_name
+    from scalable.clusters.resuming import running_cluster
     from scalable.session.detached import create_cluster, requested_managers
 
     if name is not None:
@@ -110,7 +110,7 @@ def command(  # noqa: PLR0913 - what a user may say
     if running is not None:
         return _change(running, request, plan, options, yes=yes, wait=not no_wait, output=output)
     managers = requested_managers(request, options)
-    from scalable.report.plans import render_plan
+    from scalable.runs.report.plans import render_plan
 
     output.note(render_plan(plan) + _outlook(request, options))
     places = {
@@ -168,7 +168,7 @@ def _question(
     request: Request, plan: Plan, options: DetachOptions, others: Sequence[DeploymentSpec]
 ) -> str:
     """Return the question before the start of a cluster, with its cost, if any."""
-    from scalable.lifecycle.creation import lifetimes
+    from scalable.clusters.creation import lifetimes
 
     cost = ""
     if plan.cost_estimate is not None or costs_money(request.spec, plan):
@@ -182,7 +182,7 @@ def _question(
 
 def _outlook(request: Request, options: DetachOptions) -> str:
     """Return when the cluster stops automatically, and which managers it has."""
-    from scalable.lifecycle.creation import lifetimes
+    from scalable.clusters.creation import lifetimes
 
     lines = [""]
     idle, live = lifetimes(request.spec, options)
@@ -210,7 +210,7 @@ def _change(
     wait: bool,
     output: Output,
 ) -> int:
-    from scalable.lifecycle.control import scale, set_budget
+    from scalable.clusters.control import scale, set_budget
     from scalable.providers.registry import provider_traits
     from scalable.records import status_of
     from scalable.session.detached import MANIFEST_CHANGED, changes_since
@@ -271,9 +271,9 @@ def _bring_managers(
     directory: ClusterDirectory, request: Request, options: DetachOptions, output: Output
 ) -> None:
     """Start the managers that are not running, or all managers of a cluster without any."""
-    from scalable.lifecycle.creation import add_managers
-    from scalable.lifecycle.resuming import resume
-    from scalable.lifecycle.waiting import wait_for_managers
+    from scalable.clusters.creation import add_managers
+    from scalable.clusters.resuming import resume
+    from scalable.clusters.waiting import wait_for_managers
     from scalable.session.detached import requested_managers
 
     if directory.record().managers:
@@ -292,7 +292,7 @@ def _bring_managers(
 def _wait(
     directory: ClusterDirectory, output: Output, *, wait: bool, workers: bool
 ) -> ClusterStatus:
-    from scalable.lifecycle.waiting import wait_until_ready
+    from scalable.clusters.waiting import wait_until_ready
     from scalable.records import status_of
 
     if not wait:

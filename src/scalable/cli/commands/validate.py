@@ -11,7 +11,7 @@ from scalable import settings
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.errors import ManifestError
-from scalable.spec import Diagnostic, ValidationReport
+from scalable.model import Diagnostic, ValidationReport
 
 
 @click.command()

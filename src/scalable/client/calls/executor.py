@@ -28,9 +28,9 @@ from scalable.client.calls.streamed_calls import MOST_UNTAKEN, StreamedCalls
 from scalable.client.scheduler_line import SchedulerLine
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames
+from scalable.model.overview import Overview
 from scalable.protocol.lending import slot_lent
 from scalable.protocol.messages import LARGE, Pickled, Reference
-from scalable.spec.overview import Overview
 from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.client")
@@ -200,7 +200,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         return f"<PoolExecutor {f'tag={tag!r}' if tag else 'of any worker'}>"
 
     def _repr_html_(self) -> str:
-        from scalable.markup.clusters import render_executor
+        from scalable.views.clusters import render_executor
 
         asked = self._dispatcher.options
         state = "shut down" if self._is_shut_down or self._dispatcher.closed else "running"

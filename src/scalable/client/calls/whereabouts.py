@@ -9,8 +9,8 @@ from typing import NamedTuple
 from dask.utils import funcname
 
 from scalable.client.calls.futures import CallFuture
-from scalable.explaining.facts import CallFacts, Failure, NeededCall
 from scalable.frames import own_frame_in
+from scalable.views.facts import CallFacts, Failure, NeededCall
 
 
 class Whereabouts(NamedTuple):

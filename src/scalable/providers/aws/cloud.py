@@ -7,6 +7,7 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.providers.aws.api import Api, AWSError
 from scalable.providers.aws.fargate import Tasks, cluster_is_gone
 from scalable.providers.aws.instances import InstanceFrame, Instances, Logs, like
@@ -17,7 +18,7 @@ from scalable.providers.aws.roles import Roles
 from scalable.providers.aws.secrets import Secrets
 from scalable.providers.aws.settings import EC2, FARGATE, Settings, settings_at
 from scalable.providers.aws.shapes import units_on
-from scalable.remote.cloud import (
+from scalable.providers.remote.cloud import (
     CLUSTER,
     MANAGING,
     OWNER,
@@ -30,8 +31,7 @@ from scalable.remote.cloud import (
     Refusal,
     StoredFiles,
 )
-from scalable.remote.cloud_place import ask
-from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
+from scalable.providers.remote.cloud_place import ask
 
 logger = logging.getLogger("scalable.providers.aws")
 

@@ -25,7 +25,7 @@ from scalable.providers.aws.render import ON_DEMAND, SPOT, Place, TaskFrame, det
 from scalable.providers.aws.settings import Settings
 from scalable.providers.aws.sizes import fargate_size
 from scalable.providers.aws.states import ENDED_BY_US, in_words, lacks_capacity, task_machine
-from scalable.remote.cloud import (
+from scalable.providers.remote.cloud import (
     CLUSTER,
     NAME,
     ROLE,

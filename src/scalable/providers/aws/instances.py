@@ -35,7 +35,7 @@ from scalable.providers.aws.userdata import (
     user_data,
 )
 from scalable.providers.quotes import share_counted
-from scalable.remote.cloud import (
+from scalable.providers.remote.cloud import (
     CLUSTER,
     MACHINE_OF,
     NAME,

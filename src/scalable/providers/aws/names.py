@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scalable.remote.cloud import CLUSTER, MANAGER, NAME, OWNER, ROLE, TAG, MachineRequest
+from scalable.providers.remote.cloud import CLUSTER, MANAGER, NAME, OWNER, ROLE, TAG, MachineRequest
 
 #: Maximum number of characters of a tag value.
 VALUE_LENGTH = 256

@@ -18,7 +18,7 @@ from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.aws.api import Api, AWSError
 from scalable.providers.aws.names import MADE, SHARED, family, marks_in, pairs, tags
 from scalable.providers.aws.settings import Wish
-from scalable.remote.cloud import CLUSTER, ROLE
+from scalable.providers.remote.cloud import CLUSTER, ROLE
 
 logger = logging.getLogger("scalable.providers.aws")
 

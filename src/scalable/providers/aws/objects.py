@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.aws import instances, render, roles
 from scalable.providers.aws.api import Identity
 from scalable.providers.aws.instances import InstanceFrame
@@ -16,9 +17,8 @@ from scalable.providers.aws.settings import EC2, Settings, settings_at
 from scalable.providers.aws.shapes import chosen, units_on
 from scalable.providers.aws.sizes import fargate_size
 from scalable.providers.quotes import share_counted
-from scalable.remote.cloud import MANAGING, SCHEDULER, WORKERS, MachineRequest
-from scalable.remote.machines import MachineFrame
-from scalable.spec import ComponentSpec, DeploymentSpec
+from scalable.providers.remote.cloud import MANAGING, SCHEDULER, WORKERS, MachineRequest
+from scalable.providers.remote.machines import MachineFrame
 
 #: Placeholders for values that AWS chooses.
 ACCOUNT, CLUSTER_ID, OWNER, SECRET = "000000000000", "CLUSTER", "OWNER", "SECRET"

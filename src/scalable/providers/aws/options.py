@@ -11,7 +11,7 @@ from scalable.manifest.fields import (
     Memory,
     PositiveInt,
 )
-from scalable.remote.options import RemoteOptions
+from scalable.providers.remote.options import RemoteOptions
 
 #: Fraction of machines.
 Fraction = Annotated[float, Field(gt=0, lt=1)]

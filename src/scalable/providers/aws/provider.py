@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic
 from scalable.providers.aws.quote import region_of, types_of
 from scalable.providers.aws.settings import EC2
 from scalable.providers.aws.shapes import chosen, offers_for
 from scalable.providers.aws.sizes import fargate_size
 from scalable.providers.aws.traits import TRAITS
 from scalable.providers.base import OptionsModel, ValidationReport
-from scalable.remote.cloud_provider import CloudProvider
-from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic
+from scalable.providers.remote.cloud_provider import CloudProvider
 
 if TYPE_CHECKING:
     from scalable.providers.aws.cloud import AWSCloud

@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scalable.model import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
+from scalable.model.prices import Offer, Price, Rate
+from scalable.pricing.tables import offers, prices_of, shapes_of
 from scalable.providers.aws.sizes import FargateSize, fargate_size, rounding
 from scalable.providers.quotes import (
     Machines,
@@ -18,9 +21,6 @@ from scalable.providers.quotes import (
     spot_share,
     warnings_about,
 )
-from scalable.providers.tables import offers, prices_of, shapes_of
-from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
-from scalable.spec.prices import Offer, Price, Rate
 
 PACKAGE = "scalable.providers.aws"
 #: Memory that an instance's operating system and agent use, in bytes.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalable.providers.aws.names import CONTAINER, LOG_GROUP, ecs_tags, machine_tags, token
-from scalable.remote.cloud import CLUSTER, MACHINE_OF, MachineRequest
+from scalable.providers.remote.cloud import CLUSTER, MACHINE_OF, MachineRequest
 
 #: Variable of a task with its program's files, until the program has read them.
 FILES_VARIABLE = "SCALABLE_FILES"
@@ -39,7 +39,12 @@ class TaskFrame:
 
 def program(request: MachineRequest) -> list[str]:
     """Return the command of a container."""
-    first = ("python3", "-m", "scalable.programs.first_process", "scalable.programs.machine")
+    first = (
+        "python3",
+        "-m",
+        "scalable.clusters.programs.first_process",
+        "scalable.clusters.programs.machine",
+    )
     return [*first, "aws", *request.program]
 
 

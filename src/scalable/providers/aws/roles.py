@@ -20,7 +20,7 @@ from scalable.providers.aws.names import (
     pairs,
     tags,
 )
-from scalable.remote.cloud import CLUSTER, MANAGING, ROLE
+from scalable.providers.remote.cloud import CLUSTER, MANAGING, ROLE
 
 logger = logging.getLogger("scalable.providers.aws")
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from scalable.errors import ProviderError
 from scalable.providers.aws.api import Api, AWSError
 from scalable.providers.aws.names import SECRETS_PATH, has, marks_in, pairs, secret_name, tags
-from scalable.remote.cloud import CLUSTER, StoredFiles
+from scalable.providers.remote.cloud import CLUSTER, StoredFiles
 
 logger = logging.getLogger("scalable.providers.aws")
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import ProviderError
+from scalable.model import DeploymentSpec
+from scalable.model.prices import Offer
 from scalable.providers.aws.names import ECS_CLUSTER
 from scalable.providers.aws.quote import region_of, types_of
 from scalable.providers.aws.shapes import offers_for
 from scalable.providers.quotes import spot_share
-from scalable.spec import DeploymentSpec
-from scalable.spec.prices import Offer
 from scalable.units import parse_bytes
 
 # Wish ---------------------------------------------------------------------------------------------

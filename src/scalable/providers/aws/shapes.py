@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec, DeploymentSpec
+from scalable.model.prices import Offer, Shape
+from scalable.pricing.tables import offers, shapes_of
 from scalable.providers.aws.quote import PACKAGE, RESERVED_BYTES, machines
 from scalable.providers.quotes import most_units, prices_in_force
-from scalable.providers.tables import offers, shapes_of
-from scalable.spec import ComponentSpec, DeploymentSpec
-from scalable.spec.prices import Offer, Shape
 
 #: Number of instance types that are tried if the target names none.
 TRIED = 6

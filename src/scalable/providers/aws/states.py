@@ -9,7 +9,7 @@ from typing import Any
 
 from scalable.providers.aws.names import marks_in, pairs, units_in
 from scalable.providers.aws.render import SPOT, detail
-from scalable.remote.cloud import Machine, MachineState
+from scalable.providers.remote.cloud import Machine, MachineState
 
 _TASK_STATES = {
     "PROVISIONING": MachineState.PENDING,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from scalable.errors import ProviderError
 from scalable.providers.aws.names import CONTAINER, LOG_GROUP, UNITS
-from scalable.remote.cloud import NAME
+from scalable.providers.remote.cloud import NAME
 
 #: Variable with the ARN of the secret with the files, which does not reveal them.
 FILES_AT_VARIABLE = "SCALABLE_FILES_AT"

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
+from scalable.model.prices import Shape
 from scalable.providers.gcp.api import service_url
 from scalable.providers.gcp.cloud import GoogleCloud
 from scalable.providers.gcp.errors import NOT_FOUND, GoogleError
 from scalable.providers.gcp.instances import split_shape
 from scalable.providers.gcp.shapes import candidates, offers_in, shape_named, units_on
-from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
-from scalable.spec.prices import Shape
 
 #: Permissions for starting and stopping clusters.
 PERMISSIONS = (

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlencode
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec
 from scalable.providers.gcp.api import ENDPOINT, Api, Operations
 from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.errors import FORBIDDEN, GoogleError
@@ -16,7 +17,7 @@ from scalable.providers.gcp.fleet import Fleet, Launching
 from scalable.providers.gcp.network import Network
 from scalable.providers.gcp.secrets import Secrets
 from scalable.providers.gcp.shapes import units_on
-from scalable.remote.cloud import (
+from scalable.providers.remote.cloud import (
     CLUSTER,
     NAME,
     Machine,
@@ -25,7 +26,6 @@ from scalable.remote.cloud import (
     Refusal,
     StoredFiles,
 )
-from scalable.spec import ComponentSpec
 
 logger = logging.getLogger("scalable.providers.gcp")
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from scalable.errors import ProviderError
+from scalable.model.prices import Offer
 from scalable.providers.gcp.options import GCPOptions
 from scalable.providers.gcp.quote import region_of
-from scalable.spec.prices import Offer
 from scalable.units import parse_bytes
 
 

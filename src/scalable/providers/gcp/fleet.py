@@ -44,7 +44,7 @@ from scalable.providers.gcp.startup import (
     program_output,
 )
 from scalable.providers.quotes import share_counted
-from scalable.remote.cloud import NAME, Machine, MachineRequest, MachineState, Refusal
+from scalable.providers.remote.cloud import NAME, Machine, MachineRequest, MachineState, Refusal
 
 logger = logging.getLogger("scalable.providers.gcp")
 

@@ -19,7 +19,7 @@ from scalable.providers.gcp.names import (
     secret_id,
 )
 from scalable.providers.gcp.startup import shutdown_script, startup_script
-from scalable.remote.cloud import (
+from scalable.providers.remote.cloud import (
     CLUSTER,
     MACHINE_OF,
     MANAGING,
@@ -119,7 +119,7 @@ def split_shape(shape: str) -> tuple[str, str, int]:
 
 
 def _items(request: MachineRequest, marks: Mapping[str, str]) -> list[dict[str, str]]:
-    command = ("python3", "-m", "scalable.programs.machine", PROVIDER, *request.program)
+    command = ("python3", "-m", "scalable.clusters.programs.machine", PROVIDER, *request.program)
     environment = {**request.environment, MACHINE_OF: PROVIDER}
     gpus = request.gpus * max(1, len(request.units))
     items = {

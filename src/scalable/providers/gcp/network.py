@@ -21,7 +21,7 @@ from scalable.providers.gcp.errors import CONFLICT, FORBIDDEN, NOT_FOUND, Google
 from scalable.providers.gcp.instances import network_path, subnetwork_path, unix_time
 from scalable.providers.gcp.names import PREFIX, checksum, last, network_tag, resource_name
 from scalable.providers.gcp.refusals import failure_in
-from scalable.remote.cloud import CLUSTER, SCHEDULER
+from scalable.providers.remote.cloud import CLUSTER, SCHEDULER
 
 logger = logging.getLogger("scalable.providers.gcp")
 

@@ -12,7 +12,7 @@ from scalable.manifest.fields import (
     Argument,
     Memory,
 )
-from scalable.remote.options import RemoteOptions
+from scalable.providers.remote.options import RemoteOptions
 
 
 def _range(text: str) -> str:

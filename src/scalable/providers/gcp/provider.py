@@ -7,18 +7,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic
 from scalable.providers.base import OptionsModel, ValidationReport
 from scalable.providers.gcp.config import Config, config_of
 from scalable.providers.gcp.quote import region_of
 from scalable.providers.gcp.shapes import candidates, offers_in, shape_named
 from scalable.providers.gcp.traits import TRAITS
-from scalable.remote.cloud_provider import CloudProvider
-from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic
+from scalable.providers.remote.cloud_provider import CloudProvider
 
 if TYPE_CHECKING:
+    from scalable.model import CostEstimate, DeploymentSpec, ScalePlan
     from scalable.providers.gcp.cloud import GoogleCloud
     from scalable.providers.gcp.inside import GoogleMachine
-    from scalable.spec import CostEstimate, DeploymentSpec, ScalePlan
 
 #: Seconds by which machines outlive the `time_to_live` of their cluster at most.
 MARGIN_S = 3600.0

@@ -6,6 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from scalable.model import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
+from scalable.model.prices import Offer
+from scalable.pricing.tables import offers, shapes_of
 from scalable.providers.quotes import (
     Machines,
     Quote,
@@ -14,9 +17,6 @@ from scalable.providers.quotes import (
     spot_share,
     warnings_about,
 )
-from scalable.providers.tables import offers, shapes_of
-from scalable.spec import CostEstimate, DeploymentSpec, Diagnostic, ScalePlan
-from scalable.spec.prices import Offer
 
 PACKAGE = "scalable.providers.gcp"
 #: Memory that a machine's operating system uses, in bytes.

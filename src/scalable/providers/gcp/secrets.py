@@ -20,7 +20,7 @@ from scalable.providers.gcp.errors import CONFLICT, FORBIDDEN, NOT_FOUND, Google
 from scalable.providers.gcp.instances import unix_time
 from scalable.providers.gcp.names import label_filter, labels, last, secret_id
 from scalable.providers.gcp.payloads import from_text, pack, to_text, unpack
-from scalable.remote.cloud import CLUSTER, MANAGING, ROLE, SCHEDULER, StoredFiles
+from scalable.providers.remote.cloud import CLUSTER, MANAGING, ROLE, SCHEDULER, StoredFiles
 
 logger = logging.getLogger("scalable.providers.gcp")
 

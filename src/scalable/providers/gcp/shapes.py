@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from scalable.model import ComponentSpec
+from scalable.model.prices import Offer, Price, Shape
+from scalable.pricing.tables import offers, prices_of, shapes_of
 from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.quote import RESERVED_BYTES, machines
 from scalable.providers.quotes import most_units
-from scalable.providers.tables import offers, prices_of, shapes_of
-from scalable.spec import ComponentSpec
-from scalable.spec.prices import Offer, Price, Shape
 
 #: Number of machine types that are tried, and their maximum price in multiples of the cheapest.
 ALTERNATIVES, DEAREST = 4, 2.0

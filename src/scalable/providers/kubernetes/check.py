@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.providers.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.form import form_of
 from scalable.providers.kubernetes.permissions import (
@@ -21,7 +22,6 @@ from scalable.providers.kubernetes.permissions import (
     session_rules,
 )
 from scalable.providers.kubernetes.render import parse_mount
-from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.units import as_written
 
 #: Oldest version that the watch, the Job and the tunnel support.

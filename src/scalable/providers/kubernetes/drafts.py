@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from scalable.errors import ProviderError
+from scalable.model import DeploymentSpec, Diagnostic
 from scalable.providers.kubernetes import manager_objects, render
 from scalable.providers.kubernetes.form import form_of
 from scalable.providers.kubernetes.names import SCHEDULER, WORKER, root_name
 from scalable.providers.kubernetes.render import fault, parse_mount
+from scalable.providers.remote.session_files import FILES
 from scalable.records.directory import MANIFEST, SPEC
 from scalable.records.packing import PLACE, key_of
-from scalable.remote.session_files import FILES
-from scalable.spec import DeploymentSpec, Diagnostic
 from scalable.units import parse_duration
 
 #: Placeholders for values that exist only with a cluster, such as its id and the root's uid.

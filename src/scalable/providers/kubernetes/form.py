@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from scalable.manager.launcher import UnitState
+from scalable.model import ComponentSpec
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.names import ROLE, SCHEDULER
 from scalable.providers.kubernetes.permissions import (
@@ -21,7 +22,6 @@ from scalable.providers.kubernetes.permissions import (
     Rule,
 )
 from scalable.providers.kubernetes.reasons import observation
-from scalable.spec import ComponentSpec
 
 Pod = Mapping[str, Any]
 
@@ -137,8 +137,8 @@ CLUSTERS, WORKER_GROUPS = Kind("daskclusters", VERSION), Kind("daskworkergroups"
 CLUSTER_NAME, COMPONENT = "dask.org/cluster-name", "dask.org/component"
 WORKER_GROUP_NAME = "dask.org/workergroup-name"
 KEEPER = "keeper"
-KEEPER_PROGRAM = "scalable.programs.keeper"
-ONCE_PROGRAM = "scalable.programs.once"
+KEEPER_PROGRAM = "scalable.clusters.programs.keeper"
+ONCE_PROGRAM = "scalable.clusters.programs.once"
 #: Resources that are enough for the keeper.
 KEEPER_RESOURCES = {
     "requests": {"cpu": "50m", "memory": "300M"},

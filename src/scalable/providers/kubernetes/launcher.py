@@ -16,6 +16,7 @@ from scalable.files import read_private
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.site import ManagerSite
+from scalable.model import DeploymentSpec
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.form import Form, PodForm, form_of
@@ -24,10 +25,9 @@ from scalable.providers.kubernetes.place import watch_of
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, to_body
 from scalable.providers.kubernetes.watch import PodWatch
+from scalable.providers.remote.workers import pool_of, worker_config
 from scalable.records import ClusterDirectory
 from scalable.records.packing import PLACE
-from scalable.remote.workers import pool_of, worker_config
-from scalable.spec import DeploymentSpec
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 

@@ -13,7 +13,7 @@ from scalable.manifest.fields import (
     Text,
     TextMap,
 )
-from scalable.remote.options import RemoteOptions
+from scalable.providers.remote.options import RemoteOptions
 
 
 class Resources(Record):

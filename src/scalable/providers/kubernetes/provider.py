@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scalable.providers.base import DeploymentSpec, ScalePlan
     from scalable.providers.kubernetes.remote import KubernetesPlace
     from scalable.providers.kubernetes.services import KubernetesServices
-    from scalable.remote.session_cluster import SessionCluster
+    from scalable.providers.remote.session_cluster import SessionCluster
 
 
 class KubernetesProvider:
@@ -54,7 +54,7 @@ class KubernetesProvider:
         """Start a scheduler with empty pools in a pod. An error leaves nothing running."""
         from scalable.providers.kubernetes.drafts import read_template
         from scalable.providers.kubernetes.site import KubernetesSite
-        from scalable.remote.session_cluster import SessionCluster
+        from scalable.providers.remote.session_cluster import SessionCluster
 
         template = read_template(spec)
         return SessionCluster(spec, lambda its_id: KubernetesSite(spec, template, its_id), TRAITS)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec
 from scalable.protocol.addresses import HOST_VARIABLE
 from scalable.providers.kubernetes.names import (
     MANAGER,
@@ -28,7 +29,6 @@ from scalable.providers.kubernetes.names import (
     object_name,
 )
 from scalable.settings import ALLOW_VERSION_MISMATCH, IMAGE
-from scalable.spec import ComponentSpec
 from scalable.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ GRACE_S = 45
 #: Seconds from the time to start, and from the time to live, to the root object's deadline.
 MARGIN_S = 120
 #: Command that runs a module as the first process of a container.
-PROGRAM = ("python3", "-m", "scalable.programs.first_process")
+PROGRAM = ("python3", "-m", "scalable.clusters.programs.first_process")
 #: Module of the programs of schedulers and managers.
-SERVICE_PROGRAM = "scalable.programs.remote"
+SERVICE_PROGRAM = "scalable.clusters.programs.remote"
 
 Object = dict[str, Any]
 

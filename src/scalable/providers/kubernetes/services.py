@@ -13,6 +13,7 @@ from typing import Any
 
 from scalable.errors import NameTakenError
 from scalable.files import write_private
+from scalable.model import ClusterRecord, DeploymentSpec
 from scalable.protocol.credentials import security_of
 from scalable.providers.kubernetes import manager_objects, render
 from scalable.providers.kubernetes.api import Api, Resource, ask
@@ -38,7 +39,6 @@ from scalable.providers.kubernetes.remote import (
 from scalable.records import ClusterDirectory
 from scalable.records.directory import RECORD
 from scalable.records.packing import PLACE, packed
-from scalable.spec import ClusterRecord, DeploymentSpec
 from scalable.units import parse_duration
 
 logger = logging.getLogger("scalable.providers.kubernetes")

@@ -11,6 +11,7 @@ from typing import Any
 
 from scalable.client.tunnel import BackgroundTunnel
 from scalable.manager.launcher import UnitState
+from scalable.model import DeploymentSpec, ProgramState
 from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import Api
@@ -22,9 +23,8 @@ from scalable.providers.kubernetes.permissions import session_rules
 from scalable.providers.kubernetes.place import Place, watch_of
 from scalable.providers.kubernetes.reasons import observation
 from scalable.providers.kubernetes.tunnel import tunnel_to
+from scalable.providers.remote.session_files import manager_files
 from scalable.records.packing import PLACE
-from scalable.remote.session_files import manager_files
-from scalable.spec import DeploymentSpec, ProgramState
 from scalable.units import parse_duration
 from scalable.worker.config import WorkerConfig
 

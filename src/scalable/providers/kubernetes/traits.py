@@ -1,6 +1,6 @@
 """Traits of the kubernetes provider."""
 
-from scalable.spec import Starting, Traits
+from scalable.model import Starting, Traits
 
 TRAITS = Traits(
     remote=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scalable.embedded.pool_cluster import PoolCluster
+from scalable.manager.pool_cluster import PoolCluster
 from scalable.providers.local.traits import TRAITS
 
 

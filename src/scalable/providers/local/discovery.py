@@ -21,7 +21,7 @@ from scalable.providers.local.processes import (
 )
 
 #: Modules of the worker and manager programs.
-WORKER, MANAGER = "scalable.worker.program", "scalable.programs.manager"
+WORKER, MANAGER = "scalable.worker.program", "scalable.clusters.programs.manager"
 #: Largest number of searches for processes. One search is not enough: a manager may start another
 #: worker while the manager is being ended.
 ROUNDS = 5

@@ -21,7 +21,7 @@ from scalable.units import format_bytes
 
 if TYPE_CHECKING:
     from scalable.containers import ContainerRequest
-    from scalable.embedded.pool_cluster import PoolCluster
+    from scalable.manager.pool_cluster import PoolCluster
     from scalable.manager.pools import Pool
     from scalable.manager.site import ManagerSite
     from scalable.providers.base import DeploymentSpec, ScalePlan
@@ -104,7 +104,7 @@ class LocalProvider:
             raise
 
     def _build_cluster(self, spec: DeploymentSpec, server: ForkServerProcess | None) -> PoolCluster:
-        from scalable.embedded.pool_cluster import embedded_site
+        from scalable.manager.pool_cluster import embedded_site
         from scalable.providers.local.cluster import LocalPoolCluster
         from scalable.scheduler.pool_scheduler import PoolScheduler
 

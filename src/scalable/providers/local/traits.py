@@ -1,6 +1,6 @@
 """Traits of the local provider."""
 
-from scalable.spec import Starting, Traits
+from scalable.model import Starting, Traits
 
 TRAITS = Traits(
     on_this_machine=True,

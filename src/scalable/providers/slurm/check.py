@@ -11,10 +11,10 @@ from pathlib import Path
 
 from scalable.containers import ContainerRequest, image_findings
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.providers.slurm.api import Slurm, address_of, wait_for
 from scalable.providers.slurm.queue import parse_left
 from scalable.providers.slurm.worker import JobRequest, container_of
-from scalable.spec import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.units import as_written, like
 
 #: Key-value pairs of one line of ``scontrol show partition`` or ``scontrol show node``.

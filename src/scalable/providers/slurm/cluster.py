@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from scalable.embedded.pool_cluster import PoolCluster, embedded_site
 from scalable.errors import ClusterError, ProviderError
+from scalable.manager.pool_cluster import PoolCluster, embedded_site
+from scalable.model import ComponentSpec, DeploymentSpec, names
 from scalable.providers.slurm.api import PORTS_TRIED, Slurm, address_of, free_port
 from scalable.providers.slurm.launcher import Jobs
 from scalable.providers.slurm.options import SlurmOptions
 from scalable.providers.slurm.traits import TRAITS
 from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.spec import ComponentSpec, DeploymentSpec, names
 
 logger = logging.getLogger("scalable.providers.slurm")
 

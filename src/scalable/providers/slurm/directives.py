@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from scalable.spec import names
+from scalable.model import names
 
 #: Rule for one directive.
 DIRECTIVE = names.Rule(

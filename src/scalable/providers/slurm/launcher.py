@@ -22,6 +22,8 @@ from scalable.liveness import identify_process
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.site import ManagerSite, config_path
+from scalable.model import ComponentSpec, DeploymentSpec
+from scalable.model.deployment import walltime_of
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.names import comment, number_of, pool_name, said_by, worker_of
 from scalable.providers.slurm.queue import (
@@ -35,8 +37,6 @@ from scalable.providers.slurm.queue import (
 from scalable.providers.slurm.render import array_indices, batch_script
 from scalable.providers.slurm.worker import JobRequest, container_of, file_name, job_template
 from scalable.records.directory import OWNER
-from scalable.spec import ComponentSpec, DeploymentSpec
-from scalable.spec.deployment import walltime_of
 from scalable.units import parse_port_range
 from scalable.worker.config import WorkerConfig, security_fields, serialized_config
 from scalable.worker.process_worker import ProcessWorker

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from scalable.errors import ProviderError
+from scalable.model import ComponentSpec, names
+from scalable.model.deployment import walltime_of
 from scalable.providers.slurm.directives import directive_fault
-from scalable.spec import ComponentSpec, names
-from scalable.spec.deployment import walltime_of
 
 MIB = 2**20
 #: Placeholder for the worker's name in a command. Shell quoting leaves it unchanged.
@@ -133,7 +133,7 @@ def directives(template: JobTemplate) -> list[str]:
 def batch_script(template: JobTemplate, first: int = 0) -> str:
     """Return a batch script without secrets: workers read credentials from a file.
     ``first`` is the number of the worker at array index 0. Raise ProviderError for a name, value
-    or option that cannot be rendered: see :mod:`scalable.spec.names`.
+    or option that cannot be rendered: see :mod:`scalable.model.names`.
     """
     names.check_variables(template.environment, ProviderError)
     lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives(template)), ""]

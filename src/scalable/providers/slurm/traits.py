@@ -1,6 +1,6 @@
 """Traits of the slurm provider."""
 
-from scalable.spec import Starting, Traits
+from scalable.model import Starting, Traits
 
 TRAITS = Traits(
     shares_files=True,

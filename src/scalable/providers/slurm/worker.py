@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from scalable.containers import ContainerRequest, render_batch, request_for
+from scalable.model import ComponentSpec
 from scalable.protocol.search_path import interpreter_options
 from scalable.providers.slurm.render import UNIT, JobTemplate
-from scalable.spec import ComponentSpec
 
 #: Variables of the job that a worker in a container reads.
 JOB_VARIABLES = ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID", "SLURM_ARRAY_TASK_ID")

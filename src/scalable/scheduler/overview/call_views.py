@@ -14,8 +14,8 @@ from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable import settings
-from scalable.explaining.explanation import Explanations
-from scalable.protocol.dask_seams.nodes import arguments_of
+from scalable.dask_compat.nodes import arguments_of
+from scalable.model.overview import CallView
 from scalable.protocol.handlers import Handler, WorkerCalls, offer
 from scalable.protocol.shown_values import shown_arguments
 from scalable.scheduler.explaining import Explainer
@@ -23,7 +23,7 @@ from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.overview.recent import KEPT, RecentEvents
 from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.running import running_tasks
-from scalable.spec.overview import CallView
+from scalable.views.explanation import Explanations
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from operator import add
 
+from scalable.model.overview import CallCounts, TaskOverview
 from scalable.scheduler.overview.call_counts import OTHERS, beginning_of
-from scalable.spec.overview import CallCounts, TaskOverview
 
 #: Number of task names that have a row each. Tasks of other names are counted by the prefix of the
 #: name, in as many rows again, and then in one.

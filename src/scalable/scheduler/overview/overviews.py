@@ -14,6 +14,15 @@ from typing import Any, Protocol
 from distributed import Scheduler
 from distributed.scheduler import TaskState
 
+from scalable.model.clusters import PoolStatus
+from scalable.model.overview import (
+    CallCounts,
+    Overview,
+    PoolOverview,
+    PredictedEnd,
+    RunningCall,
+    TaskOverview,
+)
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import UNTAGGED
@@ -26,15 +35,6 @@ from scalable.scheduler.overview.lasting_names import LastingNames
 from scalable.scheduler.overview.recent import KINDS, RecentEvents
 from scalable.scheduler.overview.timeline import Timeline
 from scalable.scheduler.running import running_tasks
-from scalable.spec.clusters import PoolStatus
-from scalable.spec.overview import (
-    CallCounts,
-    Overview,
-    PoolOverview,
-    PredictedEnd,
-    RunningCall,
-    TaskOverview,
-)
 
 #: Seconds for which an overview is returned to all readers.
 FRESH_S = 0.5

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from itertools import takewhile
 from typing import Any
 
-from scalable.spec.overview import Events
+from scalable.model.overview import Events
 
 #: Number of the latest events that are kept of each kind.
 KEPT = {"decisions": 500, "failures": 500, "spans": 20_000}

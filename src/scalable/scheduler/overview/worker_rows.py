@@ -10,13 +10,13 @@ from distributed import Scheduler
 from distributed.core import Status
 from distributed.scheduler import WorkerState
 
+from scalable.model.overview import WorkerOverview
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.pool_facts import name_of
 from scalable.scheduler.running import running_tasks
-from scalable.spec.overview import WorkerOverview
 
 #: Largest number of workers in one answer, which blocks the event loop for a few milliseconds.
 WORKERS_AT_ONCE = 250

@@ -1,0 +1,205 @@
+"""`RememberedFunction`: a function that runs only if its result is not in the store."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from scalable.cache.checkpoints import running_remembered
+from scalable.cache.differences import differences, why_missed
+from scalable.cache.errors import UnfollowedReferencesError
+from scalable.cache.key import CallKey, KeyMaker, KeyOptions
+from scalable.cache.outcomes import listener, unheard
+from scalable.cache.store import ResultStore
+from scalable.model.remembered import Kind, RememberedOutcome
+from scalable.protocol.operations import CALLS_ARGUMENT
+
+logger = logging.getLogger("scalable.cache")
+
+
+@lru_cache(maxsize=8)
+def keys_of(store: ResultStore) -> KeyMaker:
+    """Return the cached key maker of a store, for keys that are made in this process."""
+    return KeyMaker(files=store.file_digests)
+
+
+@dataclass(frozen=True)
+class Purpose:
+    """Origin of a cached result: task name, tag and run id, each empty if unknown."""
+
+    task: str = ""
+    tag: str = ""
+    run: str = ""
+
+
+@dataclass
+class RememberedFunction:
+    """Function that looks up its result in a store before it runs, and stores it afterwards.
+
+    It runs in the process of the task. Equal tasks in several processes run once if the store is a
+    directory that all of them share: the others wait.
+    """
+
+    function: Callable[..., Any]
+    store: ResultStore
+    #: None to make the key here, because an argument is the result of a task without a key.
+    key: CallKey | None
+    #: These three make the key here; see :meth:`scalable.cache.key.KeyMaker.key`.
+    options: KeyOptions = field(default_factory=KeyOptions)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] | None = None
+    purpose: Purpose = field(default_factory=Purpose)
+    #: Seconds since 1970. A miss is explained by results that were stored before this time.
+    asked_at: float = field(default_factory=time.time)
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The user's function, for code that displays a task."""
+        return self.function
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        key, tell = self.key, listener()
+        if key is None:
+            made_from = self.options, self.environment, self.code
+            try:
+                key = keys_of(self.store).key(self.function, args, kwargs, *made_from)
+            except UnfollowedReferencesError as error:  # code that only an argument refers to
+                logger.warning("%s", error)
+                if tell is not None:
+                    tell(RememberedOutcome(Kind.MISSED, reason=NO_KEY))
+                return self.function(*args, **kwargs)
+        kind = Kind.FOUND
+        while (found := self.store.get(key.digest, function=self.function)) is None:
+            lease = self.store.lease(key.digest, f"{socket.gethostname()}:{os.getpid()}")
+            if lease is None:
+                logger.debug("%s %s: somebody else computes it", key.function, key.digest[:12])
+                self.store.wait_for(key.digest, lambda: False)
+                kind = Kind.WAITED
+                continue
+            with lease, running_remembered(key.digest, self.store.url):
+                # Another process may have stored it between the first look and the lease.
+                found = None
+                if lease.excludes:
+                    found = self.store.get(key.digest, function=self.function)
+                if found is None:
+                    return self._run(key, args, kwargs)
+            break
+        logger.debug("%s %s: found", key.function, key.digest[:12])
+        if tell is not None:
+            tell(RememberedOutcome(kind, saved_s=found.entry.cost_s, key=key.digest))
+        return found.value()
+
+    def _run(self, key: CallKey, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        tell, began = listener(), time.monotonic()
+        try:
+            with unheard():
+                value = self.function(*args, **kwargs)
+        finally:
+            cost_s = time.monotonic() - began
+            if tell is not None:
+                tell(misses_of(self.store).outcome(key, self.asked_at, cost_s))
+        self.store.put(
+            key.digest,
+            value,
+            parts=key.parts,
+            function=key.function,
+            cost_s=cost_s,
+            task=self.purpose.task,
+            tag=self.purpose.tag,
+            run=self.purpose.run,
+        )
+        return value
+
+
+def call_remembered(remembered: RememberedFunction, *args: Any, **kwargs: Any) -> Any:
+    """Call a ``RememberedFunction``, for ``map``, where each task has a key of its own."""
+    return remembered(*args, **kwargs)
+
+
+setattr(call_remembered, CALLS_ARGUMENT, True)
+
+
+# Misses -------------------------------------------------------------------------------------------
+
+#: Number of misses of each function that are always compared with earlier results.
+ALWAYS: Final = 100
+#: Largest share of a function's running time that is spent on comparing more of them.
+SHARE: Final = 0.01
+#: Reason of a miss that was not compared.
+NOT_COMPARED: Final = "not compared with earlier results: the calls are too short for that"
+#: Reason of a task without a cache key.
+NO_KEY: Final = "the code refers to something that cannot be followed, so the call has no key"
+#: Largest number of parts that an outcome names.
+NAMED: Final = 16
+
+
+@dataclass
+class _Spent:
+    """Misses of a function in this process, with the seconds of comparing and running."""
+
+    misses: int = 0
+    comparing_s: float = 0.0
+    running_s: float = 0.0
+
+    def may_compare(self) -> bool:
+        return self.misses <= ALWAYS or self.comparing_s <= SHARE * self.running_s
+
+
+class Misses:
+    """Finder of reasons of misses. Its time is bounded for each function."""
+
+    def __init__(self, store: ResultStore) -> None:
+        self._store = store
+        self._spent: dict[str, _Spent] = {}
+        self._lock = threading.Lock()
+
+    def outcome(self, key: CallKey, asked_at: float, running_s: float) -> RememberedOutcome:
+        """Return the outcome of a task that ran. Must be called before its result is stored.
+
+        Results that were stored after ``asked_at`` (seconds since 1970) belong to concurrent tasks
+        and are not compared.
+        """
+        with self._lock:
+            spent = self._spent.setdefault(key.function, _Spent())
+            spent.misses += 1
+            spent.running_s += running_s
+            if not spent.may_compare():
+                return RememberedOutcome(Kind.MISSED, reason=NOT_COMPARED, key=key.digest)
+        began = time.perf_counter()
+        found = self._compared(key, asked_at)
+        with self._lock:
+            spent.comparing_s += time.perf_counter() - began
+        return found
+
+    def _compared(self, key: CallKey, asked_at: float) -> RememberedOutcome:
+        fault = self._store.reports.latest_about(key.digest)
+        if fault is not None:
+            reason = f"the stored result {fault.reason}"
+            return RememberedOutcome(Kind.MISSED, reason=reason, key=key.digest)
+        nearest = self._store.nearest(key.function, key.parts, before=asked_at)
+        parts = None if nearest is None else nearest.parts
+        changed = () if parts is None else differences(key.function, key.parts, parts)
+        return RememberedOutcome(
+            Kind.MISSED,
+            reason=why_missed(key.function, key.parts, parts),
+            changed=tuple(each.part for each in changed[:NAMED]),
+            key=key.digest,
+            nearest="" if nearest is None else nearest.key,
+        )
+
+
+@lru_cache(maxsize=8)
+def misses_of(store: ResultStore) -> Misses:
+    """Return this process's finder of reasons of misses for a store."""
+    return Misses(store)

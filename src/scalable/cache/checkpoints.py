@@ -1,0 +1,245 @@
+"""`Checkpoints`: directories in which tasks keep their state from one attempt to the next.
+
+Each attempt takes the previous directory over by a rename, so two attempts never write to one path.
+The later one wins without a lock, which NFS might break.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+from scalable.cache.folders import Folder
+from scalable.cache.leases import Lease, Leases
+from scalable.cache.own_files import touched
+from scalable.errors import ClusterError
+from scalable.settings import results_dir
+from scalable.storage import scheme_of
+
+#: Group of the checkpoints of cached tasks, whatever their cluster.
+REMEMBERED: Final = "remembered"
+# Layout, on the workers' shared file system, below a directory of this user:
+#   checkpoints/<cluster>/<task>/<attempt>-<random>/
+#   checkpoints/remembered/<key>/<attempt>-<random>/
+_DIRECTORY: Final = "checkpoints"
+#: Prefix of the names of directories that are being made or removed.
+_HIDDEN: Final = "."
+_TRY = re.compile(r"(\d+)-[0-9a-f]{16}")
+#: Number of attempts to get a directory that other attempts of the task may take first.
+_ATTEMPTS: Final = 20
+
+
+def checkpoint_directory(url: str | None) -> Path:
+    """Return the checkpoint directory of a result store: the user's own for None or a bucket."""
+    if url is not None and scheme_of(url) == "file":
+        return Path(url.removeprefix("file://"))
+    return results_dir()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Number of checkpoints and their size in bytes."""
+
+    number: int = 0
+    size: int = 0
+
+
+class Checkpoint:
+    """Directory of one attempt of a task, with the lease that marks it as in use."""
+
+    def __init__(self, path: Path, lease: Lease) -> None:
+        self._path, self._lease = path, lease
+
+    @property
+    def path(self) -> Path:
+        """Return the directory, or raise ClusterError if a later attempt has taken it over."""
+        if not self._path.is_dir():
+            raise ClusterError(
+                f"the checkpoint {self._path} is no longer that of this try: a later try of the "
+                "call has taken it over, or it was removed",
+                hint="let the call end: its worker was believed to be lost",
+            )
+        return self._path
+
+    def end(self, *, succeeded: bool) -> None:
+        """Release the lease. Delete the directory if the attempt succeeded and still owns it."""
+        if succeeded:
+            _removed(self._path, self._path.parents[2])
+            with suppress(OSError):  # a later attempt is in it
+                self._path.parent.rmdir()
+        self._lease.release()
+
+
+class Checkpoints:
+    """Checkpoints below one directory of results."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._root = directory / _DIRECTORY
+        self._leases = Leases(directory)
+
+    def prepare(self, group: str) -> None:
+        """Make a group's directory, private to this user, or raise ClusterError if that fails."""
+        Folder(self._directory).prepare()
+        try:
+            (self._root / group).mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._root.chmod(0o700)
+        except OSError as error:
+            raise ClusterError(
+                f"no checkpoints can be kept in {self._root}: {error.strerror}",
+                hint="name a directory in which you may write as local_cache of the project",
+            ) from error
+
+    def begin(self, group: str, call: str) -> Checkpoint:
+        """Start an attempt of a task, with the files that the previous attempt has left.
+
+        ``call`` identifies the task within its group. Raises ClusterError if the group is missing
+        here, for example because this process has another file system.
+        """
+        if not (self._root / group).is_dir():
+            raise ClusterError(
+                f"the directory of checkpoints {self._root} is not there on {socket.gethostname()}",
+                hint="name a directory that all workers see as local_cache of the project, and "
+                "mount it where a component has an image",
+            )
+        place = self._root / group / sha256(call.encode("utf-8", "surrogatepass")).hexdigest()
+        token = secrets.token_hex(8)
+        fault: OSError | None = None
+        for _ in range(_ATTEMPTS):
+            number, latest = max(_tries(place), default=(0, None))
+            own = place / f"{number + 1}-{token}"
+            try:
+                if latest is None:
+                    self._make(place, own.name)
+                else:
+                    latest.rename(own)
+            except OSError as error:  # usually another attempt was faster, or succeeded
+                fault = error
+            # Over NFS, the reply to a rename can be lost, and its repetition then fails.
+            if own.is_dir():
+                return Checkpoint(own, self._lease(own))
+        raise ClusterError(
+            f"the call gets no checkpoint {place}: {fault}",
+            hint="see whether the disk is full, and which clusters run the call",
+        ) from fault
+
+    def remove(self, group: str) -> None:
+        if (self._root / group).is_dir():
+            _removed(self._root / group, self._root)
+
+    def collect(self, max_age_s: float, *, dry_run: bool = False) -> Kept:
+        """Delete checkpoints unused and unchanged for ``max_age_s`` by the file server's clock."""
+        if not self._root.is_dir():
+            return Kept()
+        before = touched(self._directory / "clock") - max_age_s
+        number = size = 0
+        for place in [*self._root.glob(f"[!{_HIDDEN}]*/*"), *self._root.glob(f"{_HIDDEN}*")]:
+            found, changed = _measured(place)
+            used = any(not self._leases.is_free(_lease_key(path)) for _, path in _tries(place))
+            if used or changed >= before:
+                continue
+            number, size = number + 1, size + found
+            if not dry_run:
+                _removed(place, self._root)
+                with suppress(OSError):  # the group of a stopped cluster is empty
+                    place.parent.rmdir()
+        return Kept(number, size)
+
+    def _make(self, place: Path, name: str) -> None:
+        """Make the directories of a task and its first attempt in one rename, or raise OSError."""
+        new = self._root / f"{_HIDDEN}{secrets.token_hex(8)}"
+        new.mkdir(mode=0o700)
+        try:
+            (new / name).mkdir(mode=0o700)
+            new.rename(place)
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+
+    def _lease(self, path: Path) -> Lease:
+        key = _lease_key(path)
+        try:
+            return self._leases.take(key, f"{socket.gethostname()}:{os.getpid()}") or Lease(key)
+        except OSError:  # the file system does not support links
+            return Lease(key)
+
+
+class RunningCall:
+    """Running task whose result is cached: its checkpoint is named by the cache key."""
+
+    def __init__(self, key: str, url: str) -> None:
+        self.key, self.url = key, url
+        self._checkpoint: Checkpoint | None = None
+
+    def path(self, begin: Callable[[], Checkpoint]) -> Path:
+        """Return the directory of this attempt, which ``begin`` makes at the first use."""
+        if self._checkpoint is None:
+            self._checkpoint = begin()
+        return self._checkpoint.path
+
+    def end(self, *, succeeded: bool) -> None:
+        if self._checkpoint is not None:
+            self._checkpoint.end(succeeded=succeeded)
+
+
+_running: ContextVar[RunningCall | None] = ContextVar("scalable_remembered_call", default=None)
+
+
+def remembered_call() -> RunningCall | None:
+    """Return the innermost cached task that runs in this thread, or None."""
+    return _running.get()
+
+
+@contextmanager
+def running_remembered(key: str, url: str) -> Iterator[None]:
+    """Run a ``with`` block as a task whose result is cached."""
+    call = RunningCall(key, url)
+    token = _running.set(call)
+    succeeded = False
+    try:
+        yield
+        succeeded = True
+    finally:
+        _running.reset(token)
+        call.end(succeeded=succeeded)
+
+
+def _tries(place: Path) -> list[tuple[int, Path]]:
+    """Return number and path of the directory of each attempt, the latest last."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        found = ((_TRY.fullmatch(name), place / name) for name in os.listdir(place))  # noqa: PTH208
+        return sorted((int(match[1]), path) for match, path in found if match)
+    return []
+
+
+def _lease_key(path: Path) -> str:
+    return sha256(f"checkpoint {path.parent.name}/{path.name}".encode()).hexdigest()
+
+
+def _removed(path: Path, root: Path) -> None:
+    """Delete a directory, renamed first so that no process finds a part. Gone is success."""
+    gone = root / f"{_HIDDEN}{secrets.token_hex(8)}"
+    with suppress(FileNotFoundError):
+        path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)
+
+
+def _measured(place: Path) -> tuple[int, float]:
+    """Return the size in bytes of a directory tree, and the time of its last change."""
+    size, changed = 0, 0.0
+    for folder, _, names in os.walk(place):
+        for path in (folder, *(os.path.join(folder, name) for name in names)):  # noqa: PTH118
+            with suppress(OSError):
+                status = os.lstat(path)
+                size += 0 if path == folder else status.st_size
+                changed = max(changed, status.st_mtime)
+    return size, changed

@@ -1,0 +1,287 @@
+"""Digests of values by content: equal for equal values, in every process and on every day.
+
+Type tag, size and content are hashed, so that different values never write the same bytes. Other
+types are written as pickle reduces them: the digest covers exactly what a worker receives.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import datetime as dt
+import decimal
+import enum
+import fractions
+import functools
+import io
+import math
+import os
+import pickle
+import struct
+import sys
+import types
+import uuid
+from collections.abc import Callable, Iterable
+from hashlib import blake2b
+from operator import itemgetter
+from pathlib import PurePath
+from typing import Any, Final
+
+from scalable.cache.arrays import IMMUTABLE_WRITERS, array_writer, not_pickled
+from scalable.cache.errors import UnstableValueError
+from scalable.cache.file import File
+from scalable.cache.file_digests import FileDigests
+from scalable.cache.sources import is_held
+
+#: Size of a digest in bytes.
+DIGEST_SIZE: Final = 32
+#: Immutable types: a value that occurs twice is equal to a shared one.
+_IMMUTABLE = (
+    decimal.Decimal, fractions.Fraction, dt.date, dt.time, dt.timedelta,
+    dt.tzinfo, uuid.UUID, PurePath, range, slice,
+)  # fmt: skip
+_CODE = (types.FunctionType, types.ModuleType, type, type(functools.lru_cache(int)))
+_HANDLES = (
+    io.IOBase, types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType, types.FrameType,
+)  # fmt: skip
+_NAN = struct.pack("<d", float("nan"))
+
+
+def _unknown_future(_: Any) -> str | None:
+    return None
+
+
+class Contents:
+    """Writer of values into one digest.
+
+    A mutable object that occurs twice is written once, then referred to: a function that changes
+    its argument shows a difference. The order of dict items is not written, that of an
+    ``OrderedDict`` is.
+    """
+
+    def __init__(
+        self,
+        code_id: Callable[[Any], str],
+        future_key: Callable[[Any], str | None] = _unknown_future,
+        files: FileDigests | None = None,
+    ) -> None:
+        # ``code_id`` notes code that a value contains, and returns its part name. ``future_key``
+        # returns None for other objects. Without ``files``, each ``File`` is read.
+        self.code_id, self.future_key, self.files = code_id, future_key, files
+        self._hash = blake2b(digest_size=DIGEST_SIZE)
+        # Objects are kept, so that their ids are not reused.
+        self._seen: dict[int, tuple[int, Any]] = {}
+
+    def part(self, value: Any) -> str:
+        """Return the digest of a value, with references to the objects of earlier parts."""
+        self._hash = blake2b(digest_size=DIGEST_SIZE)
+        try:
+            self.write(value)
+        except RecursionError:
+            raise UnstableValueError(value, "is nested too deeply") from None
+        return self._hash.hexdigest()
+
+    def write(self, value: Any) -> None:
+        """Write any value, or raise UnstableValueError if a part has no reproducible content."""
+        writer = _WRITERS.get(type(value))
+        if writer is not None:
+            writer(self, value)
+        elif isinstance(value, _CODE):
+            self.text(b"code", self.code_id(value))
+        elif isinstance(value, File):
+            self.all(b"file", value.content(FileDigests() if self.files is None else self.files))
+        elif isinstance(value, types.MethodType):
+            self.all(b"method", (value.__self__, value.__func__))
+        elif isinstance(value, enum.Enum):
+            # Combined flags may have no name.
+            self.all(b"enum", (value._value_ if value.name is None else value.name, type(value)))
+        elif (key := self.future_key(value)) is not None:
+            self.text(b"future", key)
+        elif (writer := array_writer(value)) is not None:
+            if writer in IMMUTABLE_WRITERS or self.is_new(value):
+                writer(self, value)
+        elif isinstance(value, _IMMUTABLE) or self.is_new(value):
+            self._write_object(value)
+
+    # What writers of types use -------------------------------------------------------------------
+
+    def raw(self, tag: bytes, data: Any) -> None:
+        """Write a tag and bytes, or any object with the buffer protocol."""
+        size = memoryview(data).nbytes
+        self._hash.update(b"%s:%d:" % (tag, size))
+        self._hash.update(data)
+
+    def text(self, tag: bytes, text: str) -> None:
+        self.raw(tag, text.encode("utf-8", "surrogatepass"))
+
+    def all(self, tag: bytes, values: Iterable[Any]) -> None:
+        """Write a tag, the values in order, and an end mark."""
+        self._hash.update(b"%s(" % tag)
+        for value in values:
+            self.write(value)
+        self._hash.update(b")")
+
+    def pairs(self, tag: bytes, items: Iterable[tuple[Any, Any]]) -> None:
+        """Write a tag and pairs, ordered by string key, or by the digest of the key."""
+        named = list(items)
+        if all(type(name) is str for name, _ in named):
+            self._hash.update(b"%s[" % tag)
+            for name, value in sorted(named, key=itemgetter(0)):
+                self.text(b"str", name)
+                self.write(value)
+            self._hash.update(b"]")
+            return
+        self._hash.update(b"%s{" % tag)
+        keyed = [(self._alone(key), value) for key, value in named]
+        for digest, value in sorted(keyed, key=itemgetter(0)):
+            self._hash.update(digest)
+            self.write(value)
+        self._hash.update(b"}")
+
+    def unordered(self, tag: bytes, values: Iterable[Any]) -> None:
+        """Write a tag and values, ordered by digest."""
+        self.raw(tag, b"".join(sorted(map(self._alone, values))))
+
+    def _alone(self, value: Any) -> bytes:
+        """Return a digest without references to other values, whose order is undefined."""
+        contents = Contents(self.code_id, self.future_key, self.files)
+        contents.write(value)
+        return contents._hash.digest()
+
+    # Objects ------------------------------------------------------------------------------------
+
+    def is_new(self, value: Any) -> bool:
+        """Return whether a mutable object is new. If not, write a reference to it."""
+        known = self._seen.get(id(value))
+        if known is not None:
+            self._hash.update(b"seen:%d:" % known[0])
+            return False
+        self._seen[id(value)] = (len(self._seen), value)
+        return True
+
+    def _write_object(self, value: Any) -> None:
+        if isinstance(value, _HANDLES):
+            raise UnstableValueError(value, "has no content that another process could have")
+        if hasattr(type(value), "__dask_graph__"):
+            raise UnstableValueError(value, "is a Dask collection: compute it, or give its future")
+        reduced = _taken_apart(value)
+        if isinstance(reduced, str):
+            if callable(value):
+                if not _is_importable(value, reduced):
+                    raise UnstableValueError(value, "cannot be imported by its name")
+                self.text(b"code", self.code_id(value))
+            else:
+                kind = type(value)
+                self.text(b"global", f"{kind.__module__}.{kind.__qualname__}.{reduced}")
+            return
+        made_by, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
+        self._hash.update(b"object(")
+        self.write(not_pickled(value))
+        self.write(made_by)
+        self.write(arguments)
+        self.write(_without_cached(value, state))
+        self.all(b"items", () if items is None else items)
+        self.all(b"pairs", () if pairs is None else pairs)
+        self._hash.update(b")")
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_importable(value: Any, name: str) -> bool:
+    """Return whether a worker can import an object by its name, as pickle does."""
+    module = getattr(value, "__module__", None)
+    places = [module] if module else list(sys.modules)
+    return any(is_held(value, place, name) for place in places)
+
+
+def _taken_apart(value: Any) -> Any:
+    """Return what pickle reduces an object to, or raise UnstableValueError."""
+    reducer = copyreg.dispatch_table.get(type(value))
+    try:
+        return value.__reduce_ex__(4) if reducer is None else reducer(value)
+    except (TypeError, ValueError, AttributeError, RuntimeError, OSError, pickle.PickleError) as e:
+        raise UnstableValueError(value, f"cannot be sent to a worker ({e})") from e
+
+
+def _without_cached(value: Any, state: Any) -> Any:
+    """Return an object's state without the values that ``cached_property`` has stored."""
+    if not isinstance(state, dict):
+        return state
+    kind = type(value)
+    return {
+        name: kept
+        for name, kept in state.items()
+        if not isinstance(getattr(kind, name, None) if isinstance(name, str) else None,
+                          functools.cached_property)
+    }  # fmt: skip
+
+
+def _write_int(contents: Contents, value: int) -> None:
+    contents.raw(b"int", b"%d" % value if -(1 << 64) < value < 1 << 64 else hex(value).encode())
+
+
+def _write_float(contents: Contents, value: float) -> None:
+    contents.raw(b"float", _NAN if math.isnan(value) else struct.pack("<d", value))
+
+
+def _write_complex(contents: Contents, value: complex) -> None:
+    contents.all(b"complex", (value.real, value.imag))
+
+
+def _write_list(contents: Contents, value: list[Any]) -> None:
+    if contents.is_new(value):
+        contents.all(b"list", value)
+
+
+def _write_dict(contents: Contents, value: dict[Any, Any]) -> None:
+    if contents.is_new(value):
+        contents.pairs(b"dict", value.items())
+
+
+def _write_set(contents: Contents, value: set[Any]) -> None:
+    if contents.is_new(value):
+        contents.unordered(b"set", value)
+
+
+def _write_bytearray(contents: Contents, value: bytearray) -> None:
+    if contents.is_new(value):
+        contents.raw(b"bytearray", value)
+
+
+def _write_partial(contents: Contents, value: functools.partial[Any]) -> None:
+    contents.all(b"partial", (value.func, value.args, value.keywords, vars(value)))
+
+
+def _write_builtin(contents: Contents, value: types.BuiltinFunctionType) -> None:
+    """Write a C function, or a bound method of a C type with its object."""
+    if value.__self__ is None or isinstance(value.__self__, types.ModuleType):
+        contents.text(b"code", contents.code_id(value))
+    else:
+        contents.text(b"bound", value.__name__)
+        contents.write(value.__self__)
+
+
+def _write_environ(_: Contents, value: Any) -> None:
+    raise UnstableValueError(value, "differs between processes; give the values that are needed")
+
+
+_WRITERS: dict[type, Callable[[Contents, Any], None]] = {
+    type(None): lambda contents, _: contents.raw(b"none", b""),
+    type(...): lambda contents, _: contents.raw(b"...", b""),
+    type(NotImplemented): lambda contents, _: contents.raw(b"notimplemented", b""),
+    bool: lambda contents, value: contents.raw(b"bool", b"1" if value else b"0"),
+    int: _write_int,
+    float: _write_float,
+    complex: _write_complex,
+    str: lambda contents, value: contents.text(b"str", value),
+    bytes: lambda contents, value: contents.raw(b"bytes", value),
+    bytearray: _write_bytearray,
+    tuple: lambda contents, value: contents.all(b"tuple", value),
+    list: _write_list,
+    dict: _write_dict,
+    set: _write_set,
+    frozenset: lambda contents, value: contents.unordered(b"frozenset", value),
+    slice: lambda contents, value: contents.all(b"slice", (value.start, value.stop, value.step)),
+    functools.partial: _write_partial,
+    types.BuiltinFunctionType: _write_builtin,
+    types.MappingProxyType: lambda contents, value: contents.pairs(b"proxy", value.items()),
+    type(os.environ): _write_environ,
+}

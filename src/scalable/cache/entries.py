@@ -1,0 +1,261 @@
+"""`Entry`, and the format of the file or object that holds a cached result.
+
+Digests and sizes cover every byte: a file that differs anywhere is not read as a result.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from hashlib import sha256
+from operator import attrgetter
+from typing import Any, Protocol
+
+from scalable.cache.payloads import Buffer, Function, Payload, unpacked
+
+MAGIC = b"\x93scaRES\n"
+VERSION = 2
+#: Largest size of a header in bytes.
+MAX_HEADER = 16 << 20
+#: Size in bytes of the first read of an entry. A small entry needs no other read.
+FIRST = 64 << 10
+#: Size in bytes of a read, small enough to be hashed from the processor's cache.
+CHUNK = 1 << 20
+
+# Layout of an entry:
+#   magic      8 bytes
+#   version    4 bytes, big-endian
+#   length     4 bytes, big-endian: size of the header
+#   digest    32 bytes: SHA-256 of the 16 bytes above and of the header
+#   header    JSON: the entry, the digest of the payload and the sizes of its pieces
+#   payload   a pickle, followed by the large buffers that it refers to
+_FIXED = struct.Struct(">8sII")
+_PREFIX = _FIXED.size + sha256().digest_size
+_HEX = frozenset("0123456789abcdef")
+_texts_of = attrgetter("key", "function", "task", "tag", "run", "host")
+
+
+class Unreadable(Exception):  # noqa: N818 - an outcome of reading, which never leaves this room
+    """An entry cannot be read and counts as missing."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        #: One word for counting, such as ``torn``, ``corrupt``, ``foreign``, ``version`` or
+        #: ``owner``.
+        self.kind = kind
+        #: What is wrong, to be written after the name of the entry.
+        self.reason = reason
+
+
+class Source(Protocol):
+    """Binary file, read from its start."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """Return at most ``size`` bytes."""
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        """Read bytes into a buffer, and return their number."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Description of a cached result, without the result."""
+
+    #: 64 hexadecimal digits.
+    key: str
+    #: Digest or string of each part of the key, such as ``argument:scenario``.
+    parts: Mapping[str, str]
+    function: str
+    #: Seconds since the epoch, by the clock of ``host``.
+    created: float
+    #: Duration of the task in seconds.
+    cost_s: float
+    #: Size of the pickled result in bytes.
+    size: int
+    task: str = ""
+    tag: str = ""
+    run: str = ""
+    host: str = ""
+
+
+_NAMES = tuple(field.name for field in fields(Entry))
+
+
+@dataclass(frozen=True)
+class Header:
+    """Entry with what is needed to read its payload."""
+
+    entry: Entry
+    #: SHA-256 of the payload in hexadecimal digits.
+    digest: str
+    #: Sizes in bytes of the pieces of the payload: the pickle, then its buffers.
+    sizes: tuple[int, ...]
+    #: Positions from 0 of the buffers that were read-only when they were stored.
+    read_only: tuple[int, ...]
+
+
+def is_key(text: str) -> bool:
+    """Return whether a string has the form of a key: 64 hexadecimal digits."""
+    return len(text) == 64 and _HEX.issuperset(text)
+
+
+def rendered(entry: Entry, payload: Payload) -> bytes:
+    """Return all bytes of an entry before its payload."""
+    digest = sha256()
+    for piece in payload.pieces:
+        digest.update(piece)
+    document = {name: getattr(entry, name) for name in _NAMES}
+    document["parts"] = dict(entry.parts)
+    document |= {
+        "digest": digest.hexdigest(),
+        "sizes": [memoryview(piece).nbytes for piece in payload.pieces],
+        "read_only": list(payload.read_only),
+    }
+    header = json.dumps(document, separators=(",", ":")).encode()
+    fixed = _FIXED.pack(MAGIC, VERSION, len(header))
+    return b"".join((fixed, sha256(fixed + header).digest(), header))
+
+
+def read_header(source: Source, size: int, key: str | None) -> tuple[Header, memoryview]:
+    """Return the header of an entry of ``size`` bytes, and the payload bytes read with it.
+
+    Raises Unreadable unless it is a whole header of this version and belongs to ``key`` (None:
+    any).
+    """
+    first = source.read(min(size, FIRST)) or b""
+    if len(first) < _PREFIX:
+        raise Unreadable("torn", f"has {len(first)} bytes, less than any entry")
+    magic, version, length = _FIXED.unpack_from(first)
+    if magic != MAGIC:
+        raise Unreadable("foreign", "is not a remembered result")
+    if version != VERSION:
+        raise Unreadable("version", f"has version {version}; version {VERSION} is read")
+    end = _PREFIX + length
+    if length > MAX_HEADER or end > size:
+        raise Unreadable("torn", f"has {size} bytes and a header of {length} bytes")
+    while len(first) < end:
+        more = source.read(end - len(first))
+        if not more:
+            raise Unreadable("torn", "ends within its header")
+        first += more
+    header = first[_PREFIX:end]
+    digest = sha256(first[: _FIXED.size])
+    digest.update(header)
+    if digest.digest() != first[_FIXED.size : _PREFIX]:
+        raise Unreadable("corrupt", "has a header that differs from its digest")
+    found = _parsed(header)
+    if key is not None and found.entry.key != key:
+        raise Unreadable("foreign", f"belongs to the key {found.entry.key[:12]}...")
+    if end + sum(found.sizes) != size:
+        raise Unreadable("torn", f"has {size} bytes instead of {end + sum(found.sizes)}")
+    return found, memoryview(first)[end:]
+
+
+def _parsed(header: bytes) -> Header:
+    """Parse a header with a correct digest, which another program may still have written."""
+    try:
+        document = json.loads(header.decode())  # json would guess the encoding of bytes
+        entry = Entry(**{name: document[name] for name in _NAMES})
+        found = Header(
+            entry,
+            document["digest"],
+            tuple(document["sizes"]),
+            tuple(document["read_only"]),
+        )
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise Unreadable("foreign", f"has a header that is not understood: {error!r}") from error
+    if not _is_sound(found):
+        raise Unreadable("foreign", "has a header with values of other types")
+    return found
+
+
+def _is_sound(header: Header) -> bool:
+    entry = header.entry
+    parts = entry.parts
+    return (
+        {*map(type, _texts_of(entry))} == {str}
+        and is_key(entry.key)
+        and isinstance(parts, dict)
+        and {*map(type, parts.values())} <= {str}
+        and {type(entry.created), type(entry.cost_s)} <= {int, float}
+        and isinstance(header.digest, str)
+        and bool(header.sizes)
+        and {*map(type, header.sizes)} == {int}
+        and min(header.sizes) >= 0
+        and sum(header.sizes) == entry.size
+        and {*map(type, header.read_only)} <= {int}
+    )
+
+
+def read_payload(source: Source, header: Header, begun: memoryview) -> Payload:
+    """Return the payload after :func:`read_header`, in memory that belongs to the result alone.
+
+    Raises Unreadable if it differs from its digest or is incomplete.
+    """
+    digest = sha256()
+    pieces: list[Buffer] = []
+    for size in header.sizes:
+        if len(begun) >= size and not pieces:  # the pickle: unpickling copies what it needs
+            piece: Buffer = begun[:size]
+            digest.update(piece)
+            begun = begun[size:]
+        else:
+            piece = _room(size)
+            begun = _fill(memoryview(piece), source, begun, digest)
+        pieces.append(piece)
+    if digest.hexdigest() != header.digest:
+        raise Unreadable("corrupt", "has a payload that differs from its digest")
+    return Payload(tuple(pieces), header.read_only)
+
+
+def check_payload(source: Source, header: Header, begun: memoryview) -> None:
+    """Raise Unreadable unless the payload is whole, without keeping it in memory."""
+    digest = sha256(begun)
+    left = sum(header.sizes) - len(begun)
+    while left > 0:
+        more = source.read(min(left, CHUNK))
+        if not more:
+            raise Unreadable("torn", "ends within its payload")
+        digest.update(more)
+        left -= len(more)
+    if digest.hexdigest() != header.digest:
+        raise Unreadable("corrupt", "has a payload that differs from its digest")
+
+
+def _room(size: int) -> Buffer:
+    """Return memory to read into. Large pieces are not filled with zeros first."""
+    return mmap.mmap(-1, size) if size >= CHUNK else bytearray(size)
+
+
+def _fill(view: memoryview, source: Source, begun: memoryview, digest: Any) -> memoryview:
+    """Fill a view from ``begun``, then from the file, and return the rest of ``begun``."""
+    taken = min(len(begun), len(view))
+    view[:taken] = begun[:taken]
+    digest.update(view[:taken])
+    position = taken
+    while position < len(view):
+        chunk = view[position : position + CHUNK]
+        number = source.readinto(chunk)
+        if not number:
+            raise Unreadable("torn", "ends within its payload")
+        digest.update(chunk[:number])
+        position += number
+    return begun[taken:]
+
+
+def pieces_of(entry: Entry, payload: Payload) -> Sequence[Buffer]:
+    """Return the pieces of a whole entry, in the order in which they are written."""
+    return (rendered(entry, payload), *payload.pieces)
+
+
+def read_result(source: Source, header: Header, begun: memoryview, function: Function) -> Any:
+    """Return the result of an entry, or raise Unreadable if it is damaged or not loadable."""
+    payload = read_payload(source, header, begun)
+    try:
+        return unpacked(payload, function)
+    except Exception as error:
+        reason = f"cannot be unpickled: {type(error).__name__}: {error}"
+        raise Unreadable("unloadable", reason) from error

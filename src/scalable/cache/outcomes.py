@@ -1,0 +1,106 @@
+"""Results of operations on a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from scalable.cache.entries import Entry
+from scalable.cache.reports import Report
+from scalable.model.remembered import RememberedOutcome
+
+
+@dataclass(frozen=True)
+class Found:
+    """Stored result with its description."""
+
+    entry: Entry
+    _value: Any
+
+    def value(self) -> Any:
+        """Return the result: the same object each time, which is not shared with another caller."""
+        return self._value
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Number of entries of a store, and their size in bytes."""
+
+    entries: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Outcome of reading all entries of a store."""
+
+    entries: int
+    #: In bytes.
+    size: int
+    #: Entries that are not usable, each with its reason.
+    faults: tuple[Report, ...]
+
+
+@dataclass(frozen=True)
+class Collected:
+    """Outcome of a garbage collection."""
+
+    #: Number of results that were removed because of their age or the size of the store.
+    removed: int
+    #: Their size in bytes.
+    size: int
+    #: Number of removed files of killed processes.
+    leftovers: int
+    #: Number and size of the results that stay.
+    left: Usage
+    #: Keys of the removed results.
+    keys: tuple[str, ...] = ()
+
+
+class Waited(StrEnum):
+    """Reason why a wait for a result stopped."""
+
+    #: The result is stored, but may be unreadable.
+    STORED = "stored"
+    #: No process computes it any more: take the lease, look again, and compute it.
+    FREE = "free"
+    #: The caller cancelled the wait.
+    CANCELLED = "cancelled"
+    #: The timeout has expired.
+    LATE = "late"
+
+
+# Hearing ------------------------------------------------------------------------------------------
+
+_listener: ContextVar[Callable[[RememberedOutcome], None] | None] = ContextVar(
+    "scalable_remembered_outcomes", default=None
+)
+
+
+@contextmanager
+def heard_by(listener: Callable[[RememberedOutcome], None]) -> Iterator[None]:
+    """Pass the outcomes of cached tasks that run in a block to a function."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """Suppress the outcomes of cached tasks that run in a block, within another task."""
+    token = _listener.set(None)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+def listener() -> Callable[[RememberedOutcome], None] | None:
+    """Return the current listener for outcomes, or None."""
+    return _listener.get()

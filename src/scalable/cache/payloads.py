@@ -1,0 +1,134 @@
+"""Conversion of results to bytes, and back.
+
+Large buffers, such as those of numpy arrays, stay out of the pickle (protocol 5), without copies.
+Classes of the script are stored by name, so that a result has the reader's own class.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import logging
+import mmap
+import operator
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+logger = logging.getLogger("scalable.cache")
+
+PROTOCOL = 5
+#: Smallest size in bytes of a buffer that stays out of the pickle.
+LARGE = 64 << 10
+_SCRIPT: Final = "__main__"
+
+#: Function of a task, if it is known.
+Function: TypeAlias = Callable[..., Any] | None
+Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+
+
+@dataclass(frozen=True)
+class Payload:
+    """Pickled result."""
+
+    #: The pickle, then the buffers to which it refers.
+    pieces: tuple[Buffer, ...]
+    #: Positions from 0 of the read-only buffers.
+    read_only: tuple[int, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Size in bytes."""
+        return sum(memoryview(piece).nbytes for piece in self.pieces)
+
+
+def packed(value: Any) -> Payload:
+    """Return a result as bytes without copying large buffers, by cloudpickle if necessary.
+
+    It may raise any exception, since methods of the value's class take part.
+    """
+    try:
+        payload = _packed(pickle.dumps, value)
+        if _SCRIPT.encode() not in payload.pieces[0]:
+            return payload
+    except Exception as error:  # noqa: BLE001 - the next attempt raises what there is to say
+        logger.debug("a result of type %s needs cloudpickle: %r", type(value), error)
+    return _packed(_dumped, value)
+
+
+def _dumped(value: Any, **options: Any) -> bytes:
+    """Pickle with cloudpickle, but classes of the script by name unless functions contain them."""
+    import cloudpickle
+
+    class Pickler(cloudpickle.Pickler):
+        def persistent_id(self, part: Any) -> str | None:
+            # By value, cloudpickle would make another class of the same name.
+            if isinstance(part, type) and part.__module__ == _SCRIPT:
+                return None if "<" in part.__qualname__ else part.__qualname__
+            return None
+
+    file = io.BytesIO()
+    pickler: Any = Pickler
+    pickler(file, **options).dump(value)
+    return file.getvalue()
+
+
+def _packed(dumps: Any, value: Any) -> Payload:
+    buffers: list[memoryview] = []
+
+    def stays_inside(buffer: pickle.PickleBuffer) -> bool:
+        view = buffer.raw()
+        if view.nbytes < LARGE:
+            return True
+        buffers.append(view)
+        return False
+
+    data = dumps(value, protocol=PROTOCOL, buffer_callback=stays_inside)
+    read_only = tuple(place for place, view in enumerate(buffers) if view.readonly)
+    return Payload((data, *buffers), read_only)
+
+
+def unpacked(payload: Payload, function: Function = None) -> Any:
+    """Return a result from its bytes. Its buffers are those of the payload.
+
+    In another process than the script's, the globals of ``function`` provide classes of the script.
+    It may raise any exception: a class may be gone, or refuse.
+    """
+    data, *buffers = payload.pieces
+    views = [
+        memoryview(buffer).toreadonly() if place in payload.read_only else buffer
+        for place, buffer in enumerate(buffers)
+    ]
+    try:
+        return pickle.loads(data, buffers=views)  # noqa: S301 - the store belongs to this user
+    except pickle.UnpicklingError:
+        # Usually it names a class of the script.
+        return _Unpickler(io.BytesIO(data), views, _names(function)).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reader of what ``_dumped`` has written, with the names of the script."""
+
+    def __init__(self, file: io.BytesIO, buffers: list[Buffer], names: Mapping[str, Any]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._names = names
+
+    def persistent_load(self, name: str) -> type[Any]:
+        first, _, rest = name.partition(".")
+        found = self._names.get(first)
+        if rest and found is not None:
+            found = operator.attrgetter(rest)(found)
+        own = getattr(found, "__module__", ""), getattr(found, "__qualname__", "")
+        if not isinstance(found, type) or own != (_SCRIPT, name):
+            raise pickle.UnpicklingError(f"the class {name} of the script is not known here")
+        return found
+
+
+def _names(function: Function) -> Mapping[str, Any]:
+    """Return the names of the script, including those to which a task's function refers."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    brought = getattr(function, "__globals__", {})
+    return {**vars(sys.modules[_SCRIPT]), **brought}

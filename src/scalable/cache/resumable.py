@@ -1,0 +1,136 @@
+"""`ResumableFunction`: a function whose results are stored for runs that resume this one."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from scalable.cache.calls import Purpose, keys_of
+from scalable.cache.entries import Entry
+from scalable.cache.errors import UnfollowedReferencesError, UnstableValueError
+from scalable.cache.key import CallKey, KeyOptions, name_of
+from scalable.cache.outcomes import listener
+from scalable.cache.run_calls import Ended, RunCall
+from scalable.cache.run_results import RunResults
+from scalable.model.remembered import Kind, RememberedOutcome
+
+logger = logging.getLogger("scalable.cache")
+
+
+@dataclass(frozen=True)
+class SharedParts:
+    """Key parts that all tasks of a function share."""
+
+    #: Parts of the function's code, or None if they are unknown.
+    code: Mapping[str, str] | None
+    #: Parts of its component: image and environment variables.
+    environment: Mapping[str, str] = field(default_factory=dict)
+    code_digest: str = ""
+    environment_digest: str = ""
+
+
+@dataclass
+class ResumableFunction:
+    """Function that takes its result from the resumed run, or runs and stores its result.
+
+    It runs in the process of the task, which has the arguments. Keys cover their content even if
+    other tasks produced it, since a random result has no other identity. Without a key, the task
+    runs.
+    """
+
+    function: Callable[..., Any]
+    results: RunResults
+    shared: SharedParts
+    purpose: Purpose = field(default_factory=Purpose)
+    #: Why results are not stored, or empty.
+    unkept: str = ""
+
+    @property
+    def __wrapped__(self) -> Callable[..., Any]:
+        """The user's function, for code that displays a task."""
+        return self.function
+
+    @property
+    def __name__(self) -> str:
+        return str(getattr(self.function, "__name__", type(self.function).__name__))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self.results.is_here:
+            logger.debug("%s: this process does not see the run's directory", self.__name__)
+            return self.function(*args, **kwargs)
+        key, reason = (None, self.unkept) if self.unkept else self._key(args, kwargs)
+        found = None if key is None else self.results.take(key.digest, self.function)
+        if found is not None:
+            self._note(Ended.ANSWERED, key, found.entry.cost_s)
+            return found.value()
+        began = time.monotonic()
+        try:
+            value = self.function(*args, **kwargs)
+        except Exception:
+            self._note(Ended.FAILED, key, time.monotonic() - began)
+            raise
+        self._keep(value, key, reason, time.monotonic() - began)
+        return value
+
+    def _key(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[CallKey | None, str]:
+        """Return the key of a call; or None, and why it has none."""
+        made_from = KeyOptions(), self.shared.environment, self.shared.code
+        try:
+            return keys_of(self.results.store).key(self.function, args, kwargs, *made_from), ""
+        except UnfollowedReferencesError as error:  # code that only an argument refers to
+            reason = "; ".join(error.sentences)
+        except UnstableValueError as error:
+            reason = str(error)
+        except Exception as error:  # noqa: BLE001 - methods of the arguments' classes take part
+            reason = repr(error)
+        name = name_of(self.function)
+        self.results.warn(name, f"results of {name} are not kept: {reason}")
+        return None, reason
+
+    def _keep(self, value: Any, key: CallKey | None, reason: str, cost_s: float) -> None:
+        if key is None:
+            self._note(Ended.UNKEPT, None, cost_s, reason)
+            return
+        described = Entry(
+            key=key.digest,
+            parts=dict(key.parts),
+            function=key.function,
+            created=time.time(),
+            cost_s=cost_s,
+            size=0,
+            task=self.purpose.task,
+            tag=self.purpose.tag,
+            host=socket.gethostname(),
+        )
+        if self.results.keep(key.digest, value, described):
+            self._note(Ended.KEPT, key, cost_s)
+        else:
+            self._note(Ended.UNKEPT, key, cost_s, "the result cannot be stored")
+
+    def _note(self, end: Ended, key: CallKey | None, cost_s: float, reason: str = "") -> None:
+        call = RunCall(
+            name_of(self.function),
+            end,
+            code=self.shared.code_digest,
+            environment=self.shared.environment_digest,
+            cost_s=round(cost_s, 6),
+            reason=reason,
+        )
+        call = call if key is None else replace(call, key=key.digest)
+        self.results.log.add(call)
+        self._tell(call)
+
+    def _tell(self, call: RunCall) -> None:
+        """Report to the listener, if any, that the resumed run had the result, or why not."""
+        tell = listener()
+        if tell is None or not self.results.resumes:
+            return
+        if call.end is Ended.ANSWERED:
+            tell(RememberedOutcome(Kind.FOUND, saved_s=call.cost_s, key=call.key))
+        else:
+            reason = f"{self.results.earlier_calls.cause(call)}, compared with the resumed run"
+            tell(RememberedOutcome(Kind.MISSED, reason=reason, key=call.key))

@@ -1,0 +1,188 @@
+"""`RunResults`: the results of one run, stored for the runs that resume it.
+
+Results of equal tasks are numbered: none is used twice, and a function that draws random numbers
+is sampled as often as it runs. Adding an entry takes its number, in one process only.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from scalable.cache.entries import Entry, Unreadable, pieces_of
+from scalable.cache.folders import Folder
+from scalable.cache.outcomes import Found
+from scalable.cache.payloads import packed
+from scalable.cache.run_calls import CallLog, EarlierCalls
+from scalable.cache.store import FORCED_S, ResultStore
+from scalable.cache.upkeep import Upkeep
+from scalable.errors import ScalableError
+
+logger = logging.getLogger("scalable.cache")
+
+#: Name of the directory of results in the directory of a run.
+RESULTS: Final = "results"
+
+
+class RunResults:
+    """Results of one run. They pickle as paths, and another process opens them at the first use."""
+
+    def __init__(self, run: str, resumed: str | None = None, limit: int | None = None) -> None:
+        # The limit is the largest size of the results in bytes, or None.
+        self._made_of = run, resumed, limit
+        self._directory = Path(run) / RESULTS
+        self.log = CallLog(self._directory / "calls")
+        self._folder = Folder(self._directory)
+        self._earlier = None if resumed is None else Folder(Path(resumed) / RESULTS)
+        self._is_prepared = False
+        self._number: dict[str, int] = {}
+        self._told: set[str] = set()
+
+    def __reduce__(self) -> tuple[Any, tuple[str, str | None, int | None]]:
+        return results_of, self._made_of
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RunResults) and self._made_of == other._made_of
+
+    def __hash__(self) -> int:
+        return hash(self._made_of)
+
+    @cached_property
+    def store(self) -> ResultStore:
+        """The store of the results, for reading."""
+        return ResultStore(self._directory)
+
+    @cached_property
+    def is_here(self) -> bool:
+        """True if this process can read the run's directory, unlike some in containers."""
+        return self._directory.parent.is_dir()
+
+    @property
+    def resumes(self) -> bool:
+        return self._earlier is not None
+
+    @cached_property
+    def earlier_calls(self) -> EarlierCalls:
+        """The tasks of the resumed run."""
+        resumed = self._made_of[1]
+        return EarlierCalls(() if resumed is None else results_of(resumed).log.calls())
+
+    @cached_property
+    def _upkeep(self) -> Upkeep:
+        return Upkeep(self._folder, self.store)
+
+    def take(self, digest: str, function: Callable[..., Any] | None = None) -> Found | None:
+        """Return the resumed run's next result for a key, which this run keeps too, or None."""
+        if self._earlier is None:
+            return None
+        for number, key in self._numbered(digest):
+            try:
+                self._adopt(key, self._earlier)
+            except FileExistsError:  # another task has taken it
+                continue
+            except FileNotFoundError:
+                return None
+            except (OSError, ScalableError, Unreadable) as error:
+                self.warn("take", f"results of the resumed run cannot be used: {error}")
+                return None
+            self._took(digest, number)
+            found = self.store.get(key, function=function)
+            if found is None:
+                self.store.remove([key])
+            return found
+        return None
+
+    def keep(self, digest: str, value: Any, described: Entry) -> bool:
+        """Store a result, and return whether that was possible. Sets key and size of the entry."""
+        try:
+            payload = packed(value)
+        except Exception as error:  # noqa: BLE001 - methods of the value's class take part
+            self.warn(described.function, f"results of {described.function} are not kept: {error}")
+            return False
+        for number, key in self._numbered(digest):
+            entry = replace(described, key=key, size=payload.size)
+            forced = entry.cost_s >= FORCED_S
+            try:
+                self._prepare()
+                self._folder.write(key, pieces_of(entry, payload), forced=forced, replace=False)
+            except FileExistsError:
+                continue
+            except (OSError, ScalableError) as error:
+                self.warn("keep", f"results are not kept in {self._directory}: {error}")
+                return False
+            self._took(digest, number)
+            self._upkeep.after_store(self._made_of[2])
+            return True
+        return False
+
+    def _adopt(self, key: str, earlier: Folder) -> None:
+        """Add an entry of the resumed run as a hard link, or else as a copy."""
+        try:
+            self._prepare()
+            self._folder.link(key, earlier)
+        except (FileExistsError, FileNotFoundError):
+            raise
+        except OSError as error:  # another file system, or one without links
+            logger.debug("the result %s... has to be copied: %s", key[:12], error)
+            with earlier.opened(key) as opened:
+                data = opened.source.read(opened.size) or b""
+                self._folder.write(key, [data], replace=False)
+
+    def _prepare(self) -> None:
+        if not self._is_prepared:
+            self._folder.prepare()
+            self._is_prepared = True
+
+    def warn(self, about: str, sentence: str) -> None:
+        """Log a warning, once in this process for each subject."""
+        if about not in self._told:
+            self._told.add(about)
+            logger.warning("%s", sentence)
+
+    def _numbered(self, digest: str) -> Iterator[tuple[int, str]]:
+        for number in itertools.count(self._number.get(digest, 1)):
+            yield number, key_of(digest, number)
+
+    def _took(self, digest: str, number: int) -> None:
+        if number > 1:  # most tasks have no equal: nothing is stored for them
+            self._number[digest] = number + 1
+
+
+@lru_cache(maxsize=8)
+def results_of(run: str, resumed: str | None = None, limit: int | None = None) -> RunResults:
+    """Return the results of a run, an object that all callers in this process share."""
+    return RunResults(run, resumed, limit)
+
+
+def remove_expired(runs: Path, age_s: float, *, except_for: Path | None = None) -> int:
+    """Delete the results of runs whose last task is too old, and return the number of runs."""
+    removed = 0
+    for results in runs.glob(f"run-*/{RESULTS}"):
+        if results.parent == except_for or results.is_symlink():
+            continue
+        try:
+            written = max(p.stat().st_mtime for p in (results, *results.glob("calls/*.jsonl")))
+            if time.time() - written > age_s:
+                # Under its new name, no process takes what is left of it for results.
+                aside = results.with_name(f".removed-{secrets.token_hex(4)}")
+                shutil.rmtree(results.rename(aside))
+                removed += 1
+        except OSError as error:
+            logger.debug("the old results in %s stay: %s", results, error)
+    return removed
+
+
+def key_of(digest: str, number: int) -> str:
+    """Return the key of the entry of the n-th task with an equal key, counted from 1."""
+    if number == 1:
+        return digest
+    return blake2b(f"{digest} {number}".encode(), digest_size=32).hexdigest()

@@ -1,0 +1,150 @@
+"""Connections to a cluster: by name, by access file, or from a plain ``distributed.Client``."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from scalable.clusters.control import refuse_gone
+from scalable.errors import ClusterError, UnknownClusterError
+from scalable.liveness import is_alive, place_of
+from scalable.protocol.addresses import is_loopback
+from scalable.records import AccessFile, ClusterDirectory, all_directories, find, find_access
+
+if TYPE_CHECKING:
+    from distributed import Security
+
+    from scalable.client.client import ScalableClient
+
+logger = logging.getLogger("scalable.clusters")
+
+LOADER = "scalable.clusters.connecting.load_security"
+LOADER_SETTING = "distributed.client.security-loader"
+#: Environment variable of the same setting.
+LOADER_VARIABLE = "DASK_DISTRIBUTED__CLIENT__SECURITY_LOADER"
+
+
+def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
+    """Connect to a running cluster.
+
+    Parameters
+    ----------
+    name
+        Name of the cluster, ``provider/name``, its id or a prefix of its id, or the path of an
+        access file.
+    asynchronous
+        Whether the client is used with ``await``.
+
+    Returns
+    -------
+    ScalableClient
+        Closing it only disconnects.
+
+    Raises
+    ------
+    ClusterError
+        When no cluster or several clusters match, the cluster does not answer, or other users could
+        read its credentials.
+    """
+    from scalable.client.client import ScalableClient
+    from scalable.protocol.credentials import certificate_fault, security_of
+
+    with suppress(UnknownClusterError):  # the path of an access file
+        refuse_gone(find(name))
+    access = find_access(name)
+    install_loader()
+    logger.debug("connecting to cluster %s at %s", access.name, access.address)
+    try:
+        return ScalableClient(
+            access.address,
+            security=security_of(access.pem),
+            tasks=access.tasks,
+            labels=access.labels,
+            tags=access.tags,
+            asynchronous=asynchronous,
+        )
+    except (OSError, TimeoutError) as error:
+        raise ClusterError(
+            f"the scheduler of cluster {access.name!r} does not answer at {access.address}: "
+            f"{certificate_fault(error) or error}",
+            hint=_listens_elsewhere(access) or f"`scalable status {access.name}` shows its state",
+        ) from error
+
+
+def _listens_elsewhere(access: AccessFile) -> str | None:
+    """Return a hint if the scheduler listens only for processes of another machine."""
+    directory = ClusterDirectory(ClusterDirectory.parent() / access.id)
+    known = directory.scheduler() or {}
+    if not is_loopback(access.address) or is_alive(known):
+        return None
+    place = f"the machine of {place_of(known)}" if known else "its own machine"
+    return f"it listens only on {place}: connect there, or set the target's interface"
+
+
+def load_security(info: dict[str, Any]) -> Security | None:
+    """Dask's security loader: return the credentials for ``info["address"]``, or None."""
+    from scalable.protocol.credentials import security_of
+
+    for directory in all_directories()[0]:
+        try:
+            # A tunnel's client has credentials already, and scheduler() would open a tunnel.
+            scheduler = None if directory.record().remote else directory.scheduler()
+        except FileNotFoundError:
+            continue  # removed at this moment
+        except ClusterError as error:
+            logger.warning("%s", error)  # do not fail because of another cluster
+            continue
+        if scheduler is not None and scheduler.get("address") == info.get("address"):
+            try:
+                return security_of(directory.pem())
+            except ClusterError:
+                if not directory.record().embedded:
+                    raise
+    return None
+
+
+def install_loader() -> None:
+    """Make plain Dask clients here find this user's credentials. The user's own loader is kept."""
+    import dask
+
+    if not dask.config.get(LOADER_SETTING, None):
+        dask.config.set({LOADER_SETTING: LOADER})
+
+
+def snippet(directory: ClusterDirectory) -> str:
+    """Return example code that uses a cluster, without secrets."""
+    name = directory.record().name
+    scheduler = directory.scheduler() or {}
+    address = scheduler.get("address", "?")
+    # The link contains the dashboard's token, and this code may end up in a shared file.
+    browser = (
+        f"\n# In a browser: open the link of the live page that `scalable status {name}` shows\n"
+        if scheduler.get("dashboard")
+        else ""
+    )
+    if directory.record().remote:
+        return f"""\
+# Python, on any machine with access to its place:
+import scalable
+client = scalable.connect({name!r})
+
+# A workflow's script:
+#   scalable run --cluster {name} --workflow workflow.py
+"""
+    return f"""\
+# Python:
+import scalable
+client = scalable.connect({name!r})
+
+# A bare Dask client, in a process with
+#   {LOADER_VARIABLE}={LOADER}
+from distributed import Client
+client = Client({address!r})
+
+# A workflow's script:
+#   scalable run --cluster {name} --workflow workflow.py
+
+# From another machine, with the file that `scalable connect {name} --export FILE` writes:
+#   scalable.connect("FILE")
+{browser}"""

@@ -1,0 +1,207 @@
+"""Requests to the running scheduler of a cluster, from any process of its owner."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from scalable.errors import ClusterError
+from scalable.liveness import is_alive, place_of
+from scalable.protocol.addresses import is_loopback
+from scalable.protocol.handlers import SchedulerCalls
+from scalable.records import ClusterDirectory, find, status_of
+
+logger = logging.getLogger("scalable.clusters")
+
+_Answer = TypeVar("_Answer")
+
+ANSWER_TIMEOUT_S = 10.0
+#: Seconds for a connection to a scheduler that listens only on another machine. That may share the
+#: network of this machine, as containers do.
+ELSEWHERE_TIMEOUT_S = 2.0
+
+
+def ask(
+    directory: ClusterDirectory,
+    question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
+    *,
+    timeout_s: float = ANSWER_TIMEOUT_S,
+) -> _Answer:
+    """Send a request to a cluster's scheduler, and return the answer. Blocks ``timeout_s`` at most.
+    ``question`` calls one of the scheduler's handlers. Raise ClusterError if the scheduler does
+    not answer in time, or the cluster has stopped.
+    """
+    from scalable.protocol.credentials import certificate_fault
+
+    name = directory.record().name
+    if directory.record().embedded:
+        return _ask_session(directory, question, timeout_s)
+    known, pem = reached(directory)
+    # Less than the whole time, so that the reason of a failed connection can be reported.
+    connect_s, hint = 0.8 * timeout_s, f"`scalable status {name}` shows its state"
+    # A remote scheduler is reached through a tunnel, and its process is unknown.
+    tunnelled = directory.record().remote
+    if not tunnelled and is_alive(known) is None and is_loopback(known["address"]):
+        connect_s = min(connect_s, ELSEWHERE_TIMEOUT_S)
+        hint = f"it listens only on the machine of {place_of(known)}: ask there, or set interface"
+    logger.debug("asking the scheduler of %s at %s", name, known["address"])
+
+    try:
+        return ask_at(known["address"], pem, question, timeout_s, connect_s)
+    # Errors of OpenSSL are OSErrors. Tornado raises ValueError if the other side closes during
+    # the handshake.
+    except (OSError, TimeoutError, ValueError) as error:
+        raise ClusterError(
+            f"the scheduler of cluster {name!r} does not answer at {known['address']}: "
+            f"{certificate_fault(error) or error or 'no answer in time'}",
+            hint=hint,
+        ) from error
+
+
+def reached(directory: ClusterDirectory) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return a scheduler's record with its ``address``, and the credentials for it.
+    Raise ClusterError if the cluster has stopped, or its scheduler does not listen yet or is in
+    another process.
+    """
+    name = directory.record().name
+    refuse_gone(directory)
+    known = directory.scheduler()
+    if known is None or not known.get("address"):
+        raise ClusterError(
+            f"the scheduler of cluster {name!r} does not listen yet",
+            hint=f"`scalable status {name}` shows its state",
+        )
+    if directory.record().embedded:
+        raise ClusterError(
+            f"cluster {name!r} lives in process {known.get('pid')}, which alone can use it",
+            hint="start it with `scalable up` or detach=True to reach it from elsewhere",
+        )
+    return known, directory.pem()
+
+
+def _ask_session(
+    directory: ClusterDirectory,
+    question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
+    timeout_s: float,
+) -> _Answer:
+    """Send a request to the scheduler in a session's process. Errors are those of :func:`ask`."""
+    import asyncio
+
+    from scalable.protocol.private_socket import SocketComm
+
+    name, known = directory.record().name, directory.scheduler() or {}
+    refuse_gone(directory)
+    pid, path = known.get("pid"), known.get("socket")
+    if not path:
+        raise ClusterError(
+            f"session {name!r} in process {pid} cannot be asked from other processes",
+            hint="start it with `scalable up` or detach=True to reach it from elsewhere",
+        )
+    logger.debug("asking session %s in process %s", name, pid)
+
+    async def call() -> _Answer:
+        return await asyncio.wait_for(question(SchedulerCalls(SocketComm(Path(path)))), timeout_s)
+
+    try:
+        return _run(lambda: asyncio.run(call()))
+    except (OSError, TimeoutError, ValueError) as error:
+        here = is_alive(known) is not None
+        hint = f"`scalable status {name}` shows its state"
+        raise ClusterError(
+            f"session {name!r} in process {pid} does not answer: {error or 'no answer in time'}",
+            hint=hint if here else f"it can be asked only on the machine of {place_of(known)}",
+        ) from error
+
+
+def ask_at(
+    address: str,
+    pem: Mapping[str, str],
+    question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
+    timeout_s: float,
+    connect_s: float | None = None,
+) -> _Answer:
+    """Send a request to the scheduler at an address. Errors are OSError and ValueError.
+    ``connect_s`` limits the connection, by default to 0.8 of ``timeout_s``.
+    """
+    import asyncio
+
+    from distributed.core import rpc
+
+    from scalable.protocol.credentials import security_of
+
+    async def call() -> _Answer:
+        arguments_of = security_of(pem).get_connection_args("client")
+        async with rpc(
+            address, timeout=connect_s or 0.8 * timeout_s, connection_args=arguments_of
+        ) as scheduler:
+            return await question(SchedulerCalls(scheduler))
+
+    return _run(lambda: asyncio.run(asyncio.wait_for(call(), timeout_s)))
+
+
+def _run(function: Callable[[], _Answer]) -> _Answer:
+    """Call a function that runs an event loop, in a thread if this thread already runs one."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return function()
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function).result()
+
+
+def refuse_gone(directory: ClusterDirectory) -> None:
+    """Raise ClusterError if a cluster has certainly stopped, so that no scheduler would answer."""
+    status = status_of(directory, time.time())
+    if status.state in ("failed", "stale"):
+        raise ClusterError(
+            f"cluster {status.name!r} is {status.state}: {status.reason}",
+            hint=f"`scalable down {status.name}` removes its remains, `scalable up` restarts it",
+        )
+
+
+def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
+    """Return (total workers, ``max_workers``) if new counts would exceed the target's limit.
+    None if no count grows, or with several managers, because each manager's target has its own
+    limit. Raise ClusterError for an unknown pool.
+    """
+    directory = find(name)
+    record, status = directory.record(), directory.status() or {}
+    known = {tag for tag in (*record.tags, *status.get("pools", ())) if tag}
+    for tag in counts:
+        if known and tag not in known:
+            raise ClusterError(
+                f"cluster {record.name!r} has no pool {tag!r}",
+                hint=f"its pools: {', '.join(map(repr, sorted(known)))}",
+            )
+    if record.max_workers is None or len(status.get("managers", ())) > 1:
+        return None
+    now = {tag: int(pool["wanted"]) for tag, pool in status.get("pools", {}).items()}
+    total = sum((now | dict(counts)).values())
+    grows = any(count > now.get(tag, 0) for tag, count in counts.items())
+    return (total, record.max_workers) if grows and total > record.max_workers else None
+
+
+def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
+    """Set desired worker counts of a running cluster. Return the counts before and after."""
+    answer = ask(find(name), lambda scheduler: scheduler.scale(counts))
+    return answer["before"], answer["after"]
+
+
+def set_budget(name: str, amount: float) -> dict[str, Any]:
+    """Set the budget of a running cluster. Return its costs, empty if nothing has a price."""
+    return ask(find(name), lambda scheduler: scheduler.set_budget(amount))
+
+
+def drain(name: str, workers: Iterable[str]) -> None:
+    """Empty and stop workers of a running cluster. Their manager starts replacements.
+    Running tasks finish first, and results move to other workers. Unknown names are ignored.
+    """
+    directory = find(name)
+    reasons = dict.fromkeys(workers, f"asked for by {directory.record().owner}")
+    ask(directory, lambda scheduler: scheduler.drain(reasons))

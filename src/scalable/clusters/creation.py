@@ -1,0 +1,216 @@
+"""Creation of detached clusters, which outlive this process. This module does not import Dask."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from scalable import settings
+from scalable.clusters import services
+from scalable.clusters.recording import cluster_record
+from scalable.clusters.remote import fetch_copies
+from scalable.clusters.stored_specs import encoded
+from scalable.errors import ClusterError, NameTakenError, ProviderError, ScalableError
+from scalable.model import ClusterRecord, DeploymentSpec, Plan, names
+from scalable.protocol.addresses import listen_address
+from scalable.protocol.credentials import new_credentials
+from scalable.providers.registry import get_provider, provider_traits
+from scalable.records import ClusterDirectory, opened
+from scalable.records.directory import unwritable
+from scalable.records.packing import BEGUN, PLACE
+
+logger = logging.getLogger("scalable.clusters")
+
+#: Seconds without work after which a detached cluster stops, unless the manifest or user sets it.
+IDLE_TIMEOUT_S = 1800.0
+MANAGER_GRACE_S = 1800.0
+
+
+@dataclass(frozen=True)
+class DetachOptions:
+    """Options of a detached cluster that are not in its manifest. None means the target's value."""
+
+    #: None for ``project-target``.
+    name: str | None = None
+    idle_timeout_s: float | None = None
+    time_to_live_s: float | None = None
+    #: Whether managers are started, not only the scheduler.
+    workers: bool = True
+    #: Whether workers are processes even if the target has threads.
+    processes: bool = False
+    #: Address at which the dashboard listens.
+    dashboard_address: str | None = None
+    #: Amount of money that the cluster may spend.
+    budget: float | None = None
+
+
+@dataclass(frozen=True)
+class ManagerRequest:
+    """The request for a manager, the program that starts and stops workers on one target."""
+
+    spec: DeploymentSpec
+    manifest_yaml: str
+    #: Managers with lower numbers get workers first.
+    priority: int = 0
+    #: Upper limits of the manager's workers, by tag.
+    limits: Mapping[str, int] = field(default_factory=dict)
+    #: URL of the scheduler for the workers. None for the one that the manager uses.
+    scheduler_address: str | None = None
+
+
+@dataclass(frozen=True)
+class Creation:
+    """The request for a detached cluster."""
+
+    #: Deployment spec of the scheduler's target.
+    spec: DeploymentSpec
+    managers: Mapping[str, ManagerRequest]
+    #: The plan, with the initial worker counts.
+    plan: Plan
+    #: The resolved manifest, for people.
+    manifest_yaml: str
+    options: DetachOptions = field(default_factory=DetachOptions)
+    #: Entries of ``sys.path`` for workers.
+    sys_path: tuple[str, ...] = ()
+
+
+def lifetimes(spec: DeploymentSpec, options: DetachOptions) -> tuple[float, float | None]:
+    """Return idle timeout and time to live of a detached cluster, in seconds."""
+    idle = options.idle_timeout_s or spec.idle_timeout_s or IDLE_TIMEOUT_S
+    return idle, options.time_to_live_s or spec.time_to_live_s
+
+
+def create(creation: Creation) -> ClusterDirectory:
+    """Record a cluster, start its scheduler and its managers, and return at once.
+    Raise ClusterError if the name is taken, or files cannot be written. Raise ProviderError if a
+    program cannot start: then a cluster without a scheduler, or a remote one without managers, is
+    removed. In any other one ``scalable up`` starts the managers.
+    """
+    record = _record(creation)
+    names.CLUSTER.require(record.name)
+    _refuse_bad_address(record.dashboard_address)
+    directory = ClusterDirectory.create(
+        record,
+        manifest_yaml=creation.manifest_yaml,
+        spec=encoded(creation.spec),
+        plan=creation.plan.to_dict(),
+    )
+    logger.debug("cluster %s is recorded as %s: %s", record.name, record.id, dict(record.wanted))
+    try:
+        directory.write_pem(*new_credentials())
+        directory = opened(directory.path)
+        _start(directory, creation)
+    except NameTakenError:
+        fetch_copies()  # it was created on another machine: from now on it is recorded here
+        raise
+    except OSError as error:
+        _clear_away(directory)  # it is unusable while nothing can be written
+        raise unwritable(directory.path, error) from error
+    return directory
+
+
+def _start(directory: ClusterDirectory, creation: Creation) -> None:
+    try:
+        services.start_scheduler(directory, creation.spec)
+    except ScalableError as error:
+        # If its backend does not answer, the scheduler may have been started.
+        if not getattr(error, "transient", False):
+            begun = any((directory.path / name).exists() for name in (BEGUN, PLACE))
+            if directory.record().remote and not begun:
+                directory.remove()  # nothing was created there
+            else:
+                _clear_away(directory)
+        raise
+    try:
+        if creation.options.workers:
+            _start_managers(directory, creation.managers)
+    except ScalableError as error:
+        # A remote scheduler without a manager costs money, and a missing permission would be
+        # missing again.
+        if directory.record().remote and not getattr(error, "transient", False):
+            _clear_away(directory)
+        raise
+    finally:
+        directory.set_stage("made")
+
+
+def _clear_away(directory: ClusterDirectory) -> None:
+    """Remove a cluster that failed to start. If its backend does not answer, keep its record."""
+    from scalable.clusters.ending import clear_away
+
+    try:
+        clear_away(directory)
+    except ProviderError as error:
+        logger.warning("what was started of cluster %s is left: %s", directory.id, error)
+
+
+def _refuse_bad_address(address: str | None) -> None:
+    """Raise ClusterError if the dashboard cannot listen at an address."""
+    if address is None:
+        return
+    try:
+        listen_address(address)
+    except ValueError as error:
+        raise ClusterError(
+            f"the live page cannot be served: {error}",
+            hint="give a port, as in :8787, and forward it with ssh -L to reach it from elsewhere",
+        ) from error
+
+
+def _described(managers: Mapping[str, ManagerRequest]) -> dict[str, dict[str, Any]]:
+    """Return managers in the form of the cluster's record."""
+    return {
+        manager: {
+            "target": request.spec.target_name,
+            "provider": request.spec.provider_name,
+            "priority": request.priority,
+            "limits": dict(request.limits),
+            "scheduler_address": request.scheduler_address,
+        }
+        for manager, request in managers.items()
+    }
+
+
+def add_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerRequest]) -> None:
+    """Add managers to a cluster that was started without any."""
+    directory.write_record(replace(directory.record(), managers=_described(managers)))
+    _start_managers(directory, managers)
+
+
+def _start_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerRequest]) -> None:
+    for manager, request in managers.items():
+        directory.write_request(manager, request.manifest_yaml, encoded(request.spec))
+        services.start_manager(directory, manager, request.spec)
+
+
+def _record(creation: Creation) -> ClusterRecord:
+    spec, options = creation.spec, creation.options
+    idle_timeout_s, time_to_live_s = lifetimes(spec, options)
+    traits = provider_traits(spec.provider_name)
+    option = traits.services_option
+    chosen = option is not None and spec.options.get(option[0]) == option[1]
+    place = get_provider(spec.provider_name).place_of(spec) if traits.remote else {}
+    record = cluster_record(spec, creation.plan)
+    return replace(
+        record,
+        name=options.name or record.name,
+        managers=_described(creation.managers) if options.workers else {},
+        wanted=record.wanted if options.workers else {},
+        idle_timeout_s=idle_timeout_s,
+        time_to_live_s=time_to_live_s,
+        manager_grace_s=spec.manager_grace_s or MANAGER_GRACE_S,
+        spill_after_s=spec.spill_after_s,
+        manager_policy=spec.manager_policy,
+        workflow_dir=spec.workflow_dir,
+        working_dir=str(Path.cwd()),
+        runs_dir=str(settings.runs_dir().absolute()),
+        log_dir=spec.options.get("logs"),
+        sys_path=creation.sys_path,
+        services=spec.provider_name if chosen or traits.remote else services.PROCESS,
+        dashboard_address=options.dashboard_address or spec.options.get("dashboard_address"),
+        remote=traits.remote,
+        place=place,
+    )

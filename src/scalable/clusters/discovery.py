@@ -1,0 +1,241 @@
+"""Discovery of clusters: recorded ones, and those whose jobs or processes providers find."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeAlias, overload
+
+from scalable.clusters.remote import ask_places
+from scalable.errors import ClusterError
+from scalable.model import ClusterStatus
+from scalable.providers.registry import provider_class, provider_names
+from scalable.records import ClusterDirectory, all_directories, find, status_of
+
+logger = logging.getLogger("scalable.clusters")
+
+#: Time limit for all plug-ins together, in seconds.
+PLUGIN_TIMEOUT_S = 20.0
+#: Seconds for a scheduler's answer to a status request.
+STATUS_TIMEOUT_S = 3.0
+#: States in which a cluster's scheduler is queried for its current status.
+ANSWERING = ("starting", "running", "degraded", "unmanaged")
+DASK_GROUP = "dask_cluster_discovery"
+OWN = "scalable"
+#: Prefix of the names of the threads that query plug-ins.
+THREAD = "discovery by "
+
+
+@dataclass(frozen=True)
+class ClusterListing(Sequence[ClusterStatus]):
+    """Clusters, and the errors of plug-ins that could not list theirs."""
+
+    #: In order of creation. Clusters without a record come last.
+    clusters: tuple[ClusterStatus, ...]
+    #: One message for each plug-in or file that failed.
+    errors: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.clusters)
+
+    def __iter__(self) -> Iterator[ClusterStatus]:
+        return iter(self.clusters)
+
+    @overload
+    def __getitem__(self, index: int) -> ClusterStatus: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ClusterStatus]: ...
+    def __getitem__(self, index: int | slice) -> ClusterStatus | Sequence[ClusterStatus]:
+        return self.clusters[index]
+
+
+def list_clusters(*, with_remains: bool = False) -> ClusterListing:
+    """Return all clusters of this user that can be found from this machine.
+
+    If a plug-in raises or does not answer within 20 s, only its own clusters are missing. The
+    record of a killed session is removed once nothing of its cluster is left.
+
+    Parameters
+    ----------
+    with_remains
+        Whether to keep such records, and list them as failed.
+    """
+    unanswered = ask_places()[1]
+    recorded, errors = _recorded()
+    errors += unanswered
+    found, failures = _ask_plugins()
+    if not with_remains:
+        left = {status.id for status in found}
+        silent = tuple(failure.partition(":")[0] for failure in failures)
+        recorded = [s for s in recorded if s.id in left or not _is_over(s, silent)]
+    known = {status.id for status in recorded}
+    # A cluster that was created during the queries is not an orphan, and neither is one whose
+    # directory cannot be read.
+    known |= {path.name for path in ClusterDirectory.parent().glob("*")}
+    orphans: dict[tuple[str, str], ClusterStatus] = {}
+    for status in found:
+        if status.id not in known:
+            orphans.setdefault((status.provider, status.id), status)
+    return ClusterListing((*recorded, *orphans.values()), (*errors, *failures))
+
+
+def _is_over(status: ClusterStatus, silent: Iterable[str]) -> bool:
+    """If a session was killed and left nothing but its record, remove that and return True."""
+    over = status.embedded and status.state in ("failed", "stale")
+    if not over or f"provider {status.provider!r}" in silent:
+        return False
+    with suppress(OSError):
+        ClusterDirectory(ClusterDirectory.parent() / status.id).remove()
+    return True
+
+
+def _recorded() -> tuple[list[ClusterStatus], list[str]]:
+    directories, errors = all_directories()
+    found = []
+    for directory in directories:
+        try:
+            found.append(status_of(directory, time.time()))
+        except FileNotFoundError:
+            continue  # removed at this moment
+        except (ClusterError, OSError, ValueError, TypeError) as error:
+            errors.append(f"{directory.path}: {error}")
+    found.sort(key=lambda status: (status.created_at, status.id))
+    return found, errors
+
+
+def status(name: str) -> ClusterStatus:
+    """Return the current status of one cluster, from its scheduler if possible, else from disk.
+    Raise ClusterError if no cluster or several clusters match.
+    """
+    directory = find(name)
+    on_disk = status_of(directory, time.time())
+    if on_disk.embedded or on_disk.state not in ANSWERING:
+        return on_disk
+    from scalable.clusters.control import ask
+    from scalable.protocol.handlers import SchedulerCalls
+
+    try:
+        answer = ask(directory, SchedulerCalls.status, timeout_s=STATUS_TIMEOUT_S)
+    except ClusterError as error:
+        logger.debug("the last written status of %s is taken: %s", name, error)
+        return on_disk
+    return status_of(directory, time.time(), answer)
+
+
+def asking() -> bool:
+    """Return whether a discovery plug-in has not answered yet."""
+    return any(thread.name.startswith(THREAD) for thread in threading.enumerate())
+
+
+# Plug-ins -----------------------------------------------------------------------------------------
+
+
+_Question: TypeAlias = Callable[[], Iterable[ClusterStatus]]
+
+
+def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
+    """Query all plug-ins at once. Return their rows, and an error for each that failed."""
+    loads = {f"provider {name!r}": partial(_question, name) for name in provider_names()}
+    foreign = [point for point in entry_points(group=DASK_GROUP) if point.name != OWN]
+    for point in foreign:
+        loads[f"{DASK_GROUP} plug-in {point.name!r}"] = partial(_foreign, point)
+    if foreign:
+        import distributed  # noqa: F401 - the questions of plug-ins may import it too
+    asked = _Asked(loads)
+    asked.ask(time.monotonic() + PLUGIN_TIMEOUT_S)
+    rows: list[ClusterStatus] = []
+    errors: list[str] = []
+    for who in loads:
+        answer = asked.answer(who)
+        if isinstance(answer, str):
+            errors.append(f"{who}: {answer}")
+        else:
+            rows += answer
+    return rows, errors
+
+
+class _Asked:
+    """Plug-ins that are imported one after the other, and queried in parallel.
+    Parallel imports of one package find each other's half-initialized modules. Only an import that
+    takes half of the time limit does not delay the next one. ``loads`` maps the name of a plug-in
+    to a function that imports it and returns its query.
+    """
+
+    def __init__(self, loads: Mapping[str, Callable[[], _Question]]) -> None:
+        self._loads = loads
+        self._answers: dict[str, list[ClusterStatus] | str] = {}
+
+    def ask(self, deadline: float) -> None:
+        """Import and query all. Return when all have answered, or at a monotonic time."""
+        threads = []
+        for who, load in self._loads.items():
+            imported = threading.Event()
+            thread = threading.Thread(
+                target=self._ask, args=(who, load, imported), name=f"{THREAD}{who}", daemon=True
+            )
+            threads.append(thread)
+            thread.start()
+            imported.wait(min(PLUGIN_TIMEOUT_S / 2, max(0.0, deadline - time.monotonic())))
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    def answer(self, who: str) -> list[ClusterStatus] | str:
+        """Return a plug-in's rows, or the reason why there are none."""
+        return self._answers.get(who, f"no answer within {PLUGIN_TIMEOUT_S:g} s")
+
+    def _ask(self, who: str, load: Callable[[], _Question], imported: threading.Event) -> None:
+        try:
+            question = load()
+            imported.set()
+            self._answers[who] = list(question())
+        except BaseException as error:  # noqa: BLE001 - a plug-in may raise anything at all
+            self._answers[who] = f"{type(error).__name__}: {error}"
+        finally:
+            imported.set()
+
+
+def _question(provider: str) -> _Question:
+    cls = provider_class(provider)
+    if not hasattr(cls, "discover"):
+        return list
+    return lambda: [_orphan(provider, row) for row in cls().discover()]
+
+
+def _orphan(provider: str, row: Mapping[str, Any]) -> ClusterStatus:
+    return ClusterStatus(
+        name=str(row.get("name") or ""),
+        id=str(row["id"]),
+        provider=provider,
+        target="",
+        state="unmanaged",
+        orphan=True,
+        reason=f"no record on this machine: {row.get('what') or 'resources are left'}",
+    )
+
+
+def _foreign(point: EntryPoint) -> _Question:
+    """Import another package's discovery plug-in. Return a function that lists its clusters."""
+    import asyncio
+
+    discover = point.load()
+
+    async def collect() -> list[ClusterStatus]:
+        return [
+            ClusterStatus(
+                name=str(name),
+                id=f"{point.name}:{name}",
+                provider=point.name,
+                target="",
+                state="unmanaged",
+                reason=f"it belongs to {point.value.partition(':')[0]}",
+            )
+            async for name, _ in discover()
+        ]
+
+    return lambda: asyncio.run(collect())

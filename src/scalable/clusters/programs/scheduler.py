@@ -1,0 +1,196 @@
+"""The program of a scheduler: ``python -m scalable.clusters.programs.scheduler DIRECTORY``.
+It runs until a stop is requested, or its idle timeout or time to live is over. Then it removes the
+remaining processes, jobs and files of its cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import dask.config
+
+from scalable.clusters.ending import clear_away
+from scalable.clusters.keeping import keeping_of
+from scalable.clusters.programs.collecting import SeldomCollections
+from scalable.clusters.stored_specs import stored_spec
+from scalable.clusters.wiring import Wiring
+from scalable.dask_compat.metadata import set_fact
+from scalable.dask_compat.scheduler import keep_logs
+from scalable.harmless import log_to_stderr
+from scalable.model import ClusterRecord, DeploymentSpec
+from scalable.model.remembering import Remembering
+from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.code import in_image
+from scalable.protocol.credentials import security_of
+from scalable.protocol.importing import Importer
+from scalable.protocol.operations import STORAGE
+from scalable.providers.registry import provider_traits
+from scalable.records import ClusterDirectory
+from scalable.runs import RunDirectory
+from scalable.scaling.waterfall import Waterfall
+from scalable.scheduler.adaptation import Adaptation
+from scalable.scheduler.controller import Controller
+from scalable.scheduler.demand import Demand
+from scalable.scheduler.lifetime import Limits
+from scalable.scheduler.pool_scheduler import PoolScheduler
+
+logger = logging.getLogger("scalable.clusters.programs")
+
+DEFAULT_SPILL_AFTER_S = 300.0
+#: Number of ports to try if the port of the manifest is taken.
+PORTS_TRIED = 200
+#: Number of messages of each connection that Dask keeps for debugging, unless the user's
+#: configuration sets it. Dask's 1,000 contain whole graphs: a scheduler grew by 2.3 kB a task
+#: through 24,000 tasks, and by 0.1 kB with 10 messages.
+KEPT_MESSAGES = {"distributed": {"admin": {"low-level-log-length": 50}}}
+
+
+#: Coroutine function that runs next to a scheduler: ``beside(controller, close)``.
+Beside = Callable[[Controller, Callable[[], None]], Coroutine[Any, Any, None]]
+
+
+async def serve(
+    directory: ClusterDirectory,
+    listening: Mapping[str, Any] | None = None,
+    beside: Beside | None = None,
+) -> str:
+    """Run the scheduler of a cluster until it stops. Return the reason.
+    ``listening`` has Dask's arguments for host and port, by default the target's. ``beside`` is
+    cancelled when the scheduler has stopped.
+    """
+    dask.config.update_defaults(KEPT_MESSAGES)
+    record = directory.record()
+    security = security_of(directory.pem())
+    dashboard = record.dashboard_address
+    spec = stored_spec(directory)
+    scheduler = PoolScheduler(
+        **(listening or _listening(spec)),
+        protocol="tls://",
+        security=security,
+        dashboard=bool(dashboard),
+        dashboard_address=dashboard,
+        http_token=directory.token(),
+    )
+    await scheduler
+    keep_logs(scheduler, logging.getLogger("scalable"))
+    run = _open_run(directory, record)
+    wiring = Wiring(record, directory, run)
+    wiring.describe(scheduler)
+    controller, close = _controlled(scheduler, record, wiring)
+    wiring.show_overviews(controller)
+    set_fact(scheduler, STORAGE, spec.storage_url)
+    keeping = keeping_of(spec, None if run is None else run.path)
+    here = provider_traits(spec.provider_name).on_this_machine
+    scheduler.remembering = Remembering.of(spec, keeping, images_here=here).to_message()
+    scheduler.retrying.deployment = spec
+    wiring.count_costs(controller, spec)
+    wiring.follow_load(controller)
+    _announce(wiring, directory, scheduler, run)
+    wiring.show_status(controller)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
+    SeldomCollections().begin()
+    running = None if beside is None else asyncio.create_task(beside(controller, close))
+    await scheduler.finished()
+    if running is not None:
+        running.cancel()
+        await asyncio.wait([running])
+    wiring.stop_status()
+    wiring.stop_recorder()
+    if run is not None:
+        run.close("completed")
+    return controller.ending or "its scheduler was closed"
+
+
+def _controlled(
+    scheduler: PoolScheduler, record: ClusterRecord, wiring: Wiring
+) -> tuple[Controller, Callable[[], None]]:
+    """Add recorder and controller to a scheduler, and return the controller and ``close``."""
+    spill_after_s = record.spill_after_s or DEFAULT_SPILL_AFTER_S
+    by_price = record.manager_policy == "cheapest"
+    demand = Demand(Waterfall(spill_after_s, by_price=by_price))
+    closing: list[asyncio.Task[Any]] = []
+
+    def close() -> None:
+        if not closing:
+            closing.append(asyncio.ensure_future(scheduler.close()))
+
+    controller = Controller(
+        scheduler,
+        demand,
+        limits=Limits(record.idle_timeout_s, record.time_to_live_s, record.manager_grace_s),
+        close_with=close,
+        expected=len(record.managers),
+        follow_with=Adaptation,
+    )
+    recorder = wiring.start_recorder(scheduler)
+    if recorder is not None:
+        controller.event_listeners.append(recorder.event)
+    demand.listeners.append(wiring.scaled)
+    for tag, count in record.wanted.items():
+        demand.want(tag, count, before=0, reason="scale", source="plan")
+    scheduler.add_plugin(controller)
+    return controller, close
+
+
+def _listening(spec: DeploymentSpec) -> dict[str, Any]:
+    """Return the host, port or interface to listen on, as arguments of Dask's scheduler."""
+    interface = spec.options.get("interface")
+    if provider_traits(spec.provider_name).on_this_machine and not interface:
+        return {"host": LOOPBACK, "port": 0}
+    # The default port is left to a scheduler in the user's process, which may run here as well.
+    written = "scheduler_port" in spec.written_options
+    port = spec.options["scheduler_port"] if written else 0
+    listening = {"port": port, "ports_tried": PORTS_TRIED}
+    return listening | ({"interface": interface} if interface else {})
+
+
+def _open_run(directory: ClusterDirectory, record: ClusterRecord) -> RunDirectory | None:
+    from scalable import settings
+
+    if not settings.telemetry_enabled():
+        return None
+    return RunDirectory.create(
+        record.project,
+        record.target,
+        manifest_yaml=directory.manifest_path().read_text(encoding="utf-8"),
+        manifest_lock=record.lock,
+        plan=directory.plan(),
+        runs_dir=Path(record.runs_dir) if record.runs_dir else None,
+        provider=record.provider,
+    )
+
+
+def _announce(
+    wiring: Wiring, directory: ClusterDirectory, scheduler: Any, run: RunDirectory | None
+) -> None:
+    asked = directory.record().log_dir
+    logs = directory.logs_dir / "workers" if run is None else run.path / "logs"
+    wiring.announce(
+        scheduler.contact_address or scheduler.address,
+        dashboard=scheduler.live_page or None,
+        log_dir=Path(asked) if asked else logs,
+    )
+
+
+def main() -> None:
+    """Run the scheduler until it stops, then remove the remains of its cluster."""
+    log_to_stderr()
+    directory = ClusterDirectory(Path(sys.argv[1]))
+    # The scheduler also unpickles objects of the workflow's modules.
+    sys.path.extend(entry for entry in directory.record().sys_path if entry not in sys.path)
+    Importer(in_image("the scheduler")).install()
+    reason = asyncio.run(serve(directory))
+    logger.info("ended: %s", reason)
+    clear_away(directory, leave_alone=("scheduler",))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,150 @@
+"""Existing clusters: finding a usable one by name, and restarting its managers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import suppress
+
+from scalable.clusters import services
+from scalable.clusters.stored_specs import stored_spec
+from scalable.errors import ClusterError
+from scalable.liveness import is_alive, place_of
+from scalable.providers.registry import provider_traits
+from scalable.records import ClusterDirectory, all_directories, find, status_of, unreadable
+from scalable.records.directory import UNNAMED
+
+logger = logging.getLogger("scalable.clusters")
+
+#: States of a cluster whose scheduler has reported recently.
+ANSWERS = ("running", "degraded", "unmanaged")
+REPORT_POLL_S = 0.3
+
+
+def running_cluster(name: str) -> ClusterDirectory | None:
+    """Return the usable cluster of a name, or None. Remove the remains of a stopped one.
+    Raise ClusterError if it does not answer, is being deleted, or is embedded in another process.
+    Raise ProviderError if the backend of its scheduler's job does not answer.
+    """
+    from scalable.clusters.ending import clear_away, why_ended
+
+    directory = find_exactly(name)
+    if directory is None:
+        return None
+    status = status_of(directory, time.time())
+    if status.state not in ANSWERS:
+        reason = why_ended(directory)
+        if reason is not None or status.state in ("failed", "stale"):
+            logger.warning(
+                "cluster %r had ended, and its remains are removed: %s",
+                name,
+                reason or status.reason,
+            )
+            clear_away(directory)
+            return None
+    if status.embedded or status.state in ("unreachable", "deleting"):
+        raise ClusterError(
+            f"a cluster {name!r} exists and is {status.state}"
+            + (" in the process of its user" if status.embedded else "")
+            + (f": {status.reason}" if status.reason else ""),
+            hint=f"choose another name, or end it: scalable down {name}",
+        )
+    if status.state == "creating" and is_alive(directory.record().creator) is False:
+        directory.set_stage("made")  # its creator has exited, and its scheduler runs
+    return directory
+
+
+def find_exactly(name: str) -> ClusterDirectory | None:
+    """Return the cluster of exactly this name, or None.
+    Raise ClusterError if an unreadable record contains the name. Other unreadable records only
+    cause a warning.
+    """
+    directories, _ = all_directories()
+    for directory in directories:
+        with suppress(FileNotFoundError):
+            if directory.record().name == name:
+                (directory.path / UNNAMED).unlink(missing_ok=True)
+                return directory
+    for directory, error in unreadable():
+        if directory.may_be_named(name):
+            # The cluster may be running, and its record unreadable.
+            raise ClusterError(f"the record of cluster {name!r} cannot be read: {error}")
+        logger.warning("%s", error)
+    return None
+
+
+def resume(name: str) -> list[str]:
+    """Restart the exited managers of a cluster, which adopt running workers. Return their ids.
+    Raise ClusterError if no cluster has that name, its scheduler has stopped or does not answer,
+    or only another machine can adopt a manager's workers.
+    """
+    directory = find(name)
+    status = status_of(directory, time.time())
+    if status.embedded:
+        raise ClusterError(f"cluster {status.name!r} is embedded in the process of its user")
+    if status.state in ("failed", "stale", "deleting", "unreachable"):
+        raise ClusterError(
+            f"cluster {status.name!r} is {status.state} and cannot be resumed: {status.reason}",
+            hint=f"`scalable down {status.name}` removes its remains, `scalable up` restarts it",
+        )
+    started = []
+    for manager, described in directory.record().managers.items():
+        if _runs(directory, manager, described["provider"]):
+            continue
+        logger.debug("manager %s of cluster %s is started again", manager, status.name)
+        services.start_manager(directory, manager, stored_spec(directory, manager))
+        started.append(manager)
+    return started
+
+
+def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
+    """Return whether a manager runs. For one on another machine, query the scheduler.
+    Raise ClusterError if the manager has exited and its workers are processes of another machine,
+    or if the scheduler does not answer.
+    """
+    known = services.presence(directory, manager)
+    if known is not None:
+        return known
+    identity = services.identities(directory)[manager]
+    place = place_of(identity)
+    again = f"run `scalable resume {directory.id}` there"
+    try:
+        if _reports(directory, manager):
+            return True
+    except ClusterError as error:
+        raise ClusterError(
+            f"manager {manager!r} is {place}, and the scheduler, to which it reports, cannot be "
+            f"asked: {error.message}",
+            hint=again,
+        ) from error
+    if provider_traits(provider).on_this_machine:
+        raise ClusterError(
+            f"manager {manager!r} was {place} and has ended: its workers are processes of that "
+            "machine, where alone they can be taken over",
+            hint=again,
+        )
+    return False
+
+
+def _reports(directory: ClusterDirectory, manager: str) -> bool:
+    """Wait for a manager's next report. Return False once the scheduler has lost the manager."""
+    from scalable.clusters.control import ask
+    from scalable.protocol.handlers import SchedulerCalls
+
+    began = time.monotonic()
+    while True:
+        waited_s = time.monotonic() - began
+        rows = ask(directory, SchedulerCalls.status)["managers"]
+        row = next((row for row in rows if row["id"] == manager), None)
+        if row is None or row["state"] == "lost":
+            return False
+        if row["silent_s"] < waited_s:
+            return True
+        time.sleep(REPORT_POLL_S)
+
+
+def lost_elsewhere(directory: ClusterDirectory) -> list[str]:
+    """Return ids of lost managers that were attached by hand and have to be attached again."""
+    own = directory.record().managers
+    said = (directory.status() or {}).get("managers", ())
+    return [m["id"] for m in said if m["state"] == "lost" and m["id"] not in own]

@@ -1,4 +1,0 @@
-"""The dashboard of a cluster, in the HTTP server of its scheduler.
-
-It shows the scheduler's overviews. The scheduler mounts :mod:`scalable.dashboard.routes` by name.
-"""

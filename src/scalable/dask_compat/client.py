@@ -1,0 +1,402 @@
+"""Seams of Dask's client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from dask import annotate  # type: ignore[attr-defined]
+from distributed import Client, Future
+from distributed.client import FutureState, futures_of
+from distributed.utils import set_thread_state
+
+from scalable.dask_compat.facts import Seams, accepts, declares, mentions
+from scalable.dask_compat.graphs import annotate_layers, has_layers
+from scalable.dask_compat.known_results import gather_known, give_to_scheduler
+from scalable.errors import ClusterError
+
+seams = Seams("client")
+
+_CLIENT = "distributed.client:Client"
+#: Names of Dask's coroutine functions that wait until tasks have finished.
+_WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
+
+
+@seams.relies_on(
+    mentions(f"{_CLIENT}.gather", "sync", "_gather"),
+    mentions("distributed.client:Future.result", "sync", "_result"),
+    mentions("distributed.client:Future.exception", "sync", "_exception"),
+    mentions("distributed.client:Future.traceback", "sync", "_traceback"),
+    mentions("distributed.client:wait", "sync", "_wait"),
+)
+def is_wait(coroutine: Callable[..., Any]) -> bool:
+    """Return whether a coroutine function given to ``Client.sync`` waits for tasks, by its name."""
+    return getattr(coroutine, "__name__", "") in _WAITS
+
+
+@seams.relies_on(*seams.facts["is_wait"])
+def waits_for_ended(coroutine: Callable[..., Any]) -> bool:
+    """Return whether a wait (see :func:`is_wait`) is for a single finished task."""
+    future = getattr(coroutine, "__self__", None)
+    return isinstance(future, Future) and bool(future.done())
+
+
+@seams.relies_on(
+    mentions(f"{_CLIENT}.__init__", "_stream_handlers"),
+    mentions(f"{_CLIENT}._handle_report", "_stream_handlers", "op"),
+)
+def add_stream_handlers(client: Client, handlers: Mapping[str, Callable[..., None]]) -> None:
+    """Register handlers for operations in the scheduler's messages to the client."""
+    client._stream_handlers |= handlers  # noqa: SLF001
+
+
+@seams.relies_on(accepts(f"{_CLIENT}._send_to_scheduler", 2))
+def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
+    """Send a message over the client's connection to the scheduler."""
+    client._send_to_scheduler(message)  # noqa: SLF001
+
+
+@seams.relies_on(
+    mentions(f"{_CLIENT}._graph_to_futures", "thread_state", "key"),
+    accepts("distributed.utils:set_thread_state", 0, "key"),
+)
+def submitted_by(key: Any) -> AbstractContextManager[None]:
+    """Attribute tasks submitted in the block to another task, so that they start earlier."""
+    block: AbstractContextManager[None] = nullcontext()
+    return block if key is None else set_thread_state(key=key)
+
+
+@seams.relies_on(accepts(f"{_CLIENT}._gather", 2, "direct"))
+async def gather(client: Client, futures: list[Future[Any]], direct: bool | None) -> list[Any]:
+    """Return the results of futures. Runs in the client's event loop."""
+    return list(await client._gather(futures, direct=direct))  # noqa: SLF001
+
+
+@seams.relies_on(mentions("distributed.client:Future._result", "_state", "wait", "exception"))
+def state_of(future: Future[Any]) -> FutureState:
+    """Return the state of a future, which has the error of a failed one."""
+    state = future._state  # noqa: SLF001
+    assert state is not None
+    return state
+
+
+@seams.relies_on(
+    declares("distributed.client:Future._result", "self", "raiseit"),
+    mentions("distributed.client:Future.result", "_result"),
+    mentions("distributed.client:as_completed._track_future", "_result", "raiseit"),
+)
+class KeptResult(Future[Any]):
+    """A future whose failure is a value, except with ``raiseit=False`` (``as_completed``)."""
+
+    async def value_of_failure(self) -> Any:
+        """Return the value that replaces the result of a failed task."""
+        raise NotImplementedError
+
+    async def _result(self, raiseit: bool = True) -> Any:
+        await state_of(self).wait()
+        if raiseit and self.status == "error":
+            return await self.value_of_failure()
+        return await super()._result(raiseit)
+
+
+class _SharedAnswer(asyncio.Future[Any]):
+    """The answer to a request that several coroutines await, none of which can cancel it."""
+
+    def __init__(self, request: asyncio.Task[Any]) -> None:
+        super().__init__(loop=request.get_loop())
+        self._request = request
+        _requests.add(request)
+        request.add_done_callback(_forget)
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return asyncio.shield(self._request).__await__()
+
+    __iter__ = __await__
+
+
+#: Pending requests; the event loop holds no references to its tasks.
+_requests: set[asyncio.Task[Any]] = set()
+
+
+def _forget(request: asyncio.Task[Any]) -> None:
+    _requests.discard(request)
+    if not request.cancelled():
+        request.exception()  # perhaps it is not awaited any more, and asyncio would log it
+
+
+@seams.relies_on(
+    declares(f"{_CLIENT}._handle_key_in_memory", "self", "key", "type", "workers"),
+    declares(f"{_CLIENT}._handle_task_erred", "self", "key", "exception", "traceback"),
+    declares(f"{_CLIENT}._handle_cancelled_keys", "self", "keys", "reason", "msg"),
+    declares(f"{_CLIENT}._handle_restart", "self"),
+    declares(f"{_CLIENT}._reconnect", "self"),
+    declares(f"{_CLIENT}._cancel", "self", "futures", "reason", "msg", "force"),
+    declares(f"{_CLIENT}._close", "self", "fast"),
+    declares(f"{_CLIENT}._start", "self", "timeout", "kwargs"),
+    mentions(f"{_CLIENT}._ensure_connected", "_update_scheduler_info", "register-client"),
+    mentions(f"{_CLIENT}.start", "_start"),
+    declares(f"{_CLIENT}._gather_remote", "self", "direct", "local_worker"),
+    declares(f"{_CLIENT}._gather", "self", "futures", "errors", "direct", "local_worker"),
+    mentions(f"{_CLIENT}.gather", "_gather"),
+    mentions("distributed.client:Future._result", "_gather"),
+    mentions(f"{_CLIENT}._gather", "_gather_future", "ensure_future", "_gather_remote"),
+    mentions(f"{_CLIENT}._graph_to_futures", "get_annotations", "expr_ser", "_send_to_scheduler"),
+    mentions(f"{_CLIENT}.__init__", "_scheduler_identity"),
+    mentions(f"{_CLIENT}._update_scheduler_info", "_scheduler_identity", "identity"),
+    mentions(
+        f"{_CLIENT}.__init__",
+        "_handle_key_in_memory",
+        "_handle_task_erred",
+        "_handle_cancelled_keys",
+        "_handle_restart",
+    ),
+    mentions(f"{_CLIENT}._handle_report", "_reconnect"),
+    mentions(f"{_CLIENT}.cancel", "_cancel"),
+    mentions(f"{_CLIENT}.close", "_close"),
+)
+class ReportingClient(Client):
+    """A client that calls a method, for subclasses, when one of its Dask tasks finishes.
+
+    Relies on the message handlers that the client registers in its constructor, on the coroutines
+    behind ``cancel`` and ``close``, on ``_graph_to_futures``, through which every graph is sent,
+    and on ``_scheduler_identity``.
+    """
+
+    def task_in_memory(self, key: Any) -> None:
+        """Handle a task that has succeeded."""
+
+    def task_erred(self, key: Any, error: BaseException) -> None:
+        """Handle a task that has failed."""
+
+    def task_lost(self, key: Any, *, with_all: bool) -> None:
+        """Handle a task that the scheduler has lost, with all other tasks if ``with_all``."""
+
+    def scheduler_known(self) -> None:
+        """Process the scheduler's facts before this client registers with the scheduler.
+
+        An error has the same effect as one of :meth:`connected`.
+        """
+
+    async def connected(self) -> None:
+        """Prepare for the first task, after the connection to the scheduler was made.
+
+        If this raises an error, the client is closed, and its constructor raises the error.
+        """
+
+    async def reconnected(self) -> None:
+        """Register again with a scheduler that has removed this client."""
+
+    #: Error of all tasks once the cluster has stopped. The client does not reconnect then.
+    ended: Exception | None = None
+
+    def end_all(self, error: Exception) -> None:
+        """Fail all tasks with an error, now and when the connection breaks: the cluster stops."""
+        self.ended = error
+        for key, state in list(self.futures.items()):
+            if state.status == "pending":
+                self._end_with_error(key, error, None)
+
+    def known_tasks(self) -> list[Any]:
+        """Return the keys of the tasks to report as lost if the connection breaks."""
+        return []
+
+    async def before_cancel(self, keys: list[Any]) -> None:
+        """Prepare for the cancellation of tasks, before Dask cancels them."""
+
+    def before_close(self) -> None:
+        """Prepare before Dask closes the client."""
+
+    def annotations_of_graph(self) -> dict[str, Any]:
+        """Return the annotations of all tasks of the graph that is about to be sent."""
+        return {}
+
+    def explained(self, error: Any) -> Any:
+        """Return the error to show instead of a task's error."""
+        return error
+
+    def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
+        """Return the error to raise instead of one from fetching results, or None to keep it."""
+        del error, keys
+        return None
+
+    async def values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
+        """Return the values of futures that are gathered to other values than results, by key."""
+        del futures
+        return {}
+
+    def explains_later(self, key: Any, exception: Any) -> bool:
+        """Return whether :meth:`explained_later` must replace an error before it is shown."""
+        del key, exception
+        return False
+
+    async def explained_later(self, key: Any, exception: Any) -> Any:
+        """Return the exception to show, pickled or not, instead of a task's exception."""
+        del key
+        return exception
+
+    @property
+    def scheduler_facts(self) -> Mapping[str, Any]:
+        """Facts that the scheduler has reported about itself, empty before the connection."""
+        return dict(self._scheduler_identity)
+
+    def check_open(self) -> None:
+        """Raise an error if the client is closed and cannot send requests."""
+        if self.status == "closed":
+            raise self.ended or ClusterError(
+                "this client is closed and sends no calls: its session, or its connection to a "
+                "cluster, has ended",
+                hint="make calls within the `with` block of a session, or open it again",
+            )
+
+    def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.ended is not None:
+            raise self.ended
+        self.check_open()
+        give_to_scheduler(self, expr)
+        with annotate(**self.annotations_of_graph()):
+            return super()._graph_to_futures(expr, *args, **kwargs)
+
+    def _handle_key_in_memory(
+        self,
+        key: Any = None,
+        type: Any = None,  # noqa: A002 - Dask's name
+        workers: Any = None,
+    ) -> None:
+        super()._handle_key_in_memory(key, type, workers)
+        self.task_in_memory(key)
+
+    def _handle_task_erred(
+        self, key: Any = None, exception: Any = None, traceback: Any = None
+    ) -> None:
+        if self.explains_later(key, exception):
+            assert self.loop is not None
+            self.loop.add_callback(self._explain_and_end, key, exception, traceback)
+            return
+        self._end_with_error(key, exception, traceback)
+
+    async def _explain_and_end(self, key: Any, exception: Any, traceback: Any) -> None:
+        state = self.futures.get(key)
+        exception = await self.explained_later(key, exception)
+        # The future may have been released or resolved during the wait.
+        is_same = self.futures.get(key) is state
+        if is_same and state is not None and state.status == "pending":
+            self._end_with_error(key, exception, traceback)
+
+    def _end_with_error(self, key: Any, exception: Any, traceback: Any) -> None:
+        super()._handle_task_erred(key, exception, traceback)
+        if key in self.futures:
+            state = self.futures[key]
+            state.exception = self.explained(state.exception)
+            self.task_erred(key, state.exception)
+
+    def _handle_cancelled_keys(self, keys: Iterable[Any], *args: Any, **kwargs: Any) -> None:
+        super()._handle_cancelled_keys(keys, *args, **kwargs)
+        for key in keys:
+            self.task_lost(key, with_all=False)
+
+    def _handle_restart(self) -> None:
+        super()._handle_restart()
+        for key in self.known_tasks():
+            self.task_lost(key, with_all=True)
+
+    async def _update_scheduler_info(self, *args: Any, **kwargs: Any) -> None:
+        await super()._update_scheduler_info(*args, **kwargs)
+        if self.status == "connecting":
+            self.scheduler_known()
+
+    async def _start(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            started = await super()._start(*args, **kwargs)
+            await self.connected()
+        except BaseException:
+            await self._close()
+            raise
+        return started
+
+    async def _reconnect(self) -> None:
+        if self.ended is not None:
+            await self._close_ended(self.ended)
+            return
+        known = self.known_tasks()  # Dask forgets its futures while it reconnects
+        await super()._reconnect()
+        for key in known:
+            self.task_lost(key, with_all=True)
+        if self.status == "running":
+            await self.reconnected()
+
+    async def _close_ended(self, error: Exception) -> None:
+        """Close a client whose cluster has stopped. Results that are not here are lost."""
+        for key, state in list(self.futures.items()):
+            if state.status != "error":
+                self._end_with_error(key, error, None)
+        self.futures.clear()  # or closing would cancel them
+        await self._close(fast=True)
+
+    async def _gather(  # type: ignore[override]  # Dask passes the others by keyword
+        self, futures: Any, errors: str = "raise", **kwargs: Any
+    ) -> Any:
+        try:
+            gather = super()._gather
+            return await gather_known(gather, futures, errors, kwargs, self.values_in_place)
+        except TypeError as error:
+            told = self.unreadable(error, [future.key for future in futures_of(futures)])
+            if told is None:
+                raise
+            raise told from None
+
+    def _gather_remote(self, *args: Any, **kwargs: Any) -> asyncio.Future[Any]:  # type: ignore[override]
+        return _SharedAnswer(asyncio.ensure_future(super()._gather_remote(*args, **kwargs)))
+
+    async def _cancel(self, futures: Any, *args: Any, **kwargs: Any) -> None:
+        await self.before_cancel([future.key for future in futures_of(futures)])
+        await super()._cancel(futures, *args, **kwargs)
+
+    async def _close(self, *args: Any, **kwargs: Any) -> None:
+        self.before_close()
+        await super()._close(*args, **kwargs)
+
+
+@seams.relies_on(
+    mentions(f"{_CLIENT}.compute", "_graph_to_futures"),
+    mentions(f"{_CLIENT}.persist", "_graph_to_futures"),
+    mentions(f"{_CLIENT}.get", "_graph_to_futures"),
+    accepts(f"{_CLIENT}._graph_to_futures", 4),
+    mentions(f"{_CLIENT}._graph_to_futures", "get_annotations", "annotations"),
+)
+class AnnotatingClient(ReportingClient):
+    """A client that changes the annotations of graphs when they are sent.
+
+    Relies on ``Client._graph_to_futures``, which sends each graph with the annotations of the
+    context.
+    """
+
+    def graph_annotations(self) -> Mapping[str, Any]:
+        """Return additional annotations of the graph that is about to be sent."""
+        return {}
+
+    def layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
+        """Return the annotations of a layer of the graph, given those that it has."""
+        return annotations
+
+    def before_tagged_graph(self) -> None:
+        """Prepare for a graph, other than single tasks, that has resources as annotations."""
+
+    def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
+        ours = self.graph_annotations()
+        layers = annotate_layers(expr, self.layer_annotations) if has_layers(expr) else set()
+        if "resources" in layers.union(ours):
+            self.before_tagged_graph()
+        with annotate(**ours):
+            return super()._graph_to_futures(expr, *args, **kwargs)
+
+
+@seams.relies_on(
+    declares(f"{_CLIENT}._retry", "self", "futures"),
+    mentions(f"{_CLIENT}.retry", "sync", "_retry"),
+)
+def retry_soon(client: Client, futures: list[Future[Any]]) -> None:
+    """Retry failed tasks without waiting for the scheduler. For asynchronous clients."""
+    assert client.loop is not None
+    client.loop.add_callback(client._retry, futures)  # noqa: SLF001

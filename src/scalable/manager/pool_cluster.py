@@ -1,0 +1,585 @@
+"""`PoolCluster`: one Dask scheduler with several pools of tagged workers.
+A *unit* is one job, process or object that provides one worker or a group of workers.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from distributed import Scheduler, Security
+from distributed.core import Status
+from distributed.utils import NoOpAwaitable, import_term
+
+from scalable.client.shown_cluster import NOW_S, ShownCluster
+from scalable.dask_compat.spec_cluster import (
+    ManagedSpecCluster,
+    memory_per_worker,
+    seams,
+    threads_per_worker,
+)
+from scalable.errors import ClusterError
+from scalable.manager.embedded import EMBEDDED, EmbeddedManager, controller_of
+from scalable.manager.launcher import Launcher, UnitName
+from scalable.manager.pools import Pool
+from scalable.manager.site import ManagerSite
+from scalable.model import PoolStatus, Starting
+from scalable.model.overview import Overview
+from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.credentials import new_security
+from scalable.protocol.events import Event
+from scalable.protocol.guarded_http import GuardedHttp, guarded
+from scalable.protocol.pools import UNTAGGED, known_tags, only_tag, shown, wanted_counts
+from scalable.protocol.private_directory import scratch_parent
+from scalable.protocol.private_node import private_class
+from scalable.protocol.search_path import search_path
+from scalable.scaling.decisions import ScaleDecision
+from scalable.scheduler.controller import Controller
+from scalable.scheduler.demand import ScalingListener
+from scalable.scheduler.pool_scheduler import PoolScheduler
+from scalable.settings import state_dir
+from scalable.units import parse_bytes
+
+if TYPE_CHECKING:
+    from scalable.client.attached import AttachedCluster
+
+
+class PoolCluster(ShownCluster, ManagedSpecCluster):
+    """Pools of tagged workers on one scheduler.
+
+    The class has the methods of Dask's ``SpecCluster``; the examples in the docstring of
+    ``SpecCluster`` also run on a ``PoolCluster``. A lost worker is replaced. A crash loop is
+    stopped and reported. Scaling down loses no result and repeats no task.
+
+    Parameters
+    ----------
+    workers
+        Entries ``{"cls": ..., "options": {...}, "group": [...]}`` by unit name, as in
+        ``SpecCluster``.
+    scheduler
+        Entry of the scheduler, as in ``SpecCluster``. The default is a ``PoolScheduler`` on the
+        loopback interface with its own TLS credentials.
+    worker
+        Entry of the workers that ``scale(n)`` adds.
+    asynchronous
+        Whether the cluster is used with ``await`` inside a running event loop.
+    security
+        TLS credentials. By default, new credentials are created and kept in memory.
+    name
+        Name of the cluster, for people.
+    start_timeout
+        Seconds within which the workers of a started unit have to connect.
+    **kwargs
+        Further parameters of ``SpecCluster``.
+
+    Examples
+    --------
+    >>> cluster = PoolCluster()  # doctest: +SKIP
+    >>> cluster.add_pool("demeter", {"cls": Worker, "options": {"resources": {"demeter": 1}}})
+    >>> cluster.scale("demeter", 2)
+    """
+
+    scheduler: Any
+    scheduler_comm: Any
+    #: Name of the workers' provider in the status, empty if the user defines the workers.
+    provider_name = ""
+    #: Time and price of starting a worker.
+    starting = Starting(startup_s=1.0, billed_least_s=0.0)
+    #: Source and reason of the counts that ``scale`` sets, for the record.
+    origin = ("manual", "scale")
+
+    def __init__(
+        self,
+        workers: Mapping[UnitName, Mapping[str, Any]] | None = None,
+        scheduler: Mapping[str, Any] | None = None,
+        worker: Mapping[str, Any] | None = None,
+        asynchronous: bool = False,
+        security: Security | None = None,
+        name: str | None = None,
+        start_timeout: float = 120.0,
+        **kwargs: Any,
+    ) -> None:
+        seams.check()
+        self.manager = EmbeddedManager(self.provider_name, self.starting, start_timeout)
+        self.incarnation = self.manager.incarnation
+        self.inventory, self.demand = self.manager.inventory, self.manager.demand
+        untagged = Pool(UNTAGGED, self.manager.entries, template=worker)
+        if self.names_new_workers(PoolCluster):
+            untagged.new_entry = self.new_worker_spec
+        self.add_pools([untagged])
+        scheduler, security = secured_entry(scheduler, security)
+        kwargs.setdefault("silence_logs", logging.WARNING)
+        super().__init__(
+            workers=dict(workers or {}),
+            scheduler=scheduler,
+            worker=worker,
+            asynchronous=asynchronous,
+            security=security,
+            name=name,
+            **kwargs,
+        )
+
+    # The manager's inventory replaces the dictionaries of SpecCluster.
+
+    @property
+    def worker_spec(self) -> dict[UnitName, dict[str, Any]]:
+        """Entries of the desired units by name. After a change, await the cluster."""
+        return self.inventory.wanted.spec
+
+    @worker_spec.setter
+    def worker_spec(self, entries: Mapping[UnitName, dict[str, Any]]) -> None:
+        self.inventory.wanted.spec = dict(entries)
+
+    def existing_units(self) -> dict[UnitName, Any]:
+        """Map unit names to the units' Python objects, or to their records without an object."""
+        objects = self.manager.entries.objects
+        return {name: objects.get(name, unit) for name, unit in self.inventory.existing().items()}
+
+    @property
+    def pools(self) -> dict[str, PoolStatus]:
+        """Worker counts of the tagged pools, with a reason if a pool is degraded."""
+        return {t: s for t, s in self.inventory.status().items() if t != UNTAGGED}
+
+    # Pools --------------------------------------------------------------------------------------
+
+    def add_pool(
+        self,
+        tag: str,
+        template: Mapping[str, Any],
+        *,
+        slots: int = 1,
+        launcher: Launcher | None = None,
+        walltime_s: float | None = None,
+        task_s: float = 0.0,
+    ) -> None:
+        """Add a pool without workers.
+
+        Parameters
+        ----------
+        tag
+            Tag of the pool: the name of the Dask resource that its workers offer.
+        template
+            Entry, as in ``worker_spec``, of each unit of the pool.
+        slots
+            Number of tasks that one worker runs at once, which is also the amount of the Dask
+            resource that the worker offers.
+        launcher
+            Object that starts the pool's units. By default, the template's class is called in this
+            process.
+        walltime_s
+            Seconds after which the batch system stops a unit; None for no limit.
+        task_s
+            Expected duration of the pool's longest task in seconds; 0 to measure it.
+        """
+        if not tag:
+            raise ClusterError("a pool needs a tag")
+        pool = Pool(tag, launcher or self.manager.entries, dict(template), slots)
+        pool.walltime_s, pool.task_s = walltime_s, task_s
+        self.add_pools([pool])
+
+    def add_pools(self, pools: Iterable[Pool]) -> None:
+        """Add pools without workers."""
+        self.manager.add_pools(pools)
+
+    def scale(  # type: ignore[override]
+        self,
+        n: int | str | Mapping[str, int] = 0,
+        count: int | None = None,
+        memory: str | None = None,
+        cores: int | None = None,
+    ) -> Any:
+        """Set the desired number of workers, and return before any worker starts or stops.
+
+        Parameters
+        ----------
+        n
+            Number of workers of the untagged pool (or of the only pool); or a tag; or a mapping of
+            tags to numbers. Numbers are absolute. Pools that are not named stay as they are.
+        count
+            Number of workers of the tag ``n``.
+        memory, cores
+            Total memory and cores, as in ``SpecCluster``, for the pool without a tag.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, or a count is missing, negative or not an integer; nothing
+            changes then.
+        """
+        if self.status in (Status.closing, Status.closed):
+            return NoOpAwaitable() if self.asynchronous else None
+        if isinstance(n, int):
+            n = self._at_least(n, memory, cores)
+        self.want(wanted_counts(n, count, self._only_pool), *self.origin)
+        return NoOpAwaitable() if self.asynchronous else None
+
+    scale_up = scale  # type: ignore[assignment]
+
+    def new_worker_spec(self) -> dict[UnitName, Any]:
+        """Return name and entry of another unit of the pool without a tag, under a new name.
+
+        A subclass may override this method, or Dask's ``_new_worker_name``, to name the units that
+        ``scale(n)`` adds, or to give each unit its own entry.
+
+        Raises
+        ------
+        ClusterError
+            When the pool without a tag has no template.
+        """
+        if self.new_spec is None:
+            raise ClusterError(
+                "new_worker_spec() is about the pool without a tag, which has no template",
+                hint="use scale(tag, n) or add_pool(), or give PoolCluster worker=",
+            )
+        return super().new_worker_spec()
+
+    def want(
+        self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
+    ) -> None:
+        """Set the desired numbers of workers, and record the source and the reason of the change.
+
+        Pools that adapt to their load (:meth:`adapt`) stop adapting.
+
+        Parameters
+        ----------
+        counts
+            Absolute numbers of workers, by tag.
+        source
+            Origin of the numbers: ``plan``, ``manual`` or ``decision``.
+        reason
+            Reason in words.
+
+        Raises
+        ------
+        ClusterError
+            As :meth:`scale` does.
+        """
+        self.manager.want(counts, self.controller, source=source, reason=reason)
+
+    def apply(self, decision: ScaleDecision) -> Any:
+        """Apply the decision of a scaler. Pools that the decision does not name stay as they are.
+
+        Additions and removals are relative to the current desired numbers of workers. The
+        method returns before any worker starts or stops.
+
+        Parameters
+        ----------
+        decision
+            Decision, for example of an :class:`~scalable.AdaptiveScaler`.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool; nothing changes then.
+        """
+        counts = self.manager.decided(decision)
+        self.want(counts, source="decision", reason=decision.reasoning)
+        return NoOpAwaitable() if self.asynchronous else None
+
+    @property
+    def dashboard_link(self) -> str:
+        """URL of the cluster's dashboard with its access token; empty without a dashboard."""
+        if isinstance(self.scheduler, GuardedHttp):
+            return self.scheduler.live_page
+        return str(super().dashboard_link)
+
+    def get_client(self) -> Any:
+        """Return the current client if it belongs to this cluster, or a new `ScalableClient`."""
+        from scalable.client.client import client_of
+
+        return client_of(self)
+
+    @property
+    def controller(self) -> Controller | None:
+        """The scheduler plugin that controls the pools, or None before the start."""
+        return controller_of(self.scheduler)
+
+    async def present(self) -> Overview | None:
+        """Return the current overview, see :meth:`overview`."""
+        return None if self.controller is None else self.controller.overviews.present(NOW_S)
+
+    def _only_pool(self) -> str:
+        untagged = self.inventory.pools[UNTAGGED]
+        tagged = [tag for tag in self.inventory.pools if tag != UNTAGGED]
+        if untagged.template is not None or self.inventory.wanted.names(UNTAGGED) or not tagged:
+            return UNTAGGED
+        return only_tag(tagged)
+
+    def _at_least(self, n: int, memory: str | None, cores: int | None) -> int:
+        if memory is not None:
+            n = max(n, -(-parse_bytes(memory) // memory_per_worker(self)))
+        if cores is not None:
+            n = max(n, -(-cores // threads_per_worker(self)))
+        return n
+
+    @property
+    def can_grow(self) -> bool:
+        """True if any pool has a template for more units."""
+        return any(pool.template is not None for pool in self.inventory.pools.values())
+
+    async def scale_down(self, workers: Iterable[UnitName]) -> None:
+        """Retire and stop units, given names of units or names of their workers."""
+        self.manager.discard(workers)
+        await self.corrected()
+
+    def adapt(  # type: ignore[override]
+        self,
+        *bounds: str | float | type[Any] | None,
+        minimum: int = 0,
+        maximum: int | None = None,
+        tag: str | None = None,
+        enabled: bool = True,
+        **options: Any,
+    ) -> Any:
+        """Adapt a pool to its load: ``adapt(minimum, maximum)`` or ``adapt(tag, ...)``.
+
+        The pool grows as long as the time that more workers save is worth their cost. Idle workers
+        are stopped; busy workers never are. Another call replaces the bounds.
+        ``enabled=False`` stops the adapting and keeps the current number of workers;
+        :meth:`scale` stops the adapting and sets the given number.
+
+        Parameters
+        ----------
+        *bounds
+            Tag, ``minimum`` and ``maximum``, in this order. The tag may be left out if there is
+            only one pool.
+        minimum, maximum
+            Smallest and largest number of workers; ``maximum=None`` means no upper bound.
+        tag
+            Tag of the pool.
+        enabled
+            False to stop adapting the pool.
+        **options
+            ``interval``, ``wait_count``, ``target_duration`` and ``policy``, see
+            :class:`scalable.scheduler.adaptation.PoolAdaptive`; ``minimum_cores``,
+            ``maximum_cores``, ``minimum_memory`` and ``maximum_memory``, totals of the pool; and
+            ``Adaptive``, a class like Dask's, which may also be the first argument. Such a class
+            accepts further options, and counts all workers alike: it needs a cluster with one pool.
+
+        Returns
+        -------
+        PoolAdaptive or None
+            Object that adapts the pool, with its last decision, or an object of the given
+            class; None with ``enabled=False``.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, or the bounds are not a range.
+        """
+        asked = read_bounds(bounds, tag, minimum, maximum, options)
+        tag = self._only_pool() if asked.tag is None else asked.tag
+        asked.apply_totals(self.inventory.pool(tag))
+        if self.controller is None:
+            raise ClusterError("the cluster is not started", hint="await it first")
+        self.stop_adapting_as_dask()
+        if asked.adaptive is None or not enabled:
+            return self.controller.adapt(
+                tag, asked.minimum, asked.maximum, enabled=enabled, **options
+            )
+        if self._only_pool() != tag or len(self.inventory.pools) > 2:
+            raise ClusterError(
+                f"adapt(Adaptive={asked.adaptive.__name__}) counts all workers alike, and this "
+                f"cluster has the pools {known_tags(self.pools)}",
+                hint="leave Adaptive out, or give policy=",
+            )
+        self.controller.keep_counts(tag, why=f"{asked.adaptive.__name__} adapts it")
+        most = math.inf if asked.maximum is None else asked.maximum
+        return super().adapt(asked.adaptive, asked.minimum, most, **options)
+
+    def align(self) -> Any:
+        """Start missing units and stop undesired units now, not at the reconciler's next pass.
+
+        Raises
+        ------
+        ProviderError
+            When the batch system or machine refuses a unit permanently.
+        """
+        return self.sync(self.correct_now)
+
+    # Life ---------------------------------------------------------------------------------------
+
+    async def _start(self) -> None:
+        await super()._start()
+        self.manager.start(self.scheduler, self.scheduler_comm, self.security)
+
+    def __await__(self) -> Generator[Any, Any, Self]:
+        async def aligned() -> Self:
+            if self.status == Status.created:
+                await self._start()
+            await self.scheduler
+            await self.corrected()
+            return self
+
+        return aligned().__await__()
+
+    async def bring_in_line(self) -> None:
+        """Request missing units, and stop units that are no longer desired."""
+        await self.manager.align()
+
+    def workers_changed(self) -> None:
+        """Wake the reconciler because a worker joined or left the scheduler."""
+        self.manager.reconciler.wake()
+
+    async def _close(self) -> None:
+        if self.status in (Status.running, Status.failed):
+            await self.manager.reconciler.close()
+        await super()._close()
+        self.end_updates()
+
+    def on_event(self, listener: Callable[[Event], None]) -> None:
+        """Register a function that gets each event of a unit or pool, in the event loop."""
+        self.manager.listeners.append(listener)
+
+    def on_scaling(self, listener: ScalingListener) -> None:
+        """Register a function that is called when a desired number of workers changes.
+
+        The arguments are ``(tag, before, after, reason, source)``.
+        """
+        self.demand.listeners.append(listener)
+
+    @classmethod
+    def from_name(  # type: ignore[override]
+        cls, name: str, loop: Any = None, asynchronous: bool = False
+    ) -> AttachedCluster:
+        """Connect to a running cluster by name, ``provider/name``, id or path of an access file.
+
+        ``close()`` of the returned object only disconnects; ``delete()`` stops the cluster.
+        """
+        from scalable.client.attached import AttachedCluster
+
+        return AttachedCluster.from_name(name, loop=loop, asynchronous=asynchronous)
+
+
+# Adapting -----------------------------------------------------------------------------------------
+
+#: Options with the cores of one worker.
+_CORES = ("nthreads", "ncores", "threads", "cores")
+#: Options with the memory of one worker.
+_MEMORY = ("memory_limit", "memory")
+
+
+@dataclass
+class Bounds:
+    """The bounds of an adaptive pool, and the class that adapts it."""
+
+    #: Tag of the pool. None if no pool was named.
+    tag: str | None
+    minimum: int
+    #: Upper bound of the worker count. None for no upper bound.
+    maximum: int | None
+    #: Class that adapts the cluster instead of ours.
+    adaptive: type[Any] | None = None
+    #: The given ones of ``minimum_cores``, ``maximum_cores`` and the same for ``memory``.
+    totals: dict[str, Any] = field(default_factory=dict)
+
+    def apply_totals(self, pool: Pool) -> None:
+        """Narrow the bounds to the totals. Raise ClusterError if a worker's size is unknown."""
+        for name, total in self.totals.items():
+            bound, _, unit = name.partition("_")
+            if unit == "memory":
+                share = parse_bytes(total) / _size(pool, name, "memory", _MEMORY)
+            else:
+                share = float(total) / _size(pool, name, "cpus", _CORES)
+            if bound == "minimum":
+                self.minimum = max(self.minimum, math.ceil(share))
+            else:
+                most = math.floor(share)
+                self.maximum = most if self.maximum is None else min(self.maximum, most)
+
+
+def read_bounds(
+    given: tuple[Any, ...], tag: str | None, minimum: Any, maximum: Any, options: dict[str, Any]
+) -> Bounds:
+    """Return the bounds in the arguments of ``adapt``, and remove them from ``options``.
+    ``given`` are the positional arguments: a class or a tag, then ``minimum`` and ``maximum``.
+    Raise TypeError if there are too many.
+    """
+    rest = list(given)
+    adaptive = options.pop("Adaptive", None)
+    if rest and isinstance(rest[0], type):
+        adaptive = rest.pop(0)
+    if rest and isinstance(rest[0], str):
+        tag = rest.pop(0)
+    minimum = rest.pop(0) if rest else minimum
+    maximum = rest.pop(0) if rest else maximum
+    if rest:
+        raise TypeError(f"adapt(tag, minimum, maximum) takes no more arguments: {rest}")
+    totals = {
+        name: value
+        for name in ("minimum_cores", "maximum_cores", "minimum_memory", "maximum_memory")
+        if (value := options.pop(name, None)) is not None
+    }
+    return Bounds(tag, minimum or 0, None if maximum == math.inf else maximum, adaptive, totals)
+
+
+def _size(pool: Pool, asked: str, part: str, names: tuple[str, ...]) -> float:
+    """Return the cores, or the memory in bytes, of one worker of a pool."""
+    template: Mapping[str, Any] = (pool.template or {}).get("options", {})
+    known = [template.get(name) for name in names] + [pool.shape.get(part)]
+    for value in filter(None, known):
+        with suppress(ValueError, TypeError):
+            return float(parse_bytes(value) if part == "memory" else value)
+    raise ClusterError(
+        f"adapt({asked}=...): it is not known how much one worker of {shown(pool.tag)} has",
+        hint=f"give {asked.partition('_')[0]}=, a number of workers",
+    )
+
+
+# Scheduler entry ----------------------------------------------------------------------------------
+
+
+def secured_entry(
+    scheduler: Mapping[str, Any] | None, security: Security | None
+) -> tuple[dict[str, Any], Security | None]:
+    """Return a complete scheduler entry and its TLS credentials, new unless some are given.
+    Without an entry it is a ``PoolScheduler`` on the loopback interface.
+    """
+    entry = dict(
+        scheduler
+        or {"cls": PoolScheduler, "options": {"host": LOOPBACK, "dashboard": False, "port": 0}}
+    )
+    cls = entry.get("cls", PoolScheduler)
+    if isinstance(cls, str):
+        cls = import_term(cls)
+    options = dict(entry.get("options", {}))
+    given = options.get("security")
+    if security is None and isinstance(given, Security):
+        security = given
+    ours = isinstance(cls, type) and issubclass(cls, Scheduler)
+    if ours:
+        # Refused here, because Dask wraps the error of a scheduler that does not start.
+        scratch_parent(options.get("local_directory"))
+        cls = private_class(guarded(cls))
+    if ours and "security" not in options:
+        if security is None and "protocol" not in options:
+            security = new_security()
+        if security is not None and security.require_encryption:
+            options["security"] = security
+            options.setdefault("protocol", "tls://")
+    return {**entry, "cls": cls, "options": options}, security
+
+
+# Site ---------------------------------------------------------------------------------------------
+
+
+def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
+    """Return the site of the manager in the user's process. The scheduler has to be running.
+    Its directory does not exist yet. It is not next to those of detached clusters, because the
+    search for leftover clusters must not find it.
+    """
+    return ManagerSite(
+        cluster_id=cluster.incarnation,
+        manager=EMBEDDED,
+        incarnation=cluster.incarnation,
+        scheduler=cluster.scheduler.contact_address or cluster.scheduler.address,
+        security=cluster.security,
+        directory=state_dir() / "embedded" / cluster.incarnation,
+        log_dir=log_dir,
+        sys_path=search_path(),
+    )

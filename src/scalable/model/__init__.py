@@ -1,0 +1,127 @@
+"""Frozen dataclasses that describe clusters, workers and plans, with their JSON forms.
+This package does no I/O and does not import Dask.
+"""
+
+from typing import TYPE_CHECKING
+
+from scalable.exports import exported_lazily
+
+if TYPE_CHECKING:
+    from scalable.model.clusters import (
+        STATES,
+        ClusterRecord,
+        ClusterStatus,
+        PoolStatus,
+        ProgramState,
+    )
+    from scalable.model.components import ComponentSpec, TaskSpec, WorkerRange
+    from scalable.model.deployment import DeploymentSpec, KeepResults, ManagerSpec
+    from scalable.model.diagnostics import Diagnostic, ValidationReport
+    from scalable.model.failures import FailedCall, FailureDetails
+    from scalable.model.forecasts import Forecast, ForecastSource
+    from scalable.model.plan import (
+        CostEstimate,
+        FrontPoint,
+        MemoryAdvice,
+        Plan,
+        PredictedCost,
+        ScalePlan,
+        TaskPrediction,
+    )
+    from scalable.model.prices import Offer, Packing, Price, Rate, Shape
+    from scalable.model.resources import ResourceRequest
+    from scalable.model.retrying import RetryPolicy
+    from scalable.model.traits import Starting, Traits
+
+__all__ = [
+    "STATES",
+    "ClusterRecord",
+    "ClusterStatus",
+    "ComponentSpec",
+    "CostEstimate",
+    "DeploymentSpec",
+    "Diagnostic",
+    "FailedCall",
+    "FailureDetails",
+    "Forecast",
+    "ForecastSource",
+    "FrontPoint",
+    "KeepResults",
+    "ManagerSpec",
+    "MemoryAdvice",
+    "Offer",
+    "Packing",
+    "Plan",
+    "PoolStatus",
+    "PredictedCost",
+    "Price",
+    "ProgramState",
+    "Rate",
+    "ResourceRequest",
+    "RetryPolicy",
+    "ScalePlan",
+    "Shape",
+    "Starting",
+    "TaskPrediction",
+    "TaskSpec",
+    "Traits",
+    "ValidationReport",
+    "WorkerRange",
+]
+
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.model.clusters": (
+            "STATES",
+            "ClusterRecord",
+            "ClusterStatus",
+            "PoolStatus",
+            "ProgramState",
+        ),
+        "scalable.model.components": (
+            "ComponentSpec",
+            "TaskSpec",
+            "WorkerRange",
+        ),
+        "scalable.model.deployment": (
+            "DeploymentSpec",
+            "KeepResults",
+            "ManagerSpec",
+        ),
+        "scalable.model.diagnostics": (
+            "Diagnostic",
+            "ValidationReport",
+        ),
+        "scalable.model.failures": (
+            "FailedCall",
+            "FailureDetails",
+        ),
+        "scalable.model.forecasts": (
+            "Forecast",
+            "ForecastSource",
+        ),
+        "scalable.model.plan": (
+            "CostEstimate",
+            "FrontPoint",
+            "MemoryAdvice",
+            "Plan",
+            "PredictedCost",
+            "ScalePlan",
+            "TaskPrediction",
+        ),
+        "scalable.model.prices": (
+            "Offer",
+            "Packing",
+            "Price",
+            "Rate",
+            "Shape",
+        ),
+        "scalable.model.resources": ("ResourceRequest",),
+        "scalable.model.retrying": ("RetryPolicy",),
+        "scalable.model.traits": (
+            "Starting",
+            "Traits",
+        ),
+    },
+)

@@ -1,0 +1,106 @@
+"""Components (resource profiles, whose names are the tags) and the tasks bound to them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from scalable.model.retrying import RetryPolicy
+from scalable.units import parse_bytes
+
+#: Variables by which numerical libraries choose their number of threads.
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+)
+
+
+@dataclass(frozen=True)
+class WorkerRange:
+    """An inclusive range of worker counts, without an upper bound if ``maximum`` is None."""
+
+    minimum: int = 0
+    maximum: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.minimum < 0 or (self.maximum is not None and self.maximum < self.minimum):
+            raise ValueError(
+                f"minimum {self.minimum} and maximum {self.maximum} are not a range of workers"
+            )
+
+    @property
+    def fixed(self) -> int | None:
+        """The only count that the range allows, or None if it allows several."""
+        return self.minimum if self.minimum == self.maximum else None
+
+
+@dataclass(frozen=True)
+class ComponentSpec:
+    """The resource profile of one pool's workers."""
+
+    #: The tag that routes tasks.
+    name: str
+    #: Container image; None to run without one.
+    image: str | None = None
+    #: Container runtime; None for the target's.
+    runtime: str | None = None
+    cpus: float = 1
+    #: As written in the manifest.
+    memory: str | None = None
+    gpus: int = 0
+    #: Number of tasks that a worker runs at once, unless the target overrides it.
+    slots: int = 1
+    #: Maps paths on the host to paths in the container.
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    #: Script that runs before the worker starts.
+    preload_script: str | None = None
+    workers: WorkerRange | None = None
+    #: Labels that group pools in reports; they do not route tasks.
+    tags: tuple[str, ...] = ()
+
+    @cached_property
+    def memory_bytes(self) -> int | None:
+        return None if self.memory is None else parse_bytes(self.memory)
+
+    def environment(self, slots: int) -> dict[str, str]:
+        """Return a worker's variables: thread limits (cores divided by slots), then ``env``."""
+        threads = str(max(1, int(self.cpus // slots)))
+        return {**dict.fromkeys(THREAD_VARIABLES, threads), **self.env}
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """The manifest's entry for one task name: its component, and expectations for planning."""
+
+    name: str
+    component: str
+    #: True if results are cached across runs.
+    cache: bool = False
+    #: Names or paths of its results.
+    outputs: tuple[str, ...] = ()
+    #: Expected number of tasks.
+    count: int | None = None
+    #: Expected running time of one task.
+    duration_s: float | None = None
+    #: Expected peak memory of one task, as written.
+    memory: str | None = None
+    #: Task names that must have finished before this one starts.
+    after: tuple[str, ...] = ()
+    #: None for no retry.
+    retries: RetryPolicy | None = None
+
+    @cached_property
+    def memory_bytes(self) -> int | None:
+        return None if self.memory is None else parse_bytes(self.memory)
+
+    @property
+    def expected_work_s(self) -> float | None:
+        """Expected worker-seconds of all tasks, or None if the manifest has no estimate."""
+        if self.count is None or self.duration_s is None:
+            return None
+        return self.count * self.duration_s

@@ -1,0 +1,295 @@
+"""Plans: workers for each tag, predicted time and cost, and the reasons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from scalable.model.prices import Rate
+from scalable.model.resources import ResourceRequest
+
+
+@dataclass(frozen=True)
+class ScalePlan:
+    """Desired worker counts by tag.
+
+    A tag that is missing keeps its count. A count of 0 stops all workers.
+
+    Attributes
+    ----------
+    workers_by_tag
+        Tag -> workers.
+    resources_by_tag
+        Tag -> resources of one worker.
+    """
+
+    workers_by_tag: Mapping[str, int]
+    resources_by_tag: Mapping[str, ResourceRequest] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as plain JSON values."""
+        return {
+            "workers_by_tag": dict(self.workers_by_tag),
+            "resources_by_tag": {t: r.to_dict() for t, r in self.resources_by_tag.items()},
+        }
+
+    def __str__(self) -> str:
+        shown = []
+        for tag, count in self.workers_by_tag.items():
+            resources = self.resources_by_tag.get(tag)
+            shown.append(
+                f"{tag!r}: " + (f"{resources!r}, " if resources else "") + f"count={count}"
+            )
+        return "{" + "; ".join(shown) + "}"
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """The cost of a plan, by the prices of its provider.
+
+    Attributes
+    ----------
+    total
+        Cost of the whole run, or None if its duration is unknown.
+    by_tag
+        Tag -> part of ``hourly`` for the workers of that tag.
+    hourly
+        Cost of one hour with all planned workers.
+    currency
+        Currency of the prices.
+    source, as_of
+        Source of the prices, and their date (ISO 8601) or None.
+    always_by_name
+        Program -> part of ``hourly`` for its machine: the scheduler, and managers that have one.
+    rates
+        Tag -> price and billing of its workers' machines, if the provider reports them.
+    always
+        Program -> price and billing of its machine.
+    notes
+        Sentences about the prices: sizes that were rounded up, and what is not counted.
+    """
+
+    total: float | None
+    by_tag: Mapping[str, float]
+    hourly: float
+    currency: str = "USD"
+    source: str = ""
+    as_of: str | None = None
+    always_by_name: Mapping[str, float] = field(default_factory=dict)
+    rates: Mapping[str, Rate] = field(default_factory=dict)
+    always: Mapping[str, Rate] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as plain JSON values."""
+        return {
+            "total": self.total,
+            "by_tag": dict(self.by_tag),
+            "hourly": self.hourly,
+            "currency": self.currency,
+            "source": self.source,
+            "as_of": self.as_of,
+            "always_by_name": dict(self.always_by_name),
+            "rates": {tag: rate.to_dict() for tag, rate in self.rates.items()},
+            "always": {name: rate.to_dict() for name, rate in self.always.items()},
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True)
+class FrontPoint:
+    """One of the choices between the cheapest and the fastest plan."""
+
+    #: Predicted duration of the run.
+    time_s: float
+    #: Predicted cost, in the unit of :class:`PredictedCost`.
+    cost: float
+    workers_by_tag: Mapping[str, int]
+    #: 80 % quantiles of time and cost; None in plans of releases without them.
+    time_q80_s: float | None = None
+    cost_q80: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "time_s": self.time_s,
+            "cost": self.cost,
+            "workers_by_tag": dict(self.workers_by_tag),
+            "time_q80_s": self.time_q80_s,
+            "cost_q80": self.cost_q80,
+        }
+
+
+@dataclass(frozen=True)
+class PredictedCost:
+    """The predicted cost of a run."""
+
+    #: Cost if each pool exists only while it has work.
+    expected: float
+    #: Bounds of ``expected`` that hold with a probability of 80 %.
+    interval: tuple[float, float]
+    #: Cost if all workers stay until the end of the run.
+    held: float
+    #: A currency, or ``worker-seconds`` if no price is known.
+    unit: str = "worker-seconds"
+    #: ``expected`` if idle workers are released, else ``held``; None if equal to ``expected``.
+    billed: float | None = None
+    #: 80 % bounds of ``billed``, including the range of spot prices.
+    billed_interval: tuple[float, float] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        between = self.billed_interval
+        return asdict(self) | {
+            "interval": list(self.interval),
+            "billed_interval": None if between is None else list(between),
+        }
+
+
+@dataclass(frozen=True)
+class TaskPrediction:
+    """Tasks of one name, as a plan assumes them."""
+
+    #: Pool of the tasks.
+    tag: str
+    #: Number of tasks.
+    calls: int
+    #: Source of ``calls``: manifest, history or guess.
+    counted: str
+    #: The other fields are those of :class:`scalable.model.Forecast`.
+    mean_s: float
+    q50_s: float
+    q80_s: float
+    q95_s: float
+    memory: int | None
+    samples: int
+    source: str
+    measured_on: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class MemoryAdvice:
+    """Advice to change a memory reservation that differs much from the memory in use."""
+
+    tag: str
+    #: Bytes of one worker.
+    reserved: int
+    #: 95 % quantile of the tasks' memory in bytes.
+    used: int
+    advised: int
+    #: Number of measured tasks.
+    samples: int
+
+    @property
+    def written(self) -> str:
+        """The advised amount as a manifest writes it, rounded up: ``740M``, ``2.5G``."""
+        if self.advised < 10**9:
+            return f"{math.ceil(self.advised / 10**6)}M"
+        return f"{math.ceil(self.advised / 10**8) / 10:g}G"
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"written": self.written}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Workers for a run, with predictions and reasons.
+
+    Attributes
+    ----------
+    target_name, provider_name
+        Target and provider.
+    manifest_lock
+        64 hexadecimal digits over the resolved manifest; independent of the order of keys,
+        comments and formatting.
+    scale_plan
+        Worker counts and resources.
+    task_to_component
+        Task name -> tag.
+    cost_estimate
+        None if no price is known.
+    objective, policy
+        Objective (minimize time, minimize cost, balance) and policy of scaling. Without an
+        objective the worker counts are the manifest's.
+    deadline_s, budget
+        Limits of time in seconds and of cost, or None.
+    predicted_time_s
+        Predicted duration of the run in seconds, including the start of workers if known. None
+        if the work is unknown and no objective requested a guess.
+    predicted_interval_s
+        Bounds of the predicted time that hold with a probability of 80 %.
+    predicted_cost
+        Predicted cost; None if ``predicted_time_s`` is None.
+    confidence
+        Probability that the run takes 0.8 to 1.25 times ``predicted_time_s``.
+    binding
+        Constraint that keeps the plan from being cheaper or faster; None without an objective.
+    reasons
+        Reasons for the plan, as sentences.
+    front
+        Choices from the cheapest to the fastest; empty without an objective.
+    tasks
+        Task name -> assumptions about its tasks.
+    memory_advice
+        Advice on memory reservations.
+    overhead
+        Factor by which earlier runs took longer than their calls; part of the predicted time.
+    left_out
+        Tag -> workers of the manifest that the plan leaves out because they would idle.
+    """
+
+    target_name: str
+    provider_name: str
+    manifest_lock: str
+    scale_plan: ScalePlan
+    task_to_component: Mapping[str, str] = field(default_factory=dict)
+    cost_estimate: CostEstimate | None = None
+    objective: str | None = None
+    policy: str = "manual"
+    deadline_s: float | None = None
+    budget: float | None = None
+    predicted_time_s: float | None = None
+    predicted_interval_s: tuple[float, float] | None = None
+    predicted_cost: PredictedCost | None = None
+    confidence: float = 0.0
+    binding: str | None = None
+    reasons: tuple[str, ...] = ()
+    front: tuple[FrontPoint, ...] = ()
+    tasks: Mapping[str, TaskPrediction] = field(default_factory=dict)
+    memory_advice: tuple[MemoryAdvice, ...] = ()
+    overhead: float = 1.0
+    left_out: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes as plain JSON values, under their own names."""
+        between = self.predicted_interval_s
+        return {
+            "target_name": self.target_name,
+            "provider_name": self.provider_name,
+            "manifest_lock": self.manifest_lock,
+            "scale_plan": self.scale_plan.to_dict(),
+            "task_to_component": dict(self.task_to_component),
+            "cost_estimate": _plain(self.cost_estimate),
+            "objective": self.objective,
+            "policy": self.policy,
+            "deadline_s": self.deadline_s,
+            "budget": self.budget,
+            "predicted_time_s": self.predicted_time_s,
+            "predicted_interval_s": None if between is None else list(between),
+            "predicted_cost": _plain(self.predicted_cost),
+            "confidence": self.confidence,
+            "binding": self.binding,
+            "reasons": list(self.reasons),
+            "front": [point.to_dict() for point in self.front],
+            "tasks": {name: task.to_dict() for name, task in self.tasks.items()},
+            "memory_advice": [advice.to_dict() for advice in self.memory_advice],
+            "overhead": self.overhead,
+            "left_out": dict(self.left_out),
+        }
+
+
+def _plain(value: CostEstimate | PredictedCost | None) -> dict[str, Any] | None:
+    return None if value is None else value.to_dict()

@@ -1,0 +1,157 @@
+"""Append-only records of runs, and their summaries. :class:`RunRecord` documents the rows.
+A run is one session of a workflow on a cluster, recorded as a directory of JSON files.
+"""
+
+from typing import TYPE_CHECKING
+
+from scalable.exports import exported_lazily
+
+if TYPE_CHECKING:
+    from scalable.quantiles import Durations, Quantiles, quantile
+    from scalable.runs.calls import Calls, each_call
+    from scalable.runs.directory import (
+        EndStatus,
+        RunDirectory,
+        amend_status,
+        require_writable,
+    )
+    from scalable.runs.earlier_run import CallRecord, EarlierRun
+    from scalable.runs.failed import Cause, FailedRow, causes
+    from scalable.runs.finding import find_run, list_runs
+    from scalable.runs.history import read_history
+    from scalable.runs.measurements import WorkSpan
+    from scalable.runs.overview import (
+        Kept,
+        RunOverview,
+        chosen_runs,
+        remove_runs,
+        run_overviews,
+    )
+    from scalable.runs.part import RunPart
+    from scalable.runs.reading import RunRecord, RunTail, read_run
+    from scalable.runs.streams import STREAMS
+    from scalable.runs.summarizing import (
+        NO_TAG,
+        REASON_CLOSED,
+        REASON_LOST,
+        summarize,
+        summary_of,
+    )
+    from scalable.runs.summary import (
+        CostSummary,
+        FailureClass,
+        FailureSummary,
+        PoolSummary,
+        ScalingSummary,
+        Summary,
+        TaskNameSummary,
+    )
+
+__all__ = [
+    "NO_TAG",
+    "REASON_CLOSED",
+    "REASON_LOST",
+    "STREAMS",
+    "CallRecord",
+    "Calls",
+    "Cause",
+    "CostSummary",
+    "Durations",
+    "EarlierRun",
+    "EndStatus",
+    "FailedRow",
+    "FailureClass",
+    "FailureSummary",
+    "Kept",
+    "PoolSummary",
+    "Quantiles",
+    "RunDirectory",
+    "RunOverview",
+    "RunPart",
+    "RunRecord",
+    "RunTail",
+    "ScalingSummary",
+    "Summary",
+    "TaskNameSummary",
+    "WorkSpan",
+    "amend_status",
+    "causes",
+    "chosen_runs",
+    "each_call",
+    "find_run",
+    "list_runs",
+    "quantile",
+    "read_history",
+    "read_run",
+    "remove_runs",
+    "require_writable",
+    "run_overviews",
+    "summarize",
+    "summary_of",
+]
+
+__getattr__, __dir__ = exported_lazily(
+    __name__,
+    {
+        "scalable.quantiles": (
+            "Durations",
+            "quantile",
+            "Quantiles",
+        ),
+        "scalable.runs.calls": (
+            "Calls",
+            "each_call",
+        ),
+        "scalable.runs.directory": (
+            "amend_status",
+            "EndStatus",
+            "require_writable",
+            "RunDirectory",
+        ),
+        "scalable.runs.earlier_run": (
+            "CallRecord",
+            "EarlierRun",
+        ),
+        "scalable.runs.failed": (
+            "Cause",
+            "causes",
+            "FailedRow",
+        ),
+        "scalable.runs.finding": (
+            "find_run",
+            "list_runs",
+        ),
+        "scalable.runs.history": ("read_history",),
+        "scalable.runs.measurements": ("WorkSpan",),
+        "scalable.runs.overview": (
+            "chosen_runs",
+            "Kept",
+            "remove_runs",
+            "run_overviews",
+            "RunOverview",
+        ),
+        "scalable.runs.part": ("RunPart",),
+        "scalable.runs.reading": (
+            "read_run",
+            "RunRecord",
+            "RunTail",
+        ),
+        "scalable.runs.streams": ("STREAMS",),
+        "scalable.runs.summarizing": (
+            "NO_TAG",
+            "REASON_CLOSED",
+            "REASON_LOST",
+            "summarize",
+            "summary_of",
+        ),
+        "scalable.runs.summary": (
+            "CostSummary",
+            "FailureClass",
+            "FailureSummary",
+            "PoolSummary",
+            "ScalingSummary",
+            "Summary",
+            "TaskNameSummary",
+        ),
+    },
+)

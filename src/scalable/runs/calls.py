@@ -1,0 +1,266 @@
+"""Tasks of a run, combined from their rows. No I/O."""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf, isnan, nan
+from sys import intern
+from typing import Any, NamedTuple
+
+from scalable.runs.reruns import RERUN
+
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+#: State of a task that did not run. Such tasks are counted from the rows about cache outcomes,
+#: which include those without a Dask task.
+FOUND = "found"
+_UNKNOWN_REASON = "reason not known"
+# Largest number of restarted tasks in one row. Larger numbers are treated as damage.
+_MOST_REPEATS = 1_000_000
+# Larger numbers cannot be measurements, and their products would overflow.
+_LARGEST = 1e100
+
+#: Name of a task, None if it has only an id, and the tags that it has had.
+_Kind = tuple[str | None, frozenset[str]]
+
+
+class Calls:
+    """Tasks of a run, where each task id is a task or a bundle of tasks.
+    A run may have millions, so values are kept in columns, about 200 bytes per task with its id.
+    Tasks are numbered in the order of their first rows.
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._latest = -inf
+        self._numbers: dict[str, int] = {}
+        self._kinds: list[_Kind] = [(None, frozenset())]
+        self._kind_numbers = {self._kinds[0]: 0}
+        self._kind = array("i")
+        #: Transition table: (kind, name and tag of the next row) to new kind.
+        self._moves: dict[tuple[int, object, object], int] = {}
+        self._last: list[str] = []
+        self._final: list[str] = []
+        self._starts = array("i")
+        self._duration_s, self._queued_s, self._cpu_s = array("d"), array("d"), array("d")
+        self._memory: list[float | None] = []
+        self._bundles: dict[int, Bundled] = {}
+        self._reasons: dict[int, list[str]] = {}
+        self.add(rows)
+
+    @property
+    def last_moment(self) -> float | None:
+        """Latest timestamp of all rows in epoch seconds, or None without any."""
+        return None if self._latest == -inf else self._latest
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add the next rows of ``tasks.jsonl``. Rows without the required keys are skipped."""
+        # Every row of a record comes here: local names are faster.
+        numbers, kinds, moves, last = self._numbers, self._kind, self._moves, self._last
+        latest = self._latest
+        for row in rows:
+            get = row.get
+            moment, task_id, state = get("timestamp"), get("task_id"), get("state")
+            if isinstance(moment, (float, int)) and latest < moment < _LARGEST:
+                latest = moment
+            if not isinstance(task_id, str) or not isinstance(state, str):
+                continue
+            call = numbers.get(task_id)
+            if call is None:
+                call = self._new(task_id)
+            before, name, tag = kinds[call], get("task_name"), get("tag")
+            try:
+                kinds[call] = moves[before, name, tag]
+            except (KeyError, TypeError):  # values of damaged rows may be of any type
+                kinds[call] = self._move(before, text_in(row, "task_name"), text_in(row, "tag"))
+            if state == RERUN:
+                self._begin_again(call, row)
+                continue
+            last[call] = state = intern(state)
+            if state in FINAL_STATES:
+                self._end(call, state, row)
+            elif state == "running":
+                self._starts[call] += 1
+        self._latest = latest
+
+    def _begin_again(self, call: int, row: Mapping[str, Any]) -> None:
+        count = row.get("count")
+        many = count if isinstance(count, int) and 0 < count < _MOST_REPEATS else 1
+        why = text_in(row, "reason") or _UNKNOWN_REASON
+        self._reasons.setdefault(call, []).extend([why] * many)
+
+    def _new(self, task_id: str) -> int:
+        call = self._numbers[task_id] = len(self._kind)
+        self._kind.append(0)
+        self._last.append("")
+        self._final.append("")
+        self._starts.append(0)
+        for column in (self._duration_s, self._queued_s, self._cpu_s):
+            column.append(nan)
+        self._memory.append(None)
+        return call
+
+    def _move(self, before: int, name: str | None, tag: str | None) -> int:
+        was, tags = self._kinds[before]
+        kind = (was if name is None else name, tags if tag is None else tags | {tag})
+        number = self._kind_numbers.setdefault(kind, len(self._kinds))
+        if number == len(self._kinds):
+            self._kinds.append(kind)
+        self._moves[before, name, tag] = number
+        return number
+
+    def _end(self, call: int, state: str, row: Mapping[str, Any]) -> None:
+        self._final[call] = state
+        self._duration_s[call] = _or_nan(row.get("duration_s"))
+        self._queued_s[call] = _or_nan(row.get("queued_s"))
+        self._cpu_s[call] = _or_nan(row.get("cpu_s"))
+        self._memory[call] = number_in(row, "peak_memory")
+        many = bundled(row) if "calls" in row else None
+        if many is not None:
+            self._bundles[call] = many
+        elif self._bundles:
+            self._bundles.pop(call, None)
+
+    # Results -------------------------------------------------------------------------------------
+
+    def by_name(self) -> dict[str, Sequence[int]]:
+        """Map task names to task numbers. A task without a name is named by its id."""
+        found: dict[str, array[int]] = {}
+        for (task_id, call), kind in zip(self._numbers.items(), self._kind, strict=True):
+            name = self._kinds[kind][0]
+            found.setdefault(task_id if name is None else name, array("i")).append(call)
+        return dict(found)
+
+    def tags(self, calls: Iterable[int]) -> set[str]:
+        kinds = {self._kind[call] for call in calls}
+        return {tag for kind in kinds for tag in self._kinds[kind][1]}
+
+    def states(self, calls: Iterable[int]) -> Counter[str]:
+        """Return the number of tasks in each state, without cache hits.
+        A task counts in its last final state, or in its last state if none is final.
+        """
+        states: Counter[str] = Counter()
+        for call in calls:
+            if self._last[call] == FOUND:
+                continue
+            many = self._bundles.get(call)
+            if many is None:
+                # A task of a lost bundle starts again, but finishes in a later one.
+                states[self._final[call] or self._last[call]] += 1
+            else:
+                states["succeeded"] += many.calls - many.failed
+                states["failed"] += many.failed
+                states["cancelled"] += many.cancelled
+        del states[""]
+        return +states
+
+    def durations_s(self, calls: Iterable[int]) -> list[float]:
+        """Return the measured running times of tasks in seconds, including those in bundles."""
+        found: list[float] = []
+        for call in calls:
+            many = self._bundles.get(call)
+            if many is not None:
+                found += many.durations_s
+            elif not isnan(length := self._duration_s[call]):
+                found.append(length)
+        return found
+
+    def queued_s(self, calls: Iterable[int]) -> list[float]:
+        """Return the measured queue times of tasks, in seconds."""
+        return [value for call in calls if not isnan(value := self._queued_s[call])]
+
+    def cpu_s(self, calls: Iterable[int]) -> list[float]:
+        """Return the measured CPU times of tasks, in seconds."""
+        return [value for call in calls if not isnan(value := self._cpu_s[call])]
+
+    def peak_memory(self, calls: Iterable[int]) -> list[float]:
+        """Return the measured peak memory of tasks, in bytes."""
+        return [value for call in calls if (value := self._memory[call]) is not None]
+
+    def reruns(self) -> dict[str, list[str]]:
+        """Map the ids of tasks that started more than once to the reason of each rerun.
+        Records of earlier versions have starts, but not reasons.
+        """
+        return {
+            task_id: self._reasons.get(call) or [_UNKNOWN_REASON] * (self._starts[call] - 1)
+            for task_id, call in self._numbers.items()
+            if self._starts[call] > 1 or call in self._reasons
+        }
+
+
+def number_in(row: Mapping[str, Any], key: str, most: float = _LARGEST) -> float | None:
+    """Return a number of a row, or None if it is anything else, or not less than ``most``."""
+    value = row.get(key)
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    return value if -most < value < most else None
+
+
+def _or_nan(value: object) -> float:
+    """Return a measured number, or NaN if a value is anything else or too large."""
+    if isinstance(value, (float, int)) and -_LARGEST < value < _LARGEST:
+        return nan if isinstance(value, bool) else value
+    return nan
+
+
+def text_in(row: Mapping[str, Any], key: str) -> str | None:
+    """Return a string of a row, or None if it is anything else."""
+    value = row.get(key)
+    return value if isinstance(value, str) else None
+
+
+# Bundled ------------------------------------------------------------------------------------------
+
+
+class Bundled(NamedTuple):
+    """Tasks of one bundle, as its row describes them.
+    Cache hits are in neither count.
+    """
+
+    calls: int
+    failed: int
+    #: Running times derived from the quantiles, ascending. Only their sum is measured.
+    durations_s: Sequence[float]
+    #: Tasks cancelled with the bundle after it had started, not in ``calls``.
+    cancelled: int = 0
+
+
+def bundled(row: Mapping[str, Any]) -> Bundled | None:
+    """Return the tasks of a bundle from its row, or None if the row is not a bundle's."""
+    told = row.get("calls")
+    if not isinstance(told, Mapping):
+        return None
+    try:
+        count, failed, total = int(told["count"]), int(told["failed"]), float(told["total_s"])
+        cancelled = max(0, int(told.get("cancelled", 0)))
+        known = sorted((float(q), float(value)) for q, value in told["quantiles_s"].items())
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+        return None
+    if count < 0 or not 0 <= failed <= count or (count and not known):
+        return None
+    lengths = [_between(known, (i + 0.5) / count) for i in range(count)]
+    scale = total / sum(lengths) if sum(lengths) > 0 else 1.0
+    return Bundled(count, failed, [length * scale for length in lengths], cancelled)
+
+
+def _between(known: Sequence[tuple[float, float]], share: float) -> float:
+    """Return the quantile ``share`` by linear interpolation between known quantiles."""
+    below = known[0]
+    for above in known:
+        if above[0] >= share:
+            width = above[0] - below[0]
+            part = (share - below[0]) / width if width else 0.0
+            return below[1] + part * (above[1] - below[1])
+        below = above
+    return below[1]
+
+
+def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows, replacing each last row of a bundle by one per successful task."""
+    for row in rows:
+        calls = bundled(row)
+        if calls is None:
+            yield row
+            continue
+        for duration_s in calls.durations_s[: calls.calls - calls.failed]:
+            yield {**row, "duration_s": duration_s, "calls": None}

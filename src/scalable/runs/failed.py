@@ -1,0 +1,97 @@
+"""Failures in the record of a run, grouped by their cause. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from scalable.frames import own_frame_in
+from scalable.model import FailureDetails
+
+
+@dataclass(frozen=True)
+class FailedRow:
+    """Row of ``failures.jsonl``: a failed task, a lost worker, or a degraded pool.
+    Fields about a task are None for other failures.
+    """
+
+    failure_class: str
+    message: str
+    #: Epoch seconds, None if not recorded.
+    timestamp: float | None
+    #: Number of failures that the row stands for.
+    count: int
+    task_id: str | None
+    task_name: str | None
+    tag: str | None
+    #: Position of the task in its bundle, None for other tasks.
+    position: int | None
+    #: Arguments, code location and worker.
+    details: FailureDetails
+    traceback: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """Failures of one class at one code location."""
+
+    failure_class: str
+    #: Frame of the user's code, if known.
+    frame: str | None
+    count: int
+    #: In the order of the first failures.
+    task_names: tuple[str, ...]
+    #: The most detailed one first.
+    failures: tuple[FailedRow, ...]
+
+
+def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
+    """Yield the failures in rows of ``failures.jsonl``.
+    The failure of the script is left out: it is the run's error, and often one of the others.
+    """
+    for row in rows:
+        told = row.get("details")
+        details = told if isinstance(told, Mapping) else {}
+        if details.get("phase") == "workflow":
+            continue
+        count, stamp, position = row.get("count"), row.get("timestamp"), details.get("position")
+        trace = _text(details.get("traceback"))
+        known = FailureDetails.from_dict(details)
+        yield FailedRow(
+            failure_class=_text(row.get("failure_class")) or "unknown",
+            message=_text(row.get("message")) or "",
+            timestamp=stamp if isinstance(stamp, (int, float)) else None,
+            count=count if isinstance(count, int) and count > 0 else 1,
+            task_id=_text(details.get("task_id")),
+            task_name=_text(details.get("task_name")),
+            tag=_text(details.get("tag")),
+            position=position if isinstance(position, int) else None,
+            details=replace(known, frame=known.frame or own_frame_in(trace or "")),
+            traceback=trace,
+        )
+
+
+def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[Cause, ...]:
+    """Return the failures by class and code location, the most frequent cause first."""
+    groups: dict[tuple[str, str | None], list[FailedRow]] = {}
+    for failed in failed_rows(rows):
+        groups.setdefault((failed.failure_class, failed.details.frame), []).append(failed)
+    found = [
+        Cause(
+            failure_class=name,
+            frame=frame,
+            count=sum(failed.count for failed in group),
+            task_names=tuple(dict.fromkeys(f.task_name for f in group if f.task_name)),
+            failures=tuple(sorted(group, key=lambda failed: failed.traceback is None)),
+        )
+        for (name, frame), group in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda cause: -cause.count))
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,185 @@
+"""Measurements of the latest runs of a project.
+A run that finishes in order writes its measurements. Of other large records only the tail is read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from scalable.files import write_private
+from scalable.runs.calls import number_in
+from scalable.runs.earlier_run import EarlierRun
+from scalable.runs.measurements import MOST, Measurements, Meter
+from scalable.runs.streams import (
+    MEASUREMENTS_FILE,
+    PLAN_FILE,
+    RUN_FILE,
+    decode_object,
+    encode_row,
+    stream_path,
+)
+
+logger = logging.getLogger("scalable.runs")
+
+#: Maximum number of runs of the project to read, and of runs of any project to examine.
+RUNS, LOOKED_AT = 20, 200
+#: Version of the file with measurements; files of other versions are not used.
+VERSION = 2
+#: Number of calls, of all runs together, from which on no further run is read.
+CALLS = 50_000
+#: Streams from which the measurements of a run come.
+MEASURED = ("tasks", "workers", "remembered")
+#: Maximum number of bytes to read about tasks: of all runs together, and of each run.
+BYTES, BYTES_OF_A_RUN = 12_000_000, 3_000_000
+
+
+def read_history(runs_dir: str | os.PathLike[str], project: str) -> list[EarlierRun]:
+    """Return the measurements of a project's latest runs, the latest first.
+    An unreadable run is skipped with a warning. ``runs_dir`` may be missing.
+    """
+    found: list[EarlierRun] = []
+    left, calls = BYTES, 0
+    for directory in _latest(Path(runs_dir)):
+        if len(found) == RUNS or left <= 0 or calls >= CALLS:
+            break
+        try:
+            run = decode_object((directory / RUN_FILE).read_bytes())
+            if run is None:
+                logger.warning(
+                    "run %s is ignored: its %s is not a JSON object", directory.name, RUN_FILE
+                )
+                continue
+            if run.get("project") != project:
+                continue
+            measured, size = _measurements(directory, min(left, BYTES_OF_A_RUN))
+            left -= size
+            calls += len(measured.calls)
+            found.append(_earlier_run(directory, run, measured))
+        except OSError as error:
+            logger.warning(
+                "run %s is ignored, because its calls cannot be read: %s", directory.name, error
+            )
+    return found
+
+
+def _latest(runs_dir: Path) -> list[Path]:
+    """Return the directories of the latest runs, ordered by the time in their names."""
+    try:
+        with os.scandir(runs_dir) as entries:
+            names = [entry.name for entry in entries if entry.name.startswith("run-")]
+    except OSError:
+        return []
+    return [runs_dir / name for name in sorted(names, reverse=True)[:LOOKED_AT]]
+
+
+def _tail(path: Path, most: int) -> tuple[list[dict[str, Any]], bool, int]:
+    """Return the last rows of a file, whether these are all its rows, and their size in bytes."""
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return [], True, 0
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        begin = max(0, size - most)
+        file.seek(begin)
+        lines = file.read(most).split(b"\n")
+    if begin:
+        del lines[0]  # incomplete
+    rows = (decode_object(line) for line in lines)
+    return [row for row in rows if row is not None], not begin, size - begin
+
+
+def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
+    """Return the measurements of a run, and the number of bytes read for them.
+    A run that finished in order has written them. Otherwise they come from its last rows.
+    """
+    written = _written(directory)
+    if written is not None:
+        return written
+    rows, whole, size = _tail(stream_path(directory, "tasks"), most)
+    workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
+    remembered, _, _ = _tail(stream_path(directory, "remembered"), BYTES_OF_A_RUN)
+    meter = Meter(workers)
+    meter.add(rows)
+    return meter.measurements(remembered, whole=whole), size
+
+
+def _written(directory: Path) -> tuple[Measurements, int] | None:
+    """Return the measurements that a run has written, or None if rows were added since then."""
+    data = _read(directory / MEASUREMENTS_FILE)
+    told = data[_BEGIN:_END]
+    values = decode_object(told) if data == _sealed(told) else None
+    if values is None or values["version"] != VERSION or values["sizes"] != _sizes(directory):
+        return None
+    return Measurements.from_dict(values), len(data)
+
+
+def write_measurements(directory: Path, measured: Measurements, sizes: Mapping[str, int]) -> None:
+    """Write the measurements of a whole run, so that plans need not read its rows.
+    They are valid as long as the streams keep these ``sizes`` in bytes, since rows are only added.
+    """
+    values = {"version": VERSION, "sizes": dict(sizes), **measured.to_dict()}
+    sealed = _sealed(encode_row(values).encode())
+    write_private(directory / MEASUREMENTS_FILE, sealed.decode())
+
+
+def _sealed(values: bytes) -> bytes:
+    """Return JSON values with their digest, so that damage is detected."""
+    return b'{"sha256":"%s","measured":%s}\n' % (sha256(values).hexdigest().encode(), values)
+
+
+#: Slice of a sealed file that contains the values.
+_BEGIN, _END = len(_sealed(b"")) - 2, -2
+
+
+def _sizes(directory: Path) -> dict[str, int]:
+    return {stream: _size(stream_path(directory, stream)) for stream in MEASURED}
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _earlier_run(directory: Path, run: Mapping[str, Any], measured: Measurements) -> EarlierRun:
+    plan = decode_object(_read(directory / PLAN_FILE)) or {}
+    guessed = _guessed(plan) or measured.has_hits
+    predicted = None if guessed else number_in(plan, "predicted_time_s", MOST)
+    usual = number_in(plan, "overhead", MOST)
+    return EarlierRun(
+        run_id=directory.name,
+        target=str(run.get("target")),
+        status=str(run.get("status")),
+        calls=measured.calls,
+        whole=measured.whole,
+        counts=measured.counts,
+        spans=measured.spans,
+        startups_s=measured.startups_s,
+        span_s=measured.span_s,
+        predicted_s=predicted if predicted is not None and predicted > 0 else None,
+        overhead=usual if usual is not None and usual > 0 else 1.0,
+        provider=str(run.get("provider") or ""),
+    )
+
+
+def _guessed(plan: Mapping[str, Any]) -> bool:
+    tasks = plan.get("tasks")
+    rows = tasks.values() if isinstance(tasks, Mapping) else ()
+    return any(
+        isinstance(row, Mapping) and "guess" in (row.get("counted"), row.get("source"))
+        for row in rows
+    )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

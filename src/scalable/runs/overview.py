@@ -1,0 +1,220 @@
+"""Overview of all recorded runs, and their removal."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import shutil
+import stat
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from scalable.errors import RunError
+from scalable.liveness import SILENCE_S
+from scalable.runs.reading import last_write, read_run, read_status
+from scalable.runs.streams import RUN_FILE, SUMMARY_FILE, decode_object, stream_path
+from scalable.runs.summarizing import summarize
+
+logger = logging.getLogger("scalable.runs")
+
+#: Largest ``tasks.jsonl``, in bytes, of a run without a summary whose tasks are counted.
+_COUNTED_BYTES = 50_000_000
+#: Prefix of the name that a directory gets before it is removed.
+_REMOVED = ".removed-"
+_NAME = "run-*"
+#: Recorded numbers larger than this are ignored.
+_MOST = 1e100
+
+
+@dataclass(frozen=True)
+class RunOverview:
+    """One run in a list of runs, where None means unknown."""
+
+    run_id: str
+    project: str
+    target: str
+    #: Status as in :class:`RunRecord`, where ``interrupted`` is a run that crashed.
+    state: str
+    #: ISO 8601.
+    started_at: str | None = None
+    #: Until the run finished, or its last record.
+    duration_s: float | None = None
+    cost: float | None = None
+    currency: str | None = None
+    calls: int | None = None
+    failed: int | None = None
+    path: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def run_overviews(runs_dir: str | os.PathLike[str]) -> tuple[list[RunOverview], list[str]]:
+    """Return all runs, the latest first, and sentences about unreadable ones.
+    ``runs_dir`` may be missing.
+    """
+    found: list[tuple[float, RunOverview]] = []
+    faults: list[str] = []
+    for path in sorted(Path(runs_dir).glob(_NAME)):
+        try:
+            run = _overview(path)
+        except (RunError, OSError) as error:
+            faults.append(str(error))
+            continue
+        found.append((_epoch(run.started_at), run))
+    found.sort(key=lambda pair: (pair[0], pair[1].run_id), reverse=True)
+    return [run for _, run in found], faults
+
+
+def _overview(path: Path) -> RunOverview:
+    run, state = read_status(path)
+    summary = _summary(path, state)
+    tasks = summary.get("tasks")
+    states = tasks if isinstance(tasks, dict) else None
+    cost = summary.get("cost")
+    paid = cost if isinstance(cost, dict) else {}
+    return RunOverview(
+        run_id=path.name,
+        project=_text(run.get("project")) or "",
+        target=_text(run.get("target")) or "",
+        state=state,
+        started_at=_text(run.get("started_at")),
+        duration_s=_number(summary.get("duration_s")),
+        cost=_number(paid.get("actual")),
+        currency=_text(paid.get("currency")),
+        calls=None if states is None else sum(_count(value) for value in states.values()),
+        failed=None if states is None else _count(states.get("failed")),
+        path=str(path),
+    )
+
+
+def _summary(path: Path, state: str) -> dict[str, Any]:
+    """Return the summary of a run, computed now if the run did not write one."""
+    if state not in ("running", "interrupted"):
+        try:
+            written = decode_object((path / SUMMARY_FILE).read_bytes())
+        except FileNotFoundError:
+            written = None
+        if written is not None:
+            return written
+    try:
+        if stream_path(path, "tasks").stat().st_size > _COUNTED_BYTES:
+            return {}
+    except FileNotFoundError:
+        pass
+    return summarize(read_run(path)).to_dict()
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Run that is kept although it was chosen, and the reason."""
+
+    run_id: str
+    reason: str
+
+
+def chosen_runs(
+    runs: Sequence[RunOverview],
+    *,
+    keep: int | None = None,
+    older_than_s: float | None = None,
+    now: float | None = None,
+) -> tuple[list[RunOverview], list[Kept]]:
+    """Return the runs to remove, and those that must stay although they were chosen.
+    ``runs`` are ordered, the latest first, of which ``keep`` stay. ``now`` is epoch seconds.
+    """
+    moment = time.time() if now is None else now
+    chosen: list[RunOverview] = []
+    kept: list[Kept] = []
+    for place, run in enumerate(runs):
+        if keep is not None and place < keep:
+            continue
+        if older_than_s is not None and moment - _epoch(run.started_at) <= older_than_s:
+            continue
+        reason = _stays(Path(run.path))
+        if reason is None:
+            chosen.append(run)
+        else:
+            kept.append(Kept(run.run_id, reason))
+    return chosen, kept
+
+
+def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[Kept]]:
+    """Remove runs that :func:`chosen_runs` returned.
+    Return the removed ids, and the runs that stay. Each run is checked again before it is removed.
+    Links are removed, but not their targets.
+    """
+    removed: list[str] = []
+    kept: list[Kept] = []
+    for run in runs:
+        path = Path(run.path)
+        reason = _stays(path)
+        if reason is None:
+            # Under its new name no reader takes it for a whole run.
+            aside = path.with_name(f"{_REMOVED}{path.name}-{secrets.token_hex(4)}")
+            try:
+                path.rename(aside)
+                shutil.rmtree(aside)
+            except OSError as error:
+                reason = f"cannot be removed: {error}"
+        if reason is None:
+            logger.debug("run %s removed", path)
+            removed.append(run.run_id)
+        else:
+            kept.append(Kept(run.run_id, reason))
+    return removed, kept
+
+
+def _stays(path: Path) -> str | None:
+    """Return the reason why a directory must not be removed, or None."""
+    try:
+        fault = _is_no_directory_of_ours(path)
+        if fault is not None:
+            return fault
+        _, state = read_status(path)
+        silence = time.time() - last_write(path)
+    except (OSError, RunError) as error:
+        return f"it is not a readable run: {error}"
+    if state == "running":
+        return "it is still running"
+    if silence < SILENCE_S:
+        return f"it was written {max(0.0, silence):.0f} s ago (limit: {SILENCE_S:.0f} s)"
+    return None
+
+
+def _is_no_directory_of_ours(path: Path) -> str | None:
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return "it is a symbolic link"
+    if not stat.S_ISDIR(status.st_mode):
+        return "it is not a directory"
+    if status.st_uid != os.geteuid():
+        return f"it belongs to another user (uid {status.st_uid})"
+    return f"its {RUN_FILE} is a symbolic link" if (path / RUN_FILE).is_symlink() else None
+
+
+def _epoch(moment: str | None) -> float:
+    try:
+        read = datetime.fromisoformat(moment or "")
+        return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(value) if abs(value) < 1e100 else None

@@ -1,0 +1,218 @@
+"""Advice from a run's record: memory to reserve, worker counts, longest chain. No I/O."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scalable.frames import own_frame_in
+from scalable.model import MemoryAdvice
+from scalable.planning import judge_memory
+from scalable.runs.report.spans import Presence, Span, mapping, number, text
+from scalable.runs.report.usage import PoolUse
+from scalable.units import as_written, counted, format_duration, like
+
+#: Share of the time in which workers have tasks, below and above which other counts are advised.
+IDLE, BUSY = 0.5, 0.85
+#: Minimum number of tasks before other counts are advised.
+LEAST_CALLS = 10
+
+
+def memory_advice(uses: Iterable[PoolUse]) -> tuple[MemoryAdvice, ...]:
+    """Return advice for pools that reserve much more or less memory than their tasks used."""
+    found = (
+        judge_memory(use.tag, use.reserved_memory, int(use.used_memory), use.measured)
+        for use in uses
+        if use.reserved_memory is not None and use.used_memory is not None
+    )
+    return tuple(advice for advice in found if advice is not None)
+
+
+def said_memory(advice: MemoryAdvice) -> str:
+    """Return advice on memory as a sentence."""
+    used = like(advice.reserved, advice.used)
+    return (
+        f"components.{advice.tag}.memory reserves {as_written(advice.reserved)}; "
+        f"95 % of {advice.samples} calls used at most {used}: reserve {advice.written}."
+    )
+
+
+def advise(
+    uses: Sequence[PoolUse],
+    spans: Sequence[Span],
+    present: Sequence[Presence],
+    chain: Chain | None,
+) -> tuple[str, ...]:
+    """Return all advice as sentences. ``chain`` is None if no task waited for another."""
+    sentences = [said_memory(advice) for advice in memory_advice(uses)]
+    tags = {presence.worker: presence.tag for presence in present}
+    by_tag: dict[str, list[Span]] = {}
+    for span in spans:
+        by_tag.setdefault(tags.get(span.worker, span.tag), []).append(span)
+    for use in uses:
+        sentences += _counts(use, by_tag.get(use.tag, []), chain)
+    if spans and chain is not None:
+        length = max(span.end for span in spans) - min(span.begin for span in spans)
+        if length > 0 and chain.seconds >= IDLE * length:
+            share = round(100 * min(1.0, chain.seconds / length))
+            sentences.append(
+                f"The longest chain of {counted(chain.calls, 'call')} took "
+                f"{format_duration(chain.seconds)}, {share} % of the {format_duration(length)} "
+                "from the first call to the last: no number of workers makes it shorter; "
+                "faster calls or smaller steps do."
+            )
+    return tuple(sentences)
+
+
+def _counts(use: PoolUse, spans: Sequence[Span], chain: Chain | None) -> Iterator[str]:
+    share = use.share
+    if share is None or len(spans) < LEAST_CALLS:
+        return
+    work = sum(span.end - span.begin for span in spans)
+    length = max(span.end for span in spans) - min(span.begin for span in spans)
+    if share < IDLE and use.workers > 1 and length > 0:
+        enough = max(1, math.ceil(use.busy_s / length / BUSY))
+        if enough < use.workers:
+            yield (
+                f"Workers of {use.tag} had calls in {100 * share:.0f} % of their time: the same "
+                f"work fits into {counted(enough, 'worker')} instead of {use.workers} if it is "
+                "spread evenly."
+            )
+    elif share > BUSY and length > 0:
+        longest = max(span.end - span.begin for span in spans)
+        floor = max(longest, 0.0 if chain is None else chain.seconds)
+        halved = max(floor, length / 2)
+        if halved < 0.9 * length:
+            yield (
+                f"Workers of {use.tag} had calls in {100 * share:.0f} % of their time, with "
+                f"{format_duration(work)} of calls on {counted(use.workers, 'worker')}: "
+                f"{2 * use.workers} workers could shorten {format_duration(length)} to about "
+                f"{format_duration(halved)}."
+            )
+
+
+# Chain --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Tasks that could only run one after the other."""
+
+    #: Sum of their running times.
+    seconds: float
+    calls: int
+    #: Pairs of a task name and its number of tasks in the chain, in order of first appearance.
+    names: tuple[tuple[str, int], ...]
+
+
+def longest_chain(rows: Iterable[Mapping[str, Any]]) -> Chain | None:
+    """Return the chain with the longest running time, or None without dependent tasks.
+    A chain leads from each task to the one for whose result it waited last: ``after`` in its row.
+    """
+    lengths: dict[str, float] = {}
+    before: dict[str, str] = {}
+    named: dict[str, str] = {}
+    # A task finishes after the one for which it waited, so that its row comes later.
+    for row in rows:
+        task_id, length = row.get("task_id"), number(row.get("duration_s"))
+        if row.get("state") != "succeeded" or not isinstance(task_id, str) or length is None:
+            continue
+        after = text(row.get("after"))
+        known = lengths.get(after) if after != task_id else None
+        if known is not None:
+            before[task_id] = after
+        else:
+            before.pop(task_id, None)
+        lengths[task_id] = length + (known or 0.0)
+        named[task_id] = text(row.get("task_name")) or task_id
+    if not before:
+        return None
+    last = max(before, key=lambda task_id: lengths[task_id])
+    names: dict[str, int] = {}
+    seen: set[str] = set()
+    current: str | None = last
+    while current is not None and current not in seen:
+        seen.add(current)
+        names[named[current]] = names.get(named[current], 0) + 1
+        current = before.get(current)
+    return Chain(lengths[last], len(seen), tuple(reversed(names.items())))
+
+
+# Causes -------------------------------------------------------------------------------------------
+
+#: Maximum number of causes, and of characters of a string.
+CAUSES, CHARACTERS = 50, 4000
+#: Maximum number of tasks and workers that are named for a cause.
+_NAMED = 5
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?")
+#: Keys of ``details`` that are shown in another form than as a row.
+_SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "task_name"})
+
+
+@dataclass
+class Cause:
+    """Failures of one exception class, code location, and message apart from its numbers.
+    Fields that are not counts or lists come from the first failure.
+    """
+
+    failure_class: str
+    message: str
+    #: ``file:line in function``, empty if unknown.
+    frame: str
+    count: int = 0
+    #: Some ids of failed tasks, workers and task names.
+    calls: list[str] = field(default_factory=list)
+    workers: list[str] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    traceback: str = ""
+    #: Other facts by name.
+    details: dict[str, str] = field(default_factory=dict)
+
+
+def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Cause], int]:
+    """Return the most frequent causes, and the number of failures of all others.
+    The failure of the script is left out of the rows of ``failures.jsonl``.
+    """
+    found: dict[tuple[str, str, str], Cause] = {}
+    for row in rows:
+        details = mapping(row.get("details"))
+        if details.get("phase") == "workflow":
+            continue
+        named, message = text(row.get("failure_class")) or "unknown", text(row.get("message"))
+        traceback = text(details.get("traceback"))
+        frame = text(details.get("frame")) or (own_frame_in(traceback) or "")
+        kind = _NUMBERS.sub("0", message.strip().partition("\n")[0])
+        cause = found.get((named, frame, kind))
+        if cause is None:
+            cause = found[named, frame, kind] = Cause(
+                named,
+                message[:CHARACTERS],
+                frame,
+                traceback=traceback[-CHARACTERS:],
+                details=_details(details),
+            )
+        count = number(row.get("count"))
+        cause.count += int(count) if count is not None and count >= 1 else 1
+        for key, values in (
+            ("task_id", cause.calls),
+            ("worker", cause.workers),
+            ("task_name", cause.names),
+        ):
+            value = text(details.get(key))
+            if value and value not in values and len(values) < _NAMED:
+                values.append(value)
+    ordered = sorted(found.values(), key=lambda cause: -cause.count)
+    return ordered[:CAUSES], sum(cause.count for cause in ordered[CAUSES:])
+
+
+def _details(details: Mapping[str, Any]) -> dict[str, str]:
+    found = {}
+    for key, value in details.items():
+        if key not in _SHOWN_APART and value not in (None, "", [], {}):
+            written = value if isinstance(value, str) else json.dumps(value, default=str)
+            found[str(key)] = written[-CHARACTERS:]
+    return found

@@ -1,0 +1,137 @@
+"""Drawings of a report: timeline, use of pools, distributions. Colours come from its style."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from markupsafe import Markup
+
+from scalable.runs.report.histograms import BARS, Histogram
+from scalable.runs.report.svg import box, drawing, element, label, path, rectangle
+from scalable.runs.report.table import shorten
+from scalable.runs.report.timeline import COLUMNS, Block, Decision, Row, Timeline
+from scalable.runs.report.usage import POINTS, PoolUse
+from scalable.units import format_duration
+
+_LEFT, _TOP, _BOTTOM = 130, 26, 22
+#: Units of a drawing per column of a timeline.
+_COLUMN = 2
+_WIDTH = _LEFT + COLUMNS * _COLUMN + 10
+#: Maximum number of characters of a row's name.
+_NAME = 20
+#: Maximum number of marks of decisions.
+_MARKS = 200
+_TICKS = 6
+#: Height of a row, and maximum number of rows of the larger height.
+_THICK, _THIN, _THICK_ROWS = 14, 9, 32
+
+
+def draw_timeline(timeline: Timeline) -> Markup:
+    """Return the drawing of a timeline."""
+    thick = _THICK if len(timeline.rows) <= _THICK_ROWS else _THIN
+    height = _TOP + thick * len(timeline.rows) + _BOTTOM
+    parts = [*_axis(timeline.end - timeline.begin, _TOP, height - _BOTTOM)]
+    for place, row in enumerate(timeline.rows):
+        parts += _row(row, _TOP + place * thick, thick)
+    parts += _marks(timeline.decisions, height - _BOTTOM)
+    return drawing(_WIDTH, height, "Workers over time, coloured by task name", parts)
+
+
+def _axis(seconds: float, top: float, bottom: float) -> Iterator[Markup]:
+    for tick in range(_TICKS + 1):
+        x = _LEFT + COLUMNS * _COLUMN * tick / _TICKS
+        yield path([f"M{x:.1f} {top}V{bottom}"], "grid")
+        anchor = "start" if tick == 0 else "end" if tick == _TICKS else "middle"
+        yield label(x, bottom + 14, format_duration(seconds * tick / _TICKS), anchor)
+
+
+def _row(row: Row, y: float, thick: float) -> Iterator[Markup]:
+    yield element(
+        "text",
+        element("title", f"{row.tag}: {row.name}"),
+        shorten(row.name if row.workers == 1 else f"{row.tag}: {row.name}", _NAME),
+        x=_LEFT - 6,
+        y=y + thick - 3,
+        text_anchor="end",
+        klass="row" if thick >= _THICK else "row thin",
+    )
+    yield path((box(_x(b), y + thick / 2 - 1, w * _COLUMN, 2) for b, w in row.present), "here")
+    titled = [block for block in row.blocks if block.title is not None]
+    for block in titled:
+        width = max(0.6, block.width * _COLUMN)
+        yield rectangle(_x(block.begin), y + 1, width, thick - 2, _class(block), block.title)
+    kinds: dict[str, list[str]] = {}
+    for block in row.blocks:
+        if block.title is None:
+            part = box(_x(block.begin), y + 1, block.width * _COLUMN, thick - 2)
+            kinds.setdefault(_class(block), []).append(part)
+    for kind, data in kinds.items():
+        yield path(data, kind)
+    cross = "m-3-3l6 6m0-6l-6 6"
+    middle = y + thick / 2
+    if row.failures:
+        yield path((f"M{_x(at):.0f} {middle}{cross}" for at in row.failures), "bad", "failed calls")
+    if row.losses:
+        bar = f"v{thick - 2}"
+        yield path((f"M{_x(at):.0f} {y + 1}{bar}" for at in row.losses), "lost", "worker lost")
+
+
+def _class(block: Block) -> str:
+    return f"f{block.colour} s{block.shade}"
+
+
+def _x(column: float) -> float:
+    return _LEFT + column * _COLUMN
+
+
+def _marks(decisions: Sequence[Decision], bottom: float) -> Iterator[Markup]:
+    for made in decisions[-_MARKS:]:
+        x = _x(made.at)
+        shape = "l4 8h-8z" if made.grows else "m-4 0h8l-4 8z"
+        title = f"{made.tag}: {made.before} to {made.after} ({made.source})\n{made.reason}"
+        yield path([f"M{x:.1f} {_TOP}V{bottom:.0f}"], "decided")
+        yield path([f"M{x:.1f} {_TOP - 12}{shape}"], "mark", title)
+
+
+def draw_use(use: PoolUse, seconds: float) -> Markup:
+    """Return the drawing of a pool: connected workers, and those of them with tasks."""
+    width, height, top = 480, 70, 8
+    most = max([1.0, *use.connected])
+
+    def area(values: Sequence[float]) -> str:
+        step = width / POINTS
+        points = "".join(
+            f"V{top + (1 - min(1.0, value / most)) * (height - top):.1f}h{step:.1f}"
+            for value in values
+        )
+        return f"M0 {height}{points}V{height}z"
+
+    parts = [
+        path([area(use.connected)], "connected", "connected workers"),
+        path([area(use.busy)], "busy", "workers with calls"),
+        label(2, height + 13, "0 s"),
+        label(width, height + 13, format_duration(seconds), "end"),
+    ]
+    return drawing(width, height + 18, f"Workers of {shorten(use.tag, 90)} over time", parts)
+
+
+def draw_histogram(histogram: Histogram, reserved: float | None = None) -> Markup:
+    """Return the drawing of a distribution, with a line at a reserved amount."""
+    width, height = 168, 36
+    most = max(histogram.counts) or 1
+    step = width / BARS
+    bars = [
+        box(i * step, height - tall, step - 1, tall)
+        for i, count in enumerate(histogram.counts)
+        if count
+        for tall in (max(1.0, height * count / most),)
+    ]
+    parts = [path(bars, "bar")]
+    for value, kind, title in (
+        (histogram.median, "median", "median"),
+        (reserved, "limit", "reserved"),
+    ):
+        place = None if value is None else histogram.place(value)
+        if place is not None and 0 <= place <= 1:
+            parts.append(path([f"M{place * width:.1f} 0V{height}"], kind, title))
+    return drawing(width, height, f"Distribution of {sum(histogram.counts)} values", parts)

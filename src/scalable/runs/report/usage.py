@@ -1,0 +1,161 @@
+"""Use of each pool's workers and of their memory over a run. No I/O."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scalable.quantiles import quantile
+from scalable.runs import CostSummary, RunRecord
+from scalable.runs.report.spans import Presence, Span, mapping, merged, most_at_once, number, text
+from scalable.units import parse_bytes
+
+#: Number of points of a time series.
+POINTS = 120
+
+
+@dataclass(frozen=True)
+class PoolUse:
+    """Use of the workers of one tag. Memory is in bytes, and None means unknown."""
+
+    tag: str
+    #: Maximum number of workers at one time.
+    workers: int
+    #: Connection time of all workers, and its part with at least one task.
+    connected_s: float
+    busy_s: float
+    cost: float | None = None
+    #: Part of ``cost`` for time without tasks.
+    idle_cost: float | None = None
+    #: Per worker.
+    reserved_memory: int | None = None
+    #: 95 % quantile of the peak memory of tasks, followed by the maximum.
+    used_memory: float | None = None
+    most_memory: float | None = None
+    #: Number of tasks whose memory was measured.
+    measured: int = 0
+    #: Mean number of connected and of busy workers in :data:`POINTS` equal parts of the run.
+    connected: tuple[float, ...] = ()
+    busy: tuple[float, ...] = ()
+
+    @property
+    def share(self) -> float | None:
+        """Share of the connected time in which workers had tasks, or None if none was connected."""
+        return min(1.0, self.busy_s / self.connected_s) if self.connected_s > 0 else None
+
+
+def pool_uses(
+    record: RunRecord,
+    spans: Iterable[Span],
+    peaks: Peaks,
+    present: Sequence[Presence],
+    within: tuple[float, float],
+    cost: CostSummary | None,
+) -> tuple[PoolUse, ...]:
+    """Return the use of each pool, in alphabetical order of the tags.
+    ``within`` is start and finish of the run in epoch seconds.
+    """
+    tags = {presence.worker: presence.tag for presence in present}
+    calls: dict[str, list[tuple[float, float]]] = {}
+    for span in spans:
+        calls.setdefault(span.worker, []).append((span.begin, span.end))
+    busy: dict[str, list[tuple[float, float]]] = {}
+    for worker, intervals in calls.items():
+        if worker in tags:
+            busy.setdefault(tags[worker], []).extend(merged(intervals))
+    connected: dict[str, list[tuple[float, float]]] = {}
+    for presence in present:
+        connected.setdefault(presence.tag, []).append((presence.begin, presence.end))
+    reserved = reserved_memory(record.plan, record.resources)
+    found = []
+    for tag in sorted(connected):
+        memory = sorted(peaks.by_tag.get(tag, ()))
+        found.append(
+            PoolUse(
+                tag=tag,
+                workers=most_at_once(connected[tag]),
+                connected_s=_total(connected[tag]),
+                busy_s=_total(busy.get(tag, ())),
+                cost=None if cost is None else cost.by_tag.get(tag),
+                idle_cost=None if cost is None else cost.idle_by_tag.get(tag),
+                reserved_memory=reserved.get(tag),
+                used_memory=quantile(memory, 0.95) if memory else None,
+                most_memory=memory[-1] if memory else None,
+                measured=len(memory),
+                connected=course(connected[tag], within),
+                busy=course(busy.get(tag, ()), within),
+            )
+        )
+    return tuple(found)
+
+
+class Peaks:
+    """Peak memory of successful tasks, from the rows of ``tasks.jsonl``, in bytes by tag."""
+
+    def __init__(self) -> None:
+        self.by_tag: dict[str, array[float]] = {}
+
+    def add(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        for row in rows:
+            memory = number(row.get("peak_memory")) if row.get("state") == "succeeded" else None
+            if memory is not None:
+                tag = str(row.get("tag"))
+                if tag not in self.by_tag:
+                    self.by_tag[tag] = array("d")
+                self.by_tag[tag].append(memory)
+
+
+def reserved_memory(
+    plan: Mapping[str, Any], resources: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, int]:
+    """Map tags to the bytes that one worker reserves.
+    Limits in ``resources.jsonl`` count for tags without a reservation in the plan.
+    """
+    found: dict[str, int] = {}
+    for row in resources:
+        limit, tag = number(row.get("limit")), text(row.get("tag"))
+        if limit and tag:
+            found[tag] = int(limit)
+    wanted = mapping(mapping(plan.get("scale_plan")).get("resources_by_tag"))
+    for tag, amounts in wanted.items():
+        written = mapping(amounts).get("memory")
+        if isinstance(written, (str, int)) and written:
+            try:
+                found[tag] = parse_bytes(written)
+            except (ValueError, OverflowError):
+                continue
+    return found
+
+
+def course(
+    intervals: Iterable[tuple[float, float]], within: tuple[float, float]
+) -> tuple[float, ...]:
+    """Return the mean number of simultaneous intervals in :data:`POINTS` equal parts."""
+    first, last = within
+    width = (last - first) / POINTS
+    if width <= 0:
+        return ()
+    # Partly covered parts are added at once, wholly covered ones by differences.
+    partly, steps = [0.0] * (POINTS + 1), [0.0] * (POINTS + 2)
+    for begin, end in intervals:
+        low = min(max((begin - first) / width, 0.0), float(POINTS))
+        high = min(max((end - first) / width, 0.0), float(POINTS))
+        left, right = int(low), int(high)
+        if left == right:
+            partly[left] += high - low
+            continue
+        partly[left] += left + 1 - low
+        partly[right] += high - right
+        steps[left + 1] += 1
+        steps[right] -= 1
+    values, whole = [], 0.0
+    for point in range(POINTS):
+        whole += steps[point]
+        values.append(partly[point] + whole)
+    return tuple(values)
+
+
+def _total(intervals: Iterable[tuple[float, float]]) -> float:
+    return sum(end - begin for begin, end in intervals)

@@ -1,5 +1,0 @@
-"""``scalable top``: a terminal application that shows a running cluster.
-
-It needs textual, the extra ``tui``. Tables and numbers come from :mod:`scalable.showing` and
-overviews.
-"""

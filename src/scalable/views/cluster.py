@@ -1,0 +1,242 @@
+"""An overview's summary, pools, tasks and managers as lines and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from scalable.model.costs import CURRENCY
+from scalable.model.overview import CALL_STATES, CallCounts, Overview, PoolOverview
+from scalable.units import counted, format_duration
+from scalable.views.remembered import remembered_line
+from scalable.views.tables import Column, Table, clock, fitted, money, one_line, row
+
+#: Name of the pool of workers and tasks without a tag. Its letters are written from left to right,
+#: so that numbers stay in their columns after a name of another direction.
+UNTAGGED_NAME = "(no tag)"
+#: Parts of a bar, in the order in which they are drawn.
+_BAR = (
+    *(("done", "█"), ("found", "▓"), ("failed", "x")),
+    *(("cancelled", "-"), ("running", "▒"), ("waiting", "░")),
+)
+
+POOL_COLUMNS = (
+    Column("pool", width=24),
+    *(
+        Column(title, number=True)
+        for title in ("wanted", "running", "starting", "busy", "idle", "slots", "waiting", "lost")
+    ),
+    Column("count"),
+    Column("cost", number=True),
+)
+TASK_COLUMNS = (
+    Column("task", width=48),
+    Column("pool", width=16),
+    Column("progress"),
+    *(Column(title, number=True) for title in ("running", "waiting", "done", "failed")),
+    Column("mean", number=True),
+    Column("queued", number=True),
+)
+#: Position of the column of cache hits, which is shown if there are any.
+_FOUND_PLACE = 7
+MANAGER_COLUMNS = (
+    Column("manager", width=24),
+    Column("target", width=16),
+    Column("provider"),
+    Column("state"),
+    Column("heard", number=True),
+    Column("workers", width=24),
+    Column("reason"),
+)
+
+
+def summary(overview: Overview) -> list[str]:
+    """Return lines about the whole cluster: state, tasks, predicted finish and costs."""
+    cluster, calls = overview.cluster, overview.calls
+    name = one_line(cluster.get("name") or "cluster of this process")
+    place = "/".join(one_line(cluster[key]) for key in ("provider", "target") if cluster.get(key))
+    state = one_line(cluster.get("state") or "?")
+    because = f": {one_line(cluster['reason'])}" if cluster.get("reason") else ""
+    workers, clients = counted(overview.workers, "worker"), counted(overview.clients, "client")
+    lines = [
+        f"{name}{f' on {place}' if place else ''} - {state}{because}",
+        f"{calls_in_words(calls)}; {workers}, {clients}",
+        f"End: {end_in_words(overview)}",
+    ]
+    lasts = [
+        (moment, words)
+        for moment, words in (
+            (cluster.get("ends_at"), "by its time to live"),
+            (cluster.get("idle_ends_at"), "without work"),
+        )
+        if moment is not None
+    ]
+    if lasts:
+        moment, words = min(lasts)
+        left = format_duration(max(0.0, moment - overview.at))
+        lines.append(f"The cluster ends in {left} {words}")
+    if overview.cost:
+        lines.append(cost_in_words(overview.cost))
+    if overview.reruns:
+        lines.append(f"Ran again: {reasons_in_words(overview.reruns)}")
+    if overview.remembered:
+        lines.append(remembered_line(overview.remembered))
+    return lines
+
+
+def reasons_in_words(counts: Mapping[str, int]) -> str:
+    """Return reasons with their counts, such as ``2 x worker lost, 1 x failed, tried again``."""
+    ordered = sorted(counts.items(), key=lambda each: -each[1])
+    return ", ".join(f"{count} x {one_line(reason)}" for reason, count in ordered)
+
+
+def calls_in_words(calls: CallCounts) -> str:
+    """Return counts of tasks, such as ``12 running, 30 waiting, 5 done, 1 failed``."""
+    told = [
+        f"{getattr(calls, state)} {state}"
+        for state in CALL_STATES
+        if getattr(calls, state) or state in ("running", "waiting", "done")
+    ]
+    return ", ".join(told)
+
+
+def end_in_words(overview: Overview) -> str:
+    """Return the predicted finish with its interval, or why there is none."""
+    end, calls = overview.end, overview.calls
+    if not calls.running + calls.waiting:
+        return "nothing to do"
+    if end.at is None or end.low is None or end.high is None:
+        return f"not known: {fitted(end.reason, 100)}"
+    left = format_duration(max(0.0, end.at - overview.at))
+    at, low, high = (clock(each, overview.at) for each in (end.at, end.low, end.high))
+    return f"in {left}, at {at} ({low} to {high})"
+
+
+def cost_in_words(cost: Mapping[str, Any]) -> str:
+    """Return the costs so far, their rate and the budget."""
+    words = f"Cost: {money(cost['cost'])} {CURRENCY} so far, {money(cost['per_hour'])} an hour"
+    budget = cost.get("budget")
+    if budget:
+        share = int(100 * cost["cost"] / budget)
+        words += f"; budget {money(budget)} {CURRENCY}, {share} % spent"
+    return words
+
+
+def bar(counts: CallCounts, width: int) -> str:
+    """Return the states of tasks as a bar of ``width`` characters, empty without tasks.
+
+    A state with any tasks has at least one character, if there are enough.
+    """
+    total = counts.total
+    if not total:
+        return ""
+    shares = {state: getattr(counts, state) * width / total for state, _ in _BAR}
+    cells = {state: int(share) or int(share > 0) for state, share in shares.items()}
+    while (extra := sum(cells.values()) - width) != 0:
+        step = -1 if extra > 0 else 1
+        # The state whose width is furthest from its share.
+        place = max(
+            (s for s in cells if cells[s] > 1 or step > 0),
+            key=lambda state: step * (shares[state] - cells[state]),
+            default=None,
+        )
+        if place is None:
+            break
+        cells[place] += step
+    return "".join(char * cells[state] for state, char in _BAR)[:width]
+
+
+def pools_table(overview: Overview) -> Table:
+    """Return a cluster's pools, with costs if any are known."""
+    priced = any(pool.cost for pool in overview.pools.values())
+    columns = POOL_COLUMNS if priced else POOL_COLUMNS[:-1]
+    rows = []
+    for tag, pool in overview.pools.items():
+        status = pool.status
+        count = _count_in_words(pool)
+        cost = pool.cost["cost"] if pool.cost else None
+        values: tuple[Any, ...] = (
+            *(tag, status.wanted, status.running, status.launching, pool.busy, pool.idle),
+            *(pool.used_slots, pool.waiting, status.lost, count, cost),
+        )
+        texts = list(values)
+        texts[0] = tag or UNTAGGED_NAME
+        texts[6] = f"{pool.used_slots}/{pool.slots}"
+        texts[10] = "-" if cost is None else money(cost)
+        shown = len(columns)
+        rows.append(row(tag, values[:shown], texts[:shown], pool=tag))
+    return Table(columns, tuple(rows), "no pools")
+
+
+def _count_in_words(pool: PoolOverview) -> str:
+    if pool.adaptive is None:
+        return "fixed"
+    least, most = pool.adaptive
+    return f"{least} to {'any' if most is None else most}"
+
+
+def pool_reasons(overview: Overview) -> list[str]:
+    """Return a line for each pool that waits, failed or lost workers, with the reason."""
+    lines = []
+    for tag, pool in overview.pools.items():
+        status, name = pool.status, one_line(tag or UNTAGGED_NAME)
+        if why := status.reason or status.waiting:
+            lines.append(f"{name}: {one_line(why)}")
+        if status.failed:
+            lines.append(f"{name}: {counted(status.failed, 'worker')} failed")
+        if status.lost:
+            last = f"; the last: {one_line(status.last_loss)}" if status.last_loss else ""
+            lines.append(f"{name}: {counted(status.lost, 'worker')} lost{last}")
+    return lines
+
+
+def tasks_table(overview: Overview, *, bar_width: int = 12) -> Table:
+    """Return the tasks of a cluster, grouped by name."""
+    rows = []
+    columns, place = list(TASK_COLUMNS), slice(_FOUND_PLACE, _FOUND_PLACE)
+    has_found = any(task.counts.found for task in overview.tasks)
+    if has_found:
+        columns[place] = [Column("found", number=True)]
+    for task in overview.tasks:
+        counts = task.counts
+        name = task.name
+        if task.names > 1 and not name.startswith("("):
+            name = f"{name} ({task.names} names)"
+        share = (counts.total - counts.running - counts.waiting) / max(1, counts.total)
+        values: list[Any] = [
+            *(task.name, task.tag or "", share, counts.running, counts.waiting, counts.done),
+            *(counts.failed, task.mean_s, task.mean_queued_s),
+        ]
+        texts: list[Any] = [
+            *(name, task.tag or UNTAGGED_NAME, bar(counts, bar_width)),
+            *(counts.running, counts.waiting, counts.done, counts.failed),
+            "-" if task.mean_s is None else format_duration(task.mean_s),
+            "-" if task.mean_queued_s is None else format_duration(task.mean_queued_s),
+        ]
+        if has_found:
+            values[place] = texts[place] = [counts.found]
+        key = f"{task.tag or ''}\n{task.name}"
+        rows.append(row(key, values, texts, pool=task.tag or ""))
+    return Table(tuple(columns), tuple(rows), "no calls yet")
+
+
+def managers_table(overview: Overview) -> Table:
+    """Return the managers of a cluster, with the reasons why their workers do not start."""
+    rows = []
+    for manager in overview.managers:
+        pools = manager.get("pools") or {}
+        workers = ", ".join(
+            f"{tag or UNTAGGED_NAME}: {pool.get('running', 0)}/{pool.get('wanted', 0)}"
+            for tag, pool in pools.items()
+        )
+        reasons = [f"{tag}: {pool['reason']}" for tag, pool in pools.items() if pool.get("reason")]
+        silent_s = manager.get("silent_s")
+        texts = (
+            *(manager.get("id", "?"), manager.get("target") or "-"),
+            *(manager.get("provider") or "-", manager.get("state", "?")),
+            "-" if silent_s is None else f"{format_duration(silent_s)} ago",
+            *(workers or "-", "; ".join(reasons) or "-"),
+        )
+        values = (*texts[:4], silent_s, *texts[5:])
+        rows.append(row(str(manager.get("id")), values, texts))
+    return Table(MANAGER_COLUMNS, tuple(rows), "no managers")

@@ -1,0 +1,223 @@
+"""Reasons why a pool has no worker for a task, and the explanation of a pool."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from scalable.model import PoolStatus
+from scalable.protocol.pools import UNTAGGED, shown
+from scalable.units import counted, format_duration
+from scalable.views import impossible, managers
+from scalable.views.explanation import Explanation, Reason, State
+from scalable.views.facts import AdaptiveFacts, PoolFacts, RunningCall
+
+
+class Cause(NamedTuple):
+    """Reason why a pool has no free worker, in words about the pool ("it ..."), and a hint."""
+
+    reason: Reason
+    words: str
+    advice: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.words}; {self.advice}" if self.advice else self.words
+
+
+def without_workers(pool: PoolFacts) -> Cause | None:  # noqa: PLR0911 - a list of cases
+    """Return why a pool has no worker that takes tasks, or None if it has one."""
+    status = pool.status
+    if status is None and pool.awaits_managers:
+        return Cause(Reason.MANAGER_STARTS, managers.NOT_YET)
+    if status is None:
+        words = impossible.no_pool(pool.tag, pool.known_tags, managed=bool(pool.attached))
+        if not pool.attached:
+            return Cause(Reason.NO_MANAGER, words, "attach a manager with `scalable manager`")
+        return Cause(Reason.NO_POOL, words, "give a known tag")
+    if pool.ending is not None:
+        words = f"the cluster ends: {pool.ending}"
+        return Cause(Reason.ENDING, words, "start a cluster, and make the calls again")
+    if status.running and (away := _all_away(pool, status)):
+        return away
+    if status.running:
+        return None
+    if pool.held is not None and not status.launching:
+        return Cause(Reason.BUDGET, pool.held, pool.way_out)
+    if status.reason is not None and not status.launching:
+        return Cause(Reason.MANAGER_FAILS, status.reason, _again(pool, status))
+    return _away(pool, status) or _managers(pool, status) or _arriving(pool, status)
+
+
+def _away(pool: PoolFacts, status: PoolStatus) -> Cause | None:
+    """Return the cause if the connected workers are all leaving or suspended."""
+    if status.suspended and not pool.leaving:
+        words = f"{counted(status.suspended, 'worker')} of it, all that it has, are suspended"
+        return Cause(Reason.PLACE, words + _in_place(status), "wait until the place resumes them")
+    if not pool.leaving:
+        return None
+    reasons = list(dict.fromkeys(worker.reason for worker in pool.leaving if worker.reason))
+    nearly = any("walltime" in reason for reason in reasons)
+    why = f": {'; '.join(reasons)}" if reasons else ""
+    one = len(pool.leaving) == 1
+    words = f"{'its only worker is' if one else 'all of its workers are'} leaving{why}"
+    if nearly:
+        words = f"the walltime that {'its only worker has' if one else 'its workers have'} left "
+        words += f"is too short for another call ({'; '.join(reasons)})"
+    coming = f"; {counted(status.launching, 'successor')} starting" if status.launching else ""
+    advice = "raise the walltime of the target" if nearly else ""
+    if not status.wanted:
+        advice = _start(pool)
+    return Cause(Reason.WALLTIME if nearly else Reason.LEAVING, words + coming, advice)
+
+
+def _all_away(pool: PoolFacts, status: PoolStatus) -> Cause | None:
+    """Return the cause if all workers that run are paused."""
+    if len(pool.paused) < status.running:
+        return None
+    words = f"all of its workers ({', '.join(pool.paused)}) are paused: their memory is nearly full"
+    return Cause(Reason.PAUSED, words, "give the component more memory, or release results")
+
+
+def _managers(pool: PoolFacts, status: PoolStatus) -> Cause | None:
+    if pool.awaits_managers:
+        return Cause(Reason.MANAGER_STARTS, managers.NOT_YET)
+    if not pool.attached:
+        return Cause(Reason.NO_MANAGER, f"{managers.NOBODY} to start workers", _resume(pool))
+    if pool.managers and all(manager.state == "lost" for manager in pool.managers):
+        silent = min(manager.silent_s for manager in pool.managers)
+        ids = [manager.id for manager in pool.managers]
+        words = f"{managers.words_of_lost(ids)}, for {format_duration(silent)}"
+        return Cause(Reason.MANAGER_LOST, words, _resume(pool))
+    leaving = [m.id for m in pool.managers if m.state == "leaving"]
+    if leaving and len(leaving) == len(pool.managers) and status.wanted:
+        words = f"manager {', '.join(map(repr, leaving))} is leaving and starts no more workers"
+        return Cause(Reason.NO_MANAGER, words, "attach another with `scalable manager`")
+    return None
+
+
+def _arriving(pool: PoolFacts, status: PoolStatus) -> Cause:
+    place = _in_place(status)
+    if status.launching:
+        words = f"{status.launching} of its workers are starting{place}"
+        if pool.launching_s is not None:
+            words += f", for {format_duration(pool.launching_s)} now"
+        if pool.usual_start_s is not None:
+            words += f" (usual: {format_duration(pool.usual_start_s)})"
+        return Cause(Reason.PLACE if status.waiting else Reason.LAUNCHING, words)
+    if status.wanted:
+        words = f"none of its {status.wanted} workers has connected yet{place}"
+        return Cause(Reason.PLACE if status.waiting else Reason.LAUNCHING, words)
+    if pool.adaptive is not None:
+        return _adaptive(pool, pool.adaptive)
+    return Cause(Reason.EMPTY, "it has no workers", _start(pool))
+
+
+def _adaptive(pool: PoolFacts, adaptive: AdaptiveFacts) -> Cause:
+    if adaptive.maximum == 0:
+        return Cause(Reason.EMPTY, "its policy may start no worker: its maximum is 0", _start(pool))
+    if adaptive.workers is None:
+        return Cause(Reason.ADAPTIVE, "it is adaptive, and its policy has not decided yet")
+    words = f"it is adaptive, and its policy wants {counted(adaptive.workers, 'worker')}"
+    return Cause(Reason.ADAPTIVE, f"{words}: {adaptive.reason or 'it gives no reason'}")
+
+
+def _in_place(status: PoolStatus) -> str:
+    return f" ({status.waiting})" if status.waiting else ""
+
+
+def _resume(pool: PoolFacts) -> str:
+    return f"`scalable resume {pool.cluster_name}` starts it again" if pool.detached else ""
+
+
+def _scale(pool: PoolFacts, count: int) -> str:
+    """Return the command, or the method call, that sets the worker count of a pool."""
+    if pool.cluster_name and pool.tag != UNTAGGED:
+        return f"`scalable scale {pool.cluster_name} {pool.tag}={count}`"
+    return f"scale({pool.tag!r}, {count})" if pool.tag != UNTAGGED else f"scale({count})"
+
+
+def _start(pool: PoolFacts) -> str:
+    return _at_most(pool) or f"start some with {_scale(pool, 1)}"
+
+
+def _at_most(pool: PoolFacts) -> str:
+    """Return the hint if ``max_workers`` allows no other worker, otherwise ""."""
+    if pool.max_workers is None or pool.wanted_in_all < pool.max_workers:
+        return ""
+    own = 0 if pool.status is None else pool.status.wanted
+    words = f"max_workers {pool.max_workers} of the target allows no more workers: "
+    fewer = ", or give another pool fewer" if pool.wanted_in_all > own else ""
+    return f"{words}raise it in the manifest{fewer}"
+
+
+def _again(pool: PoolFacts, status: PoolStatus) -> str:
+    return f"remove the cause, then {_scale(pool, max(1, status.wanted))} tries again"
+
+
+def full(pool: PoolFacts) -> str:
+    """Return which tasks take the slots of a pool, in words about the pool."""
+    words = f"all of its {pool.slots} slots are taken" if pool.slots > 1 else "its slot is taken"
+    return words + _by(pool.running) + _free_in(pool.running)
+
+
+def _by(running: tuple[RunningCall, ...]) -> str:
+    if not running:
+        return ""
+    first = running[0]
+    names = list(dict.fromkeys(call.name for call in running))
+    more = f" and {len(names) - 1} other tasks" if len(names) > 1 else ""
+    since = format_duration(first.since_s)
+    return f", by calls of {names[0]!r}{more}, the oldest for {since} on worker {first.worker}"
+
+
+def _free_in(running: tuple[RunningCall, ...]) -> str:
+    left = [call.left_s for call in running if call.left_s is not None]
+    return f"; one is expected to be free in {format_duration(min(left))}" if left else ""
+
+
+def explain_pool(pool: PoolFacts) -> Explanation:
+    """Return the explanation of a pool: the reason why tasks wait for it, or its load."""
+    cause = without_workers(pool)
+    name, details = shown(pool.tag), details_of(pool)
+    if cause is not None:
+        failed = cause.reason in (Reason.MANAGER_FAILS, Reason.NO_POOL)
+        state = State.FAILED if failed else State.WAITING
+        words = f"{name} has no worker that takes calls: {cause.words}"
+        words = cause.words if pool.status is None else words
+        return Explanation(pool.tag, state, cause.reason, words, cause.advice, details)
+    assert pool.status is not None
+    workers = counted(pool.status.running, "worker")
+    if pool.waiting and pool.busy_slots >= pool.slots:
+        calls = counted(pool.waiting, "call")
+        words = f"{name} is full: {full(pool)}; {calls} wait"
+        return Explanation(pool.tag, State.WAITING, Reason.FULL, words, _grow(pool), details)
+    words = f"{name} has {workers}; {pool.busy_slots} of {pool.slots} slots are taken"
+    if pool.status.launching:
+        words += f", and {counted(pool.status.launching, 'worker')} more are starting"
+        words += _in_place(pool.status)
+    state = State.RUNNING if pool.busy_slots else State.READY
+    return Explanation(pool.tag, state, Reason.READY, words, "", details)
+
+
+def _grow(pool: PoolFacts) -> str:
+    assert pool.status is not None
+    adaptive = pool.adaptive
+    if pool.held is not None:
+        return f"{pool.held}; {pool.way_out}"
+    if adaptive is not None:
+        bound = "" if adaptive.maximum is None else f", at most {adaptive.maximum} workers"
+        why = f": {adaptive.reason}" if adaptive.reason else ""
+        return f"its policy decides on more workers{bound}{why}"
+    if most := _at_most(pool):
+        return f"wait; {most}"
+    return f"wait, or add workers: {_scale(pool, pool.status.wanted + 1)}"
+
+
+def more_workers(pool: PoolFacts) -> str:
+    """Return the hint for a task that waits for a slot of a full pool."""
+    return _grow(pool)
+
+
+def details_of(pool: PoolFacts) -> dict[str, Any]:
+    """Return the facts about a pool as plain JSON values."""
+    return asdict(pool)

@@ -1,0 +1,111 @@
+"""Progress of the tasks of clusters, as lines for a terminal and as one line for a log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scalable.model.overview import CallCounts, Overview, TaskOverview
+from scalable.units import counted, format_duration
+from scalable.views.cluster import pool_reasons, summary, tasks_table
+from scalable.views.remembered import remembered_in_words, remembered_line
+from scalable.views.tables import fitted, one_line
+
+#: Maximum number of lines of a live display, and of reasons of pools among them.
+MOST_LINES, _REASONS = 24, 2
+#: Maximum number of task names, and of pools, in one line, and of characters of a name there.
+LINE_NAMES, LINE_POOLS, _LINE_NAME = 5, 4, 40
+#: Order of the states of tasks in a line.
+_ORDER = ("done", "found", "running", "waiting", "failed", "cancelled")
+#: Maximum and minimum width of the bar of each task name.
+_BAR, _LEAST_BAR = 16, 8
+
+#: A line of a live display, and its style: ``title``, ``header``, ``soft``, ``bad`` or nothing.
+StyledLine = tuple[str, str]
+
+
+def live_lines(
+    overviews: Sequence[Overview], width: int, height: int, elapsed_s: float | None = None
+) -> list[StyledLine]:
+    """Return lines that show clusters on a terminal, the most important task names first."""
+    room = max(1, min(height - 2, MOST_LINES))
+    lines: list[StyledLine] = []
+    for number, overview in enumerate(overviews):
+        share = (room - len(lines)) // (len(overviews) - number)
+        lines += _lines_of(overview, max(1, share), width, elapsed_s)
+    return lines[:room]
+
+
+def _lines_of(
+    overview: Overview, room: int, width: int, elapsed_s: float | None
+) -> list[StyledLine]:
+    name, calls, end, *_ = summary(overview)
+    title = name if elapsed_s is None else f"{name} - {format_duration(elapsed_s)}"
+    told = [(title, "title"), (calls, "soft"), (end, "soft")]
+    if overview.remembered:
+        told.append((remembered_line(overview.remembered), "soft"))
+    told += [(reason, "bad") for reason in pool_reasons(overview)[:_REASONS]]
+    lines: list[StyledLine] = [(fitted(text, width), style) for text, style in told]
+    table = tasks_table(overview, bar_width=_BAR)
+    beyond = max(0, table.width - width)
+    if beyond:  # a shorter bar is clearer than one without its middle
+        table = tasks_table(overview, bar_width=max(_LEAST_BAR, _BAR - beyond))
+    left = room - len(lines) - 1  # below the titles of the columns
+    if table.rows and left > 0:
+        fits = len(table.rows) <= left
+        shown = len(table.rows) if fits else max(0, left - 1)
+        header, *rows = table.first(shown).lines(width)
+        lines.append((header, "header"))
+        lines += [(row, "") for row in rows]
+        if not fits:
+            lines.append(("  " + fitted(_rest(overview.tasks[shown:]), width - 2), "soft"))
+    return lines[:room]
+
+
+def progress_line(overviews: Sequence[Overview]) -> str:
+    """Return one line: workers, tasks by name and predicted finish, by cluster if several."""
+    told = []
+    for overview in overviews:
+        name = one_line(overview.cluster.get("name") or "cluster")
+        told.append((f"{name}: " if len(overviews) > 1 else "") + _line_of(overview))
+    return " || ".join(told)
+
+
+def _line_of(overview: Overview) -> str:
+    pools = [
+        f"{fitted(tag, _LINE_NAME)}: {pool.status.running}/{pool.status.wanted} workers"
+        for tag, pool in overview.pools.items()
+        if tag
+    ]
+    if len(pools) > LINE_POOLS:
+        pools[LINE_POOLS:] = [f"{len(pools) - LINE_POOLS} more pools"]
+    tasks = [
+        f"{fitted(task.name, _LINE_NAME)}: {counts_in_words(task.counts)}"
+        for task in overview.tasks[:LINE_NAMES]
+    ]
+    if len(overview.tasks) > LINE_NAMES:
+        tasks.append(_rest(overview.tasks[LINE_NAMES:]))
+    if overview.remembered:
+        tasks.append(f"remembered: {remembered_in_words(overview.remembered)}")
+    return " | ".join([*pools, *tasks, *_end_of(overview)])
+
+
+def counts_in_words(counts: CallCounts) -> str:
+    """Return the counts of tasks other than 0, such as ``14 done, 2 running``."""
+    told = [f"{getattr(counts, s)} {s}" for s in _ORDER if getattr(counts, s)]
+    return ", ".join(told) or "no calls"
+
+
+def _rest(tasks: Sequence[TaskOverview]) -> str:
+    names = sum(task.names for task in tasks)
+    counts = sum((task.counts for task in tasks), CallCounts())
+    return f"{counted(names, 'more name')}: {counts_in_words(counts)}"
+
+
+def _end_of(overview: Overview) -> list[str]:
+    end, now, calls = overview.end, overview.at, overview.calls
+    if not calls.running + calls.waiting:
+        return []
+    if end.at is None or end.low is None or end.high is None:
+        return []
+    left, low, high = (format_duration(max(0.0, at - now)) for at in (end.at, end.low, end.high))
+    return [f"end in {left} ({low} to {high})"]

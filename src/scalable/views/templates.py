@@ -1,0 +1,74 @@
+"""Templates that escape every string, and parts of pages that notebooks show."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from scalable.palette import css_variables
+from scalable.views.tables import fitted, one_line
+
+#: Maximum characters of a name, and of a longer text.
+_NAME, _TEXT = 90, 2_000
+
+
+def escaping_environment(clean: Callable[[str], str]) -> Environment:
+    """Return an environment whose templates clean and escape every string."""
+
+    def finalized(value: Any) -> Any:
+        return clean(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    return Environment(
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def trusted(text: str) -> Markup:
+    """Return a string of this package, or one that a template has escaped, as it is."""
+    return Markup(text)  # noqa: S704
+
+
+def in_notebook(body: str, kind: str = "") -> str:
+    """Return escaped HTML as a part of a notebook: with its styles, without scripts."""
+    return f'<div class="sn {kind}"><style>{notebook_style()}</style>{body}</div>'
+
+
+def render(template: str, **values: Any) -> Markup:
+    """Return a template file of this package, filled with values, whose strings are escaped."""
+    return trusted(_template(template).render(**values))
+
+
+@functools.cache
+def notebook_style() -> str:
+    """Return the style rules of parts of notebooks, for light and dark themes."""
+    return f"{css_variables()}{above_notebooks('sn', package_text('notebook.css'))}"
+
+
+def above_notebooks(name: str, rules: str) -> str:
+    """Return style rules of the CSS class ``name`` that override those of the notebook."""
+    return rules.replace(f".{name} ", f".{name}" * 3 + " ").replace("\n", "")
+
+
+def package_text(name: str) -> str:
+    """Return the content of a text file of this package."""
+    return resources.files(__package__ or "").joinpath(name).read_text(encoding="utf-8")
+
+
+@functools.cache
+def _template(name: str) -> Any:
+    environment = escaping_environment(one_line)
+    environment.filters |= {
+        "name": lambda value: fitted(value, _NAME),
+        "text": lambda value: fitted(value, _TEXT),
+    }
+    environment.globals["parts"] = environment.from_string(package_text("parts.html")).module
+    return environment.from_string(package_text(name))

@@ -1,0 +1,1 @@
+"""Readers of the overview: dashboard, ``top``, JupyterLab, metrics."""

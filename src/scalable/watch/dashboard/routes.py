@@ -1,0 +1,94 @@
+"""Pages and data of the dashboard, which Dask's HTTP server mounts behind the token."""
+
+from __future__ import annotations
+
+import inspect
+from importlib.resources import files
+from typing import Any
+
+from distributed.http.utils import RequestHandler
+from tornado import web
+
+from scalable.palette import css_variables, numbers_of
+from scalable.protocol.handlers import Handler
+
+#: The page loads its parts from its own server only, and runs no script that is in its data.
+SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+
+
+class _Guarded(RequestHandler):
+    """Sets the headers that all responses have."""
+
+    def set_default_headers(self) -> None:
+        self.set_header("Content-Security-Policy", SECURITY_POLICY)
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Referrer-Policy", "no-referrer")
+        self.set_header("Cache-Control", "no-store")
+
+
+class File(_Guarded):
+    """One file of the page."""
+
+    def get(self, name: str = "page.html") -> None:
+        text = (files("scalable.watch.dashboard") / "static" / name).read_text(encoding="utf-8")
+        if name == "page.css":
+            text = css_variables() + text
+        kind = _TYPES[name.rpartition(".")[2]]
+        self.set_header("Content-Type", f"{kind}; charset=utf-8")
+        self.finish(text)
+
+
+class Directory(_Guarded):
+    """The address of the page without its last slash."""
+
+    def get(self) -> None:
+        # Not by `redirect`, which uses the whole path: behind a proxy it is another one.
+        self.set_status(302)
+        self.set_header("Location", "scalable/")
+
+
+class Overview(_Guarded):
+    """The overview of the cluster and its events, as JSON."""
+
+    async def get(self) -> None:
+        """Send the overview, and the events after the number ``since``."""
+        made = self.server.handlers.get(Handler.OVERVIEW.value)
+        if made is None:
+            raise web.HTTPError(404, "this scheduler makes no overviews")
+        since = self.get_query_argument("since", "0")
+        if not since.isdecimal() or len(since) > 15:
+            raise web.HTTPError(400, "since is not a number")
+        answer: Any = made(since=int(since))
+        if inspect.isawaitable(answer):
+            answer = await answer
+        names = {task["name"] for task in answer["overview"]["tasks"]}
+        names |= {span[1] for span in answer["events"]["spans"]}
+        beside = bool(getattr(self.server, "pages_of_dask", True))
+        self.finish({**answer, "colours": numbers_of(names), "pages_of_dask": beside})
+
+
+class Call(_Guarded):
+    """The details of one task, as JSON."""
+
+    async def get(self) -> None:
+        """Send the details of the task with the ``key``, and the ``position`` in its bundle."""
+        asked = self.server.handlers.get(Handler.CALL.value)
+        if asked is None:
+            raise web.HTTPError(404, "this scheduler makes no views of calls")
+        key, position = self.get_query_argument("key", ""), self.get_query_argument("position", "")
+        if position and (not position.isdecimal() or len(position) > 9):
+            raise web.HTTPError(400, "position is not a number")
+        self.finish(await asked(key=key, position=int(position) if position else None))
+
+
+routes: list[tuple[str, type[web.RequestHandler], dict[str, Any]]] = [
+    (r"scalable", Directory, {}),
+    (r"scalable/", File, {}),
+    (r"scalable/(page\.css|(?:page|shown|timeline|call)\.js)", File, {}),
+    (r"scalable/overview\.json", Overview, {}),
+    (r"scalable/call\.json", Call, {}),
+]

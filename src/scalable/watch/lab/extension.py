@@ -1,0 +1,61 @@
+"""Hooks that Jupyter's server calls, even if the extra is not installed."""
+
+from __future__ import annotations
+
+import logging
+from importlib.util import find_spec
+from typing import Any
+
+logger = logging.getLogger("scalable.watch.lab")
+
+EXTRA = "pip install 'scalable[jupyter]'"
+#: Packages of the extra that the sidebar needs.
+NEEDED = ("dask_labextension", "jupyter_server_proxy")
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "scalable.watch.lab"}]
+
+
+def missing() -> list[str]:
+    """Return the names of needed packages of the extra that are not installed."""
+    return [name for name in NEEDED if find_spec(name) is None]
+
+
+def _link_jupyter_server_extension(app: Any) -> None:  # noqa: ARG001 - Jupyter's signature
+    """Install our handlers, before Jupyter loads Dask's extension."""
+    if not missing():
+        from scalable.watch.lab.handlers import install
+
+        install()
+
+
+def _load_jupyter_server_extension(app: Any) -> None:
+    """Start watching the clusters, or log what is missing."""
+    absent = missing()
+    if absent:
+        app.log.info("scalable: no clusters in the sidebar without %s: %s", absent[0], EXTRA)
+        return
+    from scalable.watch.lab.handlers import start
+
+    start(app.web_app.settings)
+    fault = fault_of_loader()
+    if fault is not None:
+        app.log.warning("scalable: %s", fault)
+
+
+def fault_of_loader() -> str | None:
+    """Return why the sidebar's code for notebooks would not connect, or None."""
+    import dask
+
+    from scalable.clusters.connecting import LOADER, LOADER_SETTING, LOADER_VARIABLE
+
+    found = dask.config.get(LOADER_SETTING, None)
+    if found == LOADER:
+        return None
+    if found is not None:
+        return f"Dask's configuration finds credentials with {found}, not with {LOADER}"
+    return (
+        "notebooks cannot connect with the code of the sidebar, because Dask's configuration does "
+        f"not say how to find credentials: set {LOADER_VARIABLE}={LOADER} before Jupyter starts"
+    )

@@ -1,0 +1,308 @@
+"""Handlers of Jupyter's server: Dask's extension, extended by our clusters.
+
+``tests/unit/test_lab_seams.py`` tests the parts of Dask's extension and jupyter-server-proxy in
+use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import ssl
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import dask_labextension
+from dask_labextension.clusterhandler import DaskClusterHandler
+from dask_labextension.dashboardhandler import DaskDashboardHandler
+from dask_labextension.manager import manager
+from jupyter_server_proxy.handlers import ProxyHandler
+from tornado import web
+from tornado.httpclient import HTTPRequest
+from tornado.websocket import websocket_connect
+
+from scalable.errors import ClusterError, ScalableError
+from scalable.liveness import is_alive, place_of
+from scalable.protocol.addresses import is_loopback, link_host
+from scalable.protocol.guarded_http import PARAMETER, cookie_name
+from scalable.watch.lab.sidebar import Sidebar
+from scalable.watch.lab.watching import PAGES, Seen, Watch, row
+
+# Pages --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Page:
+    """The HTTP server of one scheduler."""
+
+    host: str
+    port: int
+    #: Token that the server requires in a cookie.
+    token: str = field(repr=False)
+    #: Context that verifies the server; None for a server without TLS.
+    tls: ssl.SSLContext | None = None
+
+    def url(self, path: str, query: str, *, socket: bool = False) -> str:
+        """Return the URL of a page (``path`` starts with a slash), without the token."""
+        scheme = ("ws" if socket else "http") + ("" if self.tls is None else "s")
+        address = f"{scheme}://{link_host(self.host)}:{self.port}{path}"
+        return f"{address}?{query}" if query else address
+
+    @property
+    def cookie(self) -> str:
+        """Value of the header ``Cookie`` that opens the pages."""
+        return f"{cookie_name(self.token)}={self.token}"
+
+
+def page_of(seen: Seen) -> Page:
+    """Return the HTTP server of a cluster's scheduler.
+
+    The token is sent to no other process: not to a port of this machine that another user may have
+    taken since the scheduler exited. Raises ClusterError if the cluster has no dashboard, its
+    scheduler has exited, or it listens on the loopback of another machine.
+    """
+    name, link = seen.status.name, seen.status.dashboard
+    if not link:
+        raise ClusterError(
+            f"cluster {name!r} has no live page",
+            hint="start it with `scalable up --dashboard :0`",
+        )
+    parts = urlsplit(link)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    known = seen.directory.scheduler() or {}
+    alive = is_alive(known)
+    if alive is False:
+        raise ClusterError(f"the scheduler of cluster {name!r} has ended")
+    if alive is None and is_loopback(f"tcp://{parts.netloc}"):
+        raise ClusterError(
+            f"the live page of cluster {name!r} is shown only on the machine of {place_of(known)}",
+            hint="`--dashboard HOST:0` of `scalable up` lets it listen elsewhere",
+        )
+    token = parse_qs(parts.query).get(PARAMETER, [""])[0]
+    tls = _trusting(seen) if parts.scheme == "https" else None
+    return Page(parts.hostname or "", port, token, tls)
+
+
+def _trusting(seen: Seen) -> ssl.SSLContext:
+    """Return a context for the cluster's own authority, whose certificates contain no host."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(cadata=seen.directory.pem()["tls_ca_file"])
+    return context
+
+
+# Handlers -----------------------------------------------------------------------------------------
+
+logger = logging.getLogger("scalable.watch.lab")
+
+#: Key of the sidebar in the settings of Jupyter's web application.
+SETTING = "scalable_sidebar"
+#: Seconds for a connection to a scheduler's pages, and for a page.
+CONNECT_S, PAGE_S = 10.0, 60.0
+#: Headers of a browser that are sent to the schedulers' pages. Cookies and tokens of Jupyter are
+#: not among them.
+PASSED = ("Accept", "Accept-Encoding", "Accept-Language", "If-None-Match", "Origin", "User-Agent")
+#: Maximum bytes of a message of a WebSocket.
+LONGEST_MESSAGE = 64 * 2**20
+
+
+def install() -> None:
+    """Make Dask's extension serve its addresses with the handlers of this module."""
+    dask_labextension.DaskClusterHandler = ClusterHandler
+    dask_labextension.DaskDashboardHandler = PageHandler
+
+
+def start(settings: dict[str, Any]) -> None:
+    """Start watching the clusters, for a web application with these settings."""
+    watch = Watch()
+    watch.begin()
+    settings[SETTING] = Sidebar(settings["base_url"], watch)
+
+
+class ClusterHandler(DaskClusterHandler):  # type: ignore[misc]
+    """The list of clusters, and the actions of the sidebar's buttons."""
+
+    @property
+    def _sidebar(self) -> Sidebar:
+        sidebar: Sidebar = self.settings[SETTING]
+        return sidebar
+
+    async def _ours(self, cluster_id: str) -> Seen | None:
+        return await self._sidebar.find(cluster_id) if cluster_id else None
+
+    @web.authenticated
+    async def get(self, cluster_id: str = "") -> None:
+        """Send all clusters, or one."""
+        if not cluster_id:
+            ours = await self._sidebar.models()
+            self.finish(json.dumps([*ours, *self._sidebar.not_ours(manager.list_clusters())]))
+        elif seen := await self._ours(cluster_id):
+            self.finish(json.dumps(self._row(seen)))
+        else:
+            await super().get(cluster_id)
+
+    @web.authenticated
+    async def put(self, cluster_id: str = "") -> None:
+        """Start a cluster by the factory of Dask's configuration."""
+        await super().put(cluster_id)
+        await self._sidebar.clusters(now=True)
+
+    @web.authenticated
+    async def delete(self, cluster_id: str) -> None:
+        """Stop a cluster that was started here, or disconnect from another one."""
+        seen = await self._ours(cluster_id)
+        if seen is None:
+            await super().delete(cluster_id)
+            return
+        try:
+            await self._sidebar.leave(seen)
+        except (ScalableError, FileNotFoundError) as error:
+            self._refuse(error)
+        else:
+            self.set_status(204)
+            self.finish()
+
+    @web.authenticated
+    async def patch(self, cluster_id: str) -> None:
+        """Scale a cluster, or make it adaptive."""
+        seen = await self._ours(cluster_id)
+        if seen is None:
+            await super().patch(cluster_id)
+            return
+        wanted = self.get_json_body() or {}
+        try:
+            if wanted.get("adapt") is not None:
+                await self._sidebar.adapt(seen, wanted["adapt"])
+            else:
+                await self._sidebar.scale(seen, wanted.get("workers"))
+        except (ScalableError, FileNotFoundError) as error:
+            self._refuse(error)
+        else:
+            changed = (await self._sidebar.clusters(now=True)).get(cluster_id)
+            self.finish(json.dumps(self._row(changed or seen)))
+
+    def _row(self, seen: Seen) -> dict[str, Any]:
+        return row(seen.status, seen.sizes, self._sidebar.base_url)
+
+    def _refuse(self, error: Exception) -> None:
+        # The sidebar shows the message in a dialog.
+        self.set_status(409)
+        self.finish({"message": str(error), "reason": "", "traceback": ""})
+
+
+class PageHandler(DaskDashboardHandler):  # type: ignore[misc]
+    """The pages of a cluster's scheduler, below the address of Jupyter's server."""
+
+    _page: Page | None = None
+
+    async def _is_ours(self, cluster_id: str) -> bool:
+        """Find the pages of a cluster, and return whether it is one of ours."""
+        sidebar: Sidebar = self.settings[SETTING]
+        seen = await sidebar.find(cluster_id)
+        if seen is None:
+            return False
+        try:
+            self._page = await asyncio.to_thread(page_of, seen)
+        except (ScalableError, OSError) as error:
+            raise web.HTTPError(404, "%s", error) from error
+        self.proxy_base = f"{PAGES}/{cluster_id}"
+        self.host_allowlist = [self._page.host]
+        self.rewrite_response = (_without_cookies,)
+        return True
+
+    async def _pass_on(self, method: str, cluster_id: str, proxied_path: str) -> None:
+        if not await self._is_ours(cluster_id):
+            answer = getattr(super(), method)(cluster_id, proxied_path)
+            await answer
+            return
+        if method not in ("http_get", "head"):
+            raise web.HTTPError(405, "the pages of a cluster are only read")
+        assert self._page is not None
+        # DaskDashboardHandler.proxy takes the id of a cluster in Dask's list instead.
+        await ProxyHandler.proxy(self, self._page.host, self._page.port, proxied_path)
+
+    async def http_get(self, cluster_id: str, proxied_path: str) -> None:
+        await self._pass_on("http_get", cluster_id, proxied_path)
+
+    async def head(self, cluster_id: str, proxied_path: str) -> None:
+        await self._pass_on("head", cluster_id, proxied_path)
+
+    async def post(self, cluster_id: str, proxied_path: str) -> None:
+        """Refuse for our clusters, like all methods that change something."""
+        await self._pass_on("post", cluster_id, proxied_path)
+
+    async def put(self, cluster_id: str, proxied_path: str) -> None:
+        await self._pass_on("put", cluster_id, proxied_path)
+
+    async def delete(self, cluster_id: str, proxied_path: str) -> None:
+        await self._pass_on("delete", cluster_id, proxied_path)
+
+    async def patch(self, cluster_id: str, proxied_path: str) -> None:
+        await self._pass_on("patch", cluster_id, proxied_path)
+
+    async def options(self, cluster_id: str, proxied_path: str) -> None:
+        await self._pass_on("options", cluster_id, proxied_path)
+
+    async def open(self, cluster_id: str, proxied_path: str) -> None:
+        """Connect a WebSocket to that of the scheduler's server."""
+        if not await self._is_ours(cluster_id):
+            await super().open(cluster_id, proxied_path)
+            return
+        assert self._page is not None
+        request = HTTPRequest(
+            self._page.url(proxied_path, self._query(), socket=True),
+            headers=self.proxy_request_headers(),
+            connect_timeout=CONNECT_S,
+            ssl_options=self._page.tls,
+        )
+        self.ws = await websocket_connect(
+            request,
+            on_message_callback=self._relay,
+            subprotocols=self._requested_subprotocols,
+            max_message_size=LONGEST_MESSAGE,
+        )
+
+    def _relay(self, message: str | bytes | None) -> None:
+        if message is None:
+            self.close()
+        elif self.ws_connection is not None:
+            self._record_activity()
+            self.write_message(message, binary=isinstance(message, bytes))
+
+    # Requests to the scheduler --------------------------------------------------------------------
+
+    def _query(self) -> str:
+        """Return the query without tokens: one there would be Jupyter's."""
+        pairs = parse_qsl(self.request.query, keep_blank_values=True)
+        return urlencode([pair for pair in pairs if pair[0] != PARAMETER])
+
+    def get_client_uri(self, protocol: str, host: str, port: int, proxied_path: str) -> str:
+        whole = str(super().get_client_uri(protocol, host, port, proxied_path))
+        if self._page is None:
+            return whole
+        path = whole.partition("://")[2].partition("?")[0]
+        return self._page.url(f"/{path.partition('/')[2]}", self._query())
+
+    def proxy_request_headers(self) -> dict[str, str]:
+        """Return few of the browser's headers, and the scheduler's token."""
+        if self._page is None:
+            headers: dict[str, str] = super().proxy_request_headers()
+            return headers
+        given = self.request.headers
+        return {name: given[name] for name in PASSED if name in given} | {
+            "Cookie": self._page.cookie
+        }
+
+    def proxy_request_options(self) -> dict[str, Any]:
+        options: dict[str, Any] = super().proxy_request_options()
+        if self._page is None:
+            return options
+        limits = {"connect_timeout": CONNECT_S, "request_timeout": PAGE_S}
+        return options | limits | {"ssl_options": self._page.tls}
+
+
+def _without_cookies(response: Any) -> None:
+    """Remove cookies from a response: they would be sent to all servers of Jupyter's host."""
+    response.headers.pop("Set-Cookie", None)

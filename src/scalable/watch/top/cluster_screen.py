@@ -1,0 +1,585 @@
+"""The screen of one cluster."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+from rich.text import Text
+from textual import work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.screen import ModalScreen, Screen
+from textual.timer import Timer
+from textual.widgets import Button, Footer, Input, Static, TabbedContent, TabPane
+
+from scalable.errors import ScalableError
+from scalable.model.overview import Events, Overview, WorkerOverview
+from scalable.units import format_duration
+from scalable.views.cluster import (
+    UNTAGGED_NAME,
+    managers_table,
+    pool_reasons,
+    pools_table,
+    summary,
+    tasks_table,
+)
+from scalable.views.events import (
+    decisions_table,
+    failure_in_words,
+    failures_by_cause,
+    failures_table,
+    use_lines,
+)
+from scalable.views.tables import Row, Table, clock, fitted, one_line
+from scalable.views.workers import workers_table
+from scalable.watch.top.grid import Grid
+from scalable.watch.top.source import Source
+
+logger = logging.getLogger("scalable.watch.top")
+
+#: Maximum rows of a table. The others are found by a filter.
+MOST_ROWS = 1_000
+#: Titles of the tabs, and the grids in them.
+_TABS = ("Overview", "Workers", "Failures", "Decisions", "Managers", "Use")
+_GRIDS = {
+    "Overview": ("pools", "tasks"),
+    "Workers": ("workers",),
+    "Failures": ("failures",),
+    "Decisions": ("decisions",),
+    "Managers": ("managers",),
+    "Use": (),
+}
+
+
+class ClusterScreen(Screen[None]):
+    """Pools, tasks, workers, failures, decisions, managers and use of one cluster."""
+
+    AUTO_FOCUS = "#tasks"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *(Binding(str(n + 1), f"tab('{title}')", show=False) for n, title in enumerate(_TABS)),
+        Binding("slash", "filter", "Filter", key_display="/"),
+        Binding("p", "pool", "Pool"),
+        Binding("s", "sort", "Sort"),
+        Binding("r", "turn", "Reverse"),
+        Binding("c", "scale", "Scale pool"),
+        Binding("d", "drain", "Drain worker"),
+        Binding("escape", "back", "Back", show=False),
+    ]
+
+    def __init__(self, source: Source, every_s: float, *, leads_back: bool = False) -> None:
+        super().__init__()
+        self._source, self._every_s, self._leads_back = source, every_s, leads_back
+        self._watched = Watched()
+        self._workers: list[WorkerOverview] = []
+        self._silent_since: float | None = None
+        self._asks = False
+        self._next_look: Timer | None = None
+        self._pool: str | None = None
+        self._filter = ""
+        self._left_out = 0
+        #: Title of the column that a grid is sorted by, and whether its largest value is first.
+        self._orders: dict[str, tuple[str, bool]] = {}
+
+    # Layout -------------------------------------------------------------------------------------
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="summary")
+        yield Static(Text("asking the scheduler ..."), id="said")
+        with TabbedContent(id="tabs"):
+            for number, title in enumerate(_TABS):
+                with TabPane(f"{number + 1} {title}", id=f"tab-{title}"):
+                    if title == "Use":
+                        with VerticalScroll():
+                            yield Static(id="use")
+                    for grid in _GRIDS[title]:
+                        yield Grid(id=grid)
+                        if grid == "pools":
+                            yield Static(id="reasons")
+        yield Footer()
+
+    def on_mount(self) -> None:
+        self._look()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._show)
+
+    # Refreshing ---------------------------------------------------------------------------------
+
+    def _look(self) -> None:
+        """Query the scheduler, unless a query is pending. The answer schedules the next one."""
+        if not self._asks:
+            self._asks = True
+            self._ask(self._tab == "Workers")
+
+    def _look_later(self) -> None:
+        self._asks = False
+        if self._next_look is not None:
+            self._next_look.stop()
+        self._next_look = self.set_timer(self._every_s, self._look)
+
+    @work(thread=True, group="look")
+    def _ask(self, with_workers: bool) -> None:
+        try:
+            overview, events = self._source.look(self._watched.seq)
+            workers = list(self._source.workers()) if with_workers else None
+        except (ScalableError, OSError) as error:
+            self._later(self._lost, error)
+            return
+        self._later(self._take, overview, events, workers)
+
+    def _later(self, function: Callable[..., None], *arguments: Any) -> None:
+        """Call a function in the event loop, unless the application has exited."""
+        if self.app.is_running:
+            self.app.call_from_thread(function, *arguments)
+
+    def _take(
+        self, overview: Overview, events: Events, workers: list[WorkerOverview] | None
+    ) -> None:
+        self._silent_since = None
+        self._watched.take(overview, events)
+        if workers is not None:
+            self._workers = workers
+        self._show()
+        self._look_later()
+
+    def _lost(self, error: Exception) -> None:
+        self._look_later()
+        if self._silent_since is None:
+            self._silent_since = time.time()
+            logger.debug("the scheduler does not answer: %s", error)
+        since = clock(self._silent_since, time.time())
+        self._say(f"No answer since {since}, asking again: {error}", bad=True)
+
+    def _say(self, words: str, *, bad: bool = False) -> None:
+        said = self.query_one("#said", Static)
+        said.update(Text(fitted(words, max(20, self.size.width - 2))))
+        said.set_class(bad, "bad")
+
+    # Showing ------------------------------------------------------------------------------------
+
+    @property
+    def _tab(self) -> str:
+        return self.query_one(TabbedContent).active.removeprefix("tab-")
+
+    def _show(self) -> None:
+        overview = self._watched.overview
+        if overview is None or not self.is_mounted:
+            return
+        width = max(20, self.size.width - 2)
+        lines = [Text(fitted(line, width)) for line in summary(overview)]
+        lines[0].stylize("bold")
+        self.query_one("#summary", Static).update(Text("\n").join(lines))
+        for name in _GRIDS[self._tab]:
+            self._fill(name, self._table(name, overview))
+        reasons = pool_reasons(overview)
+        self.query_one("#reasons", Static).update(
+            Text("\n".join(fitted(line, width) for line in reasons[:3]))
+        )
+        if self._tab == "Use":
+            samples = self._watched.samples
+            self.query_one("#use", Static).update(Text("\n".join(use_lines(samples, width))))
+        if self._silent_since is None:
+            self._say(self._chosen_in_words())
+
+    def _chosen_in_words(self) -> str:
+        words = []
+        if self._pool is not None:
+            words.append(f"pool {self._pool or UNTAGGED_NAME}")
+        if self._filter:
+            words.append(f"rows with {self._filter!r}")
+        shown = f"only {' and '.join(words)} (p, / change it); " if words else ""
+        overview = self._watched.overview
+        at = "" if overview is None else clock(overview.at, overview.at)
+        left = f"; {self._left_out} more rows: filter them" if self._left_out else ""
+        return f"{shown}{at}; Enter shows details{left}"
+
+    def _table(self, name: str, overview: Overview) -> Table:
+        watched = self._watched
+        match name:
+            case "pools":
+                return pools_table(overview)
+            case "tasks":
+                return tasks_table(overview)
+            case "workers":
+                return workers_table(self._workers)
+            case "failures":
+                return failures_table(watched.failures, overview.at)
+            case "decisions":
+                return decisions_table(watched.decisions, overview.at)
+        return managers_table(overview)
+
+    def _fill(self, name: str, table: Table) -> None:
+        if name not in ("pools", "managers"):
+            table = table.of_pool(self._pool).containing(self._filter)
+        title, down = self._orders.get(name, ("", False))
+        if title:
+            table = table.sorted(title, reverse=down)
+        self._left_out = max(0, len(table.rows) - MOST_ROWS)
+        self.query_one(f"#{name}", Grid).fill(table.first(MOST_ROWS), sorted_by=title, down=down)
+
+    # Keys ---------------------------------------------------------------------------------------
+
+    def _grid(self) -> Grid | None:
+        """Return the grid that has the focus, or the main one of the tab."""
+        names = _GRIDS[self._tab]
+        focused = self.focused
+        if isinstance(focused, Grid) and focused.id in names:
+            return focused
+        return self.query_one(f"#{names[-1]}", Grid) if names else None
+
+    def action_tab(self, title: str) -> None:
+        # A focus in the hidden tab would move to another widget, and show that tab again.
+        self.set_focus(None)
+        self.query_one(TabbedContent).active = f"tab-{title}"
+
+    def on_tabbed_content_tab_activated(self) -> None:
+        """Fill the tab, and give its table the focus."""
+        self._show()
+        grid = self._grid()
+        if grid is not None:
+            grid.focus()
+        if self._tab == "Workers":
+            self._look()
+
+    def action_filter(self) -> None:
+        """Ask for a string that the rows must contain."""
+
+        def take(text: str | None) -> None:
+            if text is not None:
+                self._filter = text
+                self._show()
+
+        self.app.push_screen(Ask("Show rows that contain (empty for all):", self._filter), take)
+
+    def action_pool(self) -> None:
+        """Show the rows of the next pool only, or of all after the last one."""
+        overview = self._watched.overview
+        tags = [None, *(overview.pools if overview is not None else ())]
+        place = tags.index(self._pool) if self._pool in tags else 0
+        self._pool = tags[(place + 1) % len(tags)]
+        self._show()
+
+    def action_sort(self) -> None:
+        """Sort by the next column, or in the order of the scheduler after the last one."""
+        grid = self._grid()
+        if grid is None or grid.id is None:
+            return
+        titles = ["", *(column.title for column in grid.table.columns)]
+        before, _ = self._orders.get(grid.id, ("", False))
+        title = titles[(titles.index(before) + 1) % len(titles)] if before in titles else ""
+        numbers = {column.title for column in grid.table.columns if column.number}
+        self._orders[grid.id] = title, title in numbers
+        self._show()
+
+    def action_turn(self) -> None:
+        """Sort in the other direction."""
+        grid = self._grid()
+        if grid is not None and grid.id in self._orders:
+            title, down = self._orders[grid.id]
+            self._orders[grid.id] = title, not down
+            self._show()
+
+    def on_data_table_row_selected(self, event: Any) -> None:
+        event.stop()
+        grid, overview = event.data_table, self._watched.overview
+        row = grid.chosen
+        if row is None or overview is None:
+            return
+        title, parts, about = details_of(grid.id, row, grid.table, self._watched)
+        screen = Details(title, parts)
+        self.app.push_screen(screen)
+        if about:
+            self._explain(screen, about)
+
+    @work(thread=True, group="explain")
+    def _explain(self, screen: Details, about: str) -> None:
+        try:
+            told = "\n".join(self._source.explain(about))
+        except (ScalableError, OSError) as error:
+            told = f"no explanation: {error}"
+        self._later(self._explained, screen, told)
+
+    @staticmethod
+    def _explained(screen: Details, told: str) -> None:
+        if screen.is_current:
+            screen.add([("Why", told)])
+
+    # Changes, after a confirmation --------------------------------------------------------------
+
+    def action_drain(self) -> None:
+        """Drain and stop the row's worker, after a confirmation."""
+        grid = self._grid()
+        row = None if grid is None else grid.chosen
+        if grid is None or grid.id != "workers" or row is None:
+            self.notify("choose a worker first (2)", severity="warning")
+            return
+        worker = row.key
+
+        def take(yes: bool | None) -> None:
+            if yes:
+                self._change(lambda: self._source.drain(worker), f"{one_line(worker)} is drained")
+
+        question = (
+            f"Drain worker {fitted(worker, 60)}?\n\nIts calls end first, and its results move. "
+            "Its manager then starts another worker in its place."
+        )
+        self.app.push_screen(Confirm(question), take)
+
+    def action_scale(self) -> None:
+        """Set the number of workers of the row's pool, after a confirmation."""
+        grid, overview = self._grid(), self._watched.overview
+        row = None if grid is None else grid.chosen
+        tag = row.pool if row is not None and row.pool else self._pool
+        if not tag or overview is None or tag not in overview.pools:
+            self.notify("choose a row of a pool first", severity="warning")
+            return
+        now = overview.pools[tag].status.wanted
+
+        def take(text: str | None) -> None:
+            if text is not None and text.strip().isdecimal():
+                self._check_scale(tag, now, int(text))
+
+        self.app.push_screen(
+            Ask(f"Number of workers of pool {fitted(tag, 40)}:", str(now), integer=True), take
+        )
+
+    @work(thread=True, group="change")
+    def _check_scale(self, tag: str, before: int, count: int) -> None:
+        try:
+            beyond = self._source.beyond_most({tag: count})
+        except (ScalableError, OSError) as error:
+            self._later(self._refused, error)
+            return
+        self._later(self._confirm_scale, tag, before, count, beyond)
+
+    def _confirm_scale(
+        self, tag: str, before: int, count: int, beyond: tuple[int, int] | None
+    ) -> None:
+        question = f"Set pool {fitted(tag, 40)} from {before} to {count} workers?"
+        overview = self._watched.overview
+        pool = None if overview is None else overview.pools.get(tag)
+        if pool is not None and pool.adaptive is not None:
+            question += "\n\nThe pool then no longer follows its load."
+        if beyond is not None:
+            question += f"\n\nA total of {beyond[0]} workers exceeds max_workers {beyond[1]}."
+
+        def take(yes: bool | None) -> None:
+            if yes:
+                said = f"pool {one_line(tag)}: {before} -> {count}"
+                self._change(lambda: self._source.scale({tag: count}), said)
+
+        self.app.push_screen(Confirm(question), take)
+
+    @work(thread=True, group="change")
+    def _change(self, function: Callable[[], None], said: str) -> None:
+        try:
+            function()
+        except (ScalableError, OSError) as error:
+            self._later(self._refused, error)
+            return
+        self._later(self._changed, said)
+
+    def _changed(self, said: str) -> None:
+        self.notify(said, markup=False)
+        self._look()
+
+    def _refused(self, error: Exception) -> None:
+        self.notify(one_line(error), severity="error", markup=False)
+
+    def action_back(self) -> None:
+        """Return to the list, if the application started with it."""
+        if self._leads_back:
+            self.dismiss(None)
+
+
+# Details ------------------------------------------------------------------------------------------
+
+#: Maximum failures of a task in its details.
+_SHOWN_FAILURES = 5
+#: Maximum characters of a task name in an overview, where longer names are cut.
+LONGEST = 200
+
+Parts = list[tuple[str, str]]
+
+
+def details_of(
+    grid: str | None, row: Row, table: Table, watched: Watched
+) -> tuple[str, Parts, str | None]:
+    """Return title and parts of a row's details, and what can be explained about it, or None."""
+    parts: Parts = [
+        (column.title, cell) for column, cell in zip(table.columns, row.cells, strict=True)
+    ]
+    at = 0.0 if watched.overview is None else watched.overview.at
+    match grid:
+        case "failures":
+            _, last = failures_by_cause(watched.failures).get(row.key, (0, None))
+            if last is None:
+                return "failure", parts, None
+            told = failure_in_words(last, at)
+            call = (last.get("details") or {}).get("task_id")
+            return "failure", [parts[0], *told], None if call is None else str(call)
+        case "tasks":
+            name = row.key.partition("\n")[2]
+            running = [] if watched.overview is None else watched.overview.running
+            lines = [
+                f"{call.key} on {call.worker}, for {format_duration(call.since_s)}"
+                for call in running
+                if call.name == name and (call.tag or "") == row.pool
+            ]
+            parts += [("Calls that run longest", "\n".join(lines))] if lines else []
+            failed = [f for f in watched.failures if _name_of(f)[:LONGEST] == name][
+                -_SHOWN_FAILURES:
+            ]
+            for failure in reversed(failed):
+                parts += [("", ""), *failure_in_words(failure, at)]
+            return f"task {row.cells[0]}", parts, name
+        case "pools":
+            return f"pool {row.cells[0]}", parts, row.key or None
+    return str(grid).removesuffix("s"), parts, None
+
+
+def _name_of(failure: Mapping[str, Any]) -> str:
+    return str((failure.get("details") or {}).get("task_name") or "")
+
+
+# Screens ------------------------------------------------------------------------------------------
+
+#: Maximum lines of a text in the details.
+_MOST_LINES = 500
+
+
+class Confirm(ModalScreen[bool]):
+    """A question that is answered with yes or no."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "answer(True)", "Yes"),
+        Binding("n,escape", "answer(False)", "No"),
+    ]
+
+    def __init__(self, question: str) -> None:
+        super().__init__()
+        self._question = question
+
+    def compose(self) -> ComposeResult:
+        """Show the question and two buttons, of which "No" has the focus."""
+        with Vertical(classes="box"):
+            yield Static(Text(self._question))
+            with Horizontal(classes="buttons"):
+                yield Button("No (n)", id="no")
+                yield Button("Yes (y)", id="yes", variant="warning")
+
+    def on_button_pressed(self, event: Button.Pressed) -> None:
+        self.dismiss(event.button.id == "yes")
+
+    def action_answer(self, yes: bool) -> None:
+        self.dismiss(yes)
+
+
+class Ask(ModalScreen[str | None]):
+    """A question that is answered with a string, or None if it is cancelled."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel")]
+
+    def __init__(self, question: str, value: str, *, integer: bool = False) -> None:
+        super().__init__()
+        self._question, self._value, self._integer = question, value, integer
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="box"):
+            yield Static(Text(self._question))
+            yield Input(self._value, type="integer" if self._integer else "text", max_length=200)
+            yield Static(Text("Enter takes the value, Escape leaves it.", "dim"))
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        self.dismiss(event.value)
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+class Details(ModalScreen[None]):
+    """Titles and texts of any content, which are made harmless and can be scrolled."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "leave", "Back")]
+
+    def __init__(self, title: str, parts: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._title, self._parts = title, parts
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="details") as scroll:
+            scroll.border_title = Text(one_line(self._title)[:60])
+            scroll.border_subtitle = "Escape goes back"
+            yield Static(self._text(), id="parts")
+
+    def _text(self) -> Text:
+        shown = Text()
+        for title, text in self._parts:
+            lines = [one_line_of(line) for line in text.splitlines()[:_MOST_LINES]] or [""]
+            if title:
+                shown.append(f"{title}: " if len(lines) == 1 else f"{title}:\n", "bold")
+            shown.append("\n".join(lines) + "\n")
+        return shown
+
+    def add(self, parts: Sequence[tuple[str, str]]) -> None:
+        """Show other parts before the present ones."""
+        self._parts = (*parts, *self._parts)
+        self.query_one("#parts", Static).update(self._text())
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+
+def one_line_of(line: str) -> str:
+    """Return a line without control characters. Its indentation stays."""
+    indent = len(line) - len(line.lstrip(" "))
+    return " " * min(indent, 40) + one_line(line)
+
+
+# Watched ------------------------------------------------------------------------------------------
+
+#: Number of the latest events that are kept, by kind.
+KEPT = {"decisions": 500, "failures": 500, "samples": 1_200}
+
+
+class Watched:
+    """Last overview of a cluster (None before the first), and its events from many answers."""
+
+    def __init__(self) -> None:
+        self.overview: Overview | None = None
+        #: Number of the last event.
+        self.seq = 0
+        self._events: dict[str, list[Mapping[str, Any]]] = {kind: [] for kind in KEPT}
+
+    def take(self, overview: Overview, events: Events) -> None:
+        """Add an answer. The events of an earlier scheduler are dropped."""
+        before = self.overview
+        started = None if before is None else before.cluster.get("started_at")
+        another = before is not None and started != overview.cluster.get("started_at")
+        for kind, most in KEPT.items():
+            # A new scheduler numbers its events from the start, so that all are requested again.
+            kept = [] if another else [*self._events[kind], *getattr(events, kind)]
+            self._events[kind] = kept[-most:]
+        self.seq = 0 if another else events.seq
+        self.overview = overview
+
+    @property
+    def decisions(self) -> list[Mapping[str, Any]]:
+        """Changes of desired worker counts, the oldest first."""
+        return self._events["decisions"]
+
+    @property
+    def failures(self) -> list[Mapping[str, Any]]:
+        """Rows about failed tasks, the oldest first."""
+        return self._events["failures"]
+
+    @property
+    def samples(self) -> list[Mapping[str, Any]]:
+        return self._events["samples"]

@@ -1,0 +1,80 @@
+"""Sources of what the application shows, and of what it can change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from scalable.clusters import control, watching
+from scalable.clusters.explaining import explain
+from scalable.clusters.watching import Living
+from scalable.model.overview import Events, Overview, WorkerOverview
+
+
+class Source(Protocol):
+    """A watched cluster. Its methods may block. Their errors are ScalableErrors."""
+
+    def look(self, since: int) -> tuple[Overview, Events]:
+        """Return the overview of the cluster, and its events after the number ``since``."""
+
+    def workers(self) -> Sequence[WorkerOverview]:
+        """Return the workers of the cluster."""
+
+    def explain(self, about: str) -> list[str]:
+        """Return the explanations of a tag, a task's key or a task name, one string each."""
+
+    def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, int] | None:
+        """Return the new total and the target's limit if counts exceed it, or else None."""
+
+    def scale(self, counts: Mapping[str, int]) -> None:
+        """Set desired worker counts."""
+
+    def drain(self, worker: str) -> None:
+        """Drain and stop a worker."""
+
+
+class ClusterSource:
+    """A cluster, or a session in another process of the user, by its name, id or run."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def look(self, since: int) -> tuple[Overview, Events]:
+        return watching.look(self.name, since)
+
+    def workers(self) -> Sequence[WorkerOverview]:
+        """Return the workers of the cluster, at most 1,000."""
+        return watching.workers_of(self.name)
+
+    def explain(self, about: str) -> list[str]:
+        found = explain(self.name, about)
+        return [str(each) for each in (*found.pools, *found.calls)]
+
+    def beyond_most(self, counts: Mapping[str, int]) -> tuple[int, int] | None:
+        return control.beyond_most(self.name, counts)
+
+    def scale(self, counts: Mapping[str, int]) -> None:
+        control.scale(self.name, counts)
+
+    def drain(self, worker: str) -> None:
+        control.drain(self.name, [worker])
+
+
+class Sources(Protocol):
+    """The clusters and sessions that can be watched."""
+
+    def living(self) -> Living:
+        """Return the running clusters and sessions. May block for seconds."""
+
+    def open(self, name: str) -> Source:
+        """Return a cluster by its name or id."""
+
+
+class AllClusters:
+    """The clusters and sessions of this user."""
+
+    def living(self) -> Living:
+        return watching.all_that_live()
+
+    def open(self, name: str) -> Source:
+        return ClusterSource(name)

@@ -1,0 +1,203 @@
+"""Directories of calls: one for each try, given on from try to try."""
+
+import os
+import stat
+import threading
+import time
+
+import pytest
+
+import scalable
+from scalable import cached
+from scalable.cache import checkpoints as module
+from scalable.cache.checkpoints import Checkpoints, Kept, checkpoint_directory
+from scalable.errors import ClusterError
+from scalable.settings import results_dir
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    made = Checkpoints(tmp_path / "results")
+    made.prepare("cluster")
+    return made
+
+
+def contents(root):
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def test_the_next_try_has_what_the_try_before_it_has_left(checkpoints):
+    first = checkpoints.begin("cluster", "call")
+    assert list(first.path.iterdir()) == []
+    (first.path / "state").write_text("3")
+    first.end(succeeded=False)
+    second = checkpoints.begin("cluster", "call")
+    assert (second.path / "state").read_text() == "3"
+    second.end(succeeded=True)
+    assert list(checkpoints.begin("cluster", "call").path.iterdir()) == []
+
+
+def test_calls_and_groups_share_nothing(checkpoints):
+    checkpoints.prepare("other")
+    places = [("cluster", "a"), ("cluster", "b"), ("other", "a"), ("cluster", "('a', 1)")]
+    paths = {checkpoints.begin(group, call).path for group, call in places}
+    assert len({path.parent for path in paths}) == 4
+
+
+def test_only_the_user_can_enter(checkpoints, tmp_path):
+    path = checkpoints.begin("cluster", "call").path
+    results = tmp_path / "results"
+    while path != results.parent:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700, path
+        path = path.parent
+
+
+def test_directory_of_another_user_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "results").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    with pytest.raises(ClusterError, match="belongs to another user"):
+        Checkpoints(tmp_path / "results").prepare("cluster")
+
+
+def test_later_try_wins_and_the_earlier_one_is_told(checkpoints):
+    earlier = checkpoints.begin("cluster", "call")
+    path = earlier.path
+    (path / "state").write_text("3")
+    later = checkpoints.begin("cluster", "call")
+    with pytest.raises(FileNotFoundError):
+        (path / "state").write_text("4")
+    with pytest.raises(ClusterError, match="a later try of the call has taken it over"):
+        _ = earlier.path
+    earlier.end(succeeded=True)
+    assert (later.path / "state").read_text() == "3"
+
+
+def test_tries_that_begin_at_once_have_different_directories(checkpoints):
+    (checkpoints.begin("cluster", "call").path / "state").write_text("3")
+    barrier, begun = threading.Barrier(8), []
+
+    def begin():
+        barrier.wait()
+        begun.append(checkpoints.begin("cluster", "call"))
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    left = [one._path for one in begun if one._path.is_dir()]
+    assert len({one._path for one in begun}) == 8
+    assert [(path / "state").read_text() for path in left] == ["3"]
+
+
+def test_first_tries_that_begin_at_once_do_not_write_beside_each_other(checkpoints):
+    for attempt in range(20):
+        barrier, begun = threading.Barrier(4), []
+
+        def begin(barrier=barrier, begun=begun, call=f"call-{attempt}"):
+            barrier.wait()
+            begun.append(checkpoints.begin("cluster", call))
+
+        threads = [threading.Thread(target=begin) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len([one for one in begun if one._path.is_dir()]) == 1
+
+
+def test_success_leaves_nothing(checkpoints, tmp_path):
+    checkpoint = checkpoints.begin("cluster", "call")
+    (checkpoint.path / "deep").mkdir()
+    (checkpoint.path / "deep" / "state").write_text("3")
+    checkpoint.end(succeeded=True)
+    assert list((tmp_path / "results" / "checkpoints" / "cluster").iterdir()) == []
+    assert contents(tmp_path / "results" / "checkpoints") == []
+
+
+def test_end_of_a_cluster_removes_its_group_alone(checkpoints, tmp_path):
+    checkpoints.prepare("other")
+    (checkpoints.begin("cluster", "call").path / "state").write_text("3")
+    (checkpoints.begin("other", "call").path / "state").write_text("4")
+    checkpoints.remove("cluster")
+    root = tmp_path / "results" / "checkpoints"
+    assert [path.name for path in root.iterdir()] == ["other"]
+    assert len(contents(root)) == 1
+
+
+def test_process_with_another_file_system_is_told(tmp_path):
+    with pytest.raises(ClusterError, match="is not there on"):
+        Checkpoints(tmp_path / "results").begin("cluster", "call")
+    assert not (tmp_path / "results").exists()
+
+
+def aged(path, seconds):
+    for each in (path, *path.rglob("*")):
+        os.utime(each, (time.time() - seconds,) * 2)
+
+
+def test_garbage_is_what_is_old_and_unused(checkpoints, tmp_path):
+    for name, age, succeeded in (("old", 7200, False), ("young", 60, False), ("used", 7200, None)):
+        checkpoint = checkpoints.begin("cluster", name)
+        (checkpoint.path / "state").write_bytes(bytes(1000))
+        if succeeded is not None:
+            checkpoint.end(succeeded=succeeded)
+        aged(checkpoint.path.parent, age)
+    assert checkpoints.collect(3600, dry_run=True) == Kept(1, 1000)
+    assert checkpoints.collect(3600) == Kept(1, 1000)
+    assert len(contents(tmp_path / "results" / "checkpoints")) == 2
+    assert checkpoints.collect(3600) == Kept()
+
+
+def test_garbage_of_a_killed_removal_goes_too(checkpoints, tmp_path, monkeypatch):
+    checkpoint = checkpoints.begin("cluster", "call")
+    (checkpoint.path / "state").write_bytes(bytes(10))
+    with monkeypatch.context() as patch:
+        patch.setattr(module.shutil, "rmtree", lambda *_, **__: None)
+        checkpoint.end(succeeded=True)
+    root = tmp_path / "results" / "checkpoints"
+    assert len(contents(root)) == 1
+    assert list(checkpoints.begin("cluster", "call").path.iterdir()) == []
+    for path in root.iterdir():
+        aged(path, 7200)
+    assert checkpoints.collect(3600).number >= 1
+    assert contents(root) == []
+
+
+def test_checkpoints_lie_beside_results_or_in_the_users_directory():
+    assert str(checkpoint_directory("file:///scratch/me")) == "/scratch/me"
+    assert checkpoint_directory(None) == checkpoint_directory("s3://bucket/x") == results_dir()
+
+
+# Outside a session ----------------------------------------------------------------------------
+
+
+def test_outside_a_call_it_is_an_error():
+    with pytest.raises(ClusterError, match="none runs in this thread"):
+        scalable.checkpoint()
+
+
+def test_decorated_function_goes_on_where_it_failed(tmp_path):
+    log = tmp_path / "log"
+    store = tmp_path / "results"
+
+    @cached(store=store, depends_on=[1])
+    def count(end):
+        state = scalable.checkpoint() / "state"
+        assert state.parent == scalable.checkpoint()
+        begin = int(state.read_text()) if state.exists() else 0
+        is_first = not log.exists()
+        with log.open("a") as file:
+            file.write(f"{begin} ")
+        for number in range(begin, end):
+            state.write_text(str(number))
+            if number == 2 and is_first:
+                raise OSError("no more")
+        return end
+
+    with pytest.raises(OSError, match="no more"):
+        count(5)
+    assert count(3) == 3
+    assert count(5) == 5
+    assert log.read_text() == "0 0 2 "
+    assert contents(store / "checkpoints") == []

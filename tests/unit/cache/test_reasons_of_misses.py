@@ -1,0 +1,151 @@
+"""What remembered calls tell of their outcomes, and the reasons of misses."""
+
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from scalable.cache import calls
+from scalable.cache.calls import NOT_COMPARED, Misses, RememberedFunction
+from scalable.cache.decorator import cached
+from scalable.cache.key import KeyMaker
+from scalable.cache.outcomes import heard_by
+from scalable.cache.store import ResultStore
+from scalable.model.remembered import Kind
+
+
+def fit(x, factor=2):
+    return x * factor
+
+
+def fail(x):
+    raise OSError("no data")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return ResultStore.open(tmp_path / "results")
+
+
+def remembered(store, function, *args):
+    """Return a call as a client sends it."""
+    key = KeyMaker().key(function, args, {})
+    return partial(RememberedFunction(function, store, key), *args)
+
+
+def outcomes_of(*calls):
+    heard = []
+    with heard_by(heard.append):
+        for call in calls:
+            try:
+                call()
+            except OSError:
+                heard.append("failed")
+    return heard
+
+
+def test_a_hit_tells_the_time_that_the_call_took(store):
+    first, second = outcomes_of(*[remembered(store, fit, 3)] * 2)
+    assert (first.kind, second.kind) == (Kind.MISSED, Kind.FOUND)
+    assert second.saved_s == store.entry(second.key).cost_s > 0
+
+
+def test_a_miss_tells_what_changed_beside_the_nearest_earlier_result(store):
+    outcomes_of(remembered(store, fit, 3))
+    (told,) = outcomes_of(remembered(store, fit, 4))
+    assert told.reason == "argument x is another"
+    assert told.changed == ("argument:x",)
+    assert told.nearest == KeyMaker().key(fit, (3,), {}).digest
+
+
+def test_results_of_calls_beside_it_are_no_earlier_ones(store):
+    calls = [remembered(store, fit, x) for x in range(3)]  # all asked for before one ran
+    assert {told.reason for told in outcomes_of(*calls)} == {
+        f"no result of {__name__}.fit is stored"
+    }
+
+
+def test_a_result_for_the_same_argument_is_the_nearest(store):
+    key = KeyMaker().key(fit, (1,), {})
+    put = partial(store.put, value=0, function=key.function, cost_s=1.0)
+    old = {name: "old" if name.startswith("code:") else text for name, text in key.parts.items()}
+    put("1" * 64, parts=old)  # an earlier version of the code, and the same argument
+    put("2" * 64, parts={**key.parts, "argument:x": "another"})  # this version
+    told = Misses(store).outcome(key, time.time() + 1, 1.0)
+    assert told.nearest == "1" * 64
+    assert told.reason == f"the function {key.function} changed"
+
+
+def test_a_damaged_result_is_the_reason_of_a_miss(store, tmp_path):
+    outcomes_of(remembered(store, fit, 3))
+    key = KeyMaker().key(fit, (3,), {})
+    (path,) = (p for p in (tmp_path / "results").rglob(f"*{key.digest[2:]}*") if p.is_file())
+    data = path.read_bytes()
+    path.write_bytes(data[:-3])
+    (told,) = outcomes_of(remembered(store, fit, 3))
+    assert told.reason.startswith("the stored result ")
+    assert told.kind is Kind.MISSED
+
+
+def test_a_failing_call_is_a_miss(store):
+    told, failed = outcomes_of(remembered(store, fail, 3))
+    assert (told.kind, failed) == (Kind.MISSED, "failed")
+
+
+def test_a_call_that_waits_for_another_process_tells_so(store):
+    began, go = threading.Event(), threading.Event()
+
+    def compute():
+        with store.lease(call.func.key.digest, "another") as lease:
+            assert lease.excludes
+            began.set()
+            go.wait(60)
+            key = call.func.key
+            store.put(key.digest, 6, parts=key.parts, function=key.function, cost_s=7.0)
+
+    call = remembered(store, fit, 3)
+    thread = threading.Thread(target=compute)
+    thread.start()
+    assert began.wait(60)
+    waiting = threading.Timer(0.05, go.set)
+    waiting.start()
+    (told,) = outcomes_of(call)
+    thread.join()
+    assert (told.kind, told.saved_s) == (Kind.WAITED, 7.0)
+
+
+def test_calls_within_a_call_are_not_told(store, tmp_path):
+    inner = cached(store=tmp_path / "inner")(fit)
+
+    def outer(x):
+        return inner(x)
+
+    assert [told.key for told in outcomes_of(partial(outer, 1))] == []
+    call = remembered(store, fit, 5)
+    heard = outcomes_of(remembered(store, call_it, call.func.key.digest))
+    assert len(heard) == 1
+
+
+def call_it(digest):
+    return digest
+
+
+def test_nobody_listens_outside_a_worker(store, monkeypatch):
+    monkeypatch.setattr(calls.Misses, "outcome", lambda *_: pytest.fail("the index is read"))
+    assert remembered(store, fit, 3)() == 6
+
+
+def test_many_misses_of_short_calls_are_not_all_compared(store, monkeypatch):
+    finds = Misses(store)
+    compared = []
+    monkeypatch.setattr(store, "nearest", lambda *_, **__: compared.append(time.sleep(0.001)))
+    keys = [KeyMaker().key(fit, (x,), {}) for x in range(200)]
+    short = [finds.outcome(key, time.time(), 0.0001) for key in keys]
+    assert calls.ALWAYS <= len(compared) < calls.ALWAYS + 10
+    assert sum(told.reason == NOT_COMPARED for told in short) == 200 - len(compared)
+    assert all(told.kind is Kind.MISSED for told in short)
+    compared.clear()
+    for key in keys:  # calls that take long are all compared
+        finds.outcome(key, time.time(), 60.0)
+    assert len(compared) == 200

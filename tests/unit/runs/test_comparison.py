@@ -1,0 +1,100 @@
+"""A run beside what its plan predicted."""
+
+import pytest
+
+from scalable.errors import RunError
+from scalable.runs import RunRecord
+from scalable.runs.report.comparison import compare, render_comparison
+
+PLAN = {
+    "objective": "balance",
+    "policy": "safe",
+    "predicted_time_s": 40.0,
+    "confidence": 0.5,
+    "scale_plan": {
+        "workers_by_tag": {"model": 2},
+        "resources_by_tag": {"model": {"cpus": 1, "memory": "10G"}},
+    },
+    "cost_estimate": {"by_tag": {"model": 7.2}, "currency": "USD"},
+    "tasks": {"sim": {"tag": "model", "calls": 6, "mean_s": 10.0, "q80_s": 12.0, "memory": None}},
+}
+
+
+def rows(count, seconds, name="sim"):
+    for i in range(count):
+        head = {"task_id": f"{name}-{i}", "task_name": name, "tag": "model"}
+        yield head | {"state": "submitted", "timestamp": 100.0}
+        yield head | {"state": "succeeded", "timestamp": 100.0 + (i + 1) * seconds,
+                      "duration_s": seconds, "peak_memory": 10**9}  # fmt: skip
+
+
+def worker(name, event, timestamp):
+    return {"worker": name, "tag": "model", "event": event, "timestamp": timestamp}
+
+
+@pytest.fixture
+def record(tmp_path):
+    def make(status="completed", plan=PLAN, tasks=(), workers=()):
+        return RunRecord(tmp_path / "run-x", {"run_id": "run-x"}, status, plan=plan,
+                         tasks=list(tasks), workers=list(workers))  # fmt: skip
+
+    return make
+
+
+def test_predicted_stands_beside_actual(record):
+    workers = [worker("a", "started", 90.0), worker("b", "started", 100.0),
+               worker("b", "removed", 130.0), worker("c", "started", 140.0)]  # fmt: skip
+    found = compare(record(tasks=[*rows(5, 9.0), *rows(1, 2.0, "extra")], workers=workers))
+    assert found.time_s == (40.0, 45.0)
+    assert found.within is True
+    assert found.workers == {"model": (2.0, 2.0)}
+    # a: 90 to 145, b: 100 to 130, c: 140 to 145
+    assert found.worker_seconds == (80.0, 55.0 + 30.0 + 5.0)
+    assert found.cost == (pytest.approx(80 * 3.6 / 3600), pytest.approx(90 * 3.6 / 3600))
+    assert found.tasks["sim"].calls == (6.0, 5.0)
+    assert found.tasks["sim"].mean_s == (10.0, 9.0)
+    assert found.tasks["sim"].memory == (None, 10**9)
+    assert found.tasks["extra"].calls == (None, 1.0)
+    (advice,) = found.memory_advice
+    assert (advice.tag, advice.written) == ("model", "1.2G")
+
+
+def test_a_prediction_that_was_far_exceeded_did_not_hold(record):
+    found = compare(record(tasks=rows(6, 20.0)))
+    assert (found.time_s, found.within) == ((40.0, 120.0), False)
+
+
+def test_numbers_that_no_product_survives_are_none(record):
+    found = compare(record(plan=PLAN | {"predicted_time_s": 10**400, "confidence": 1e300}))
+    assert (found.time_s[0], found.confidence, found.worker_seconds[0]) == (None, None, None)
+
+
+def test_a_comparison_as_text_and_as_json(record):
+    found = compare(record(tasks=rows(5, 9.0), workers=[worker("a", "started", 100.0)]))
+    text = render_comparison(found)
+    assert "Within 0.8 to 1.25 times the predicted time: yes (confidence was 0.50)" in text
+    assert "reserve 1.2G" in text
+    assert [line.split() for line in text.splitlines() if line.startswith("  time ")] == [
+        ["time", "40.0", "s", "45.0", "s", "1.12"]
+    ]
+    shown = found.to_dict()
+    assert shown["time_s"] == {"predicted": 40.0, "actual": 45.0}
+    assert shown["tasks"]["sim"]["mean_s"] == {"predicted": 10.0, "actual": 9.0}
+
+
+def test_guesses_without_a_prediction_are_not_shown(record):
+    found = compare(record(plan=PLAN | {"predicted_time_s": None}, tasks=rows(5, 9.0)))
+    assert found.tasks["sim"].calls == (None, 5.0)
+    assert found.tasks["sim"].mean_s == (None, 9.0)
+
+
+def test_a_run_without_a_prediction_shows_what_it_took(record):
+    found = compare(record(plan={}, tasks=rows(5, 9.0)))
+    assert (found.time_s, found.within, found.cost) == ((None, 45.0), None, (None, None))
+    assert "not known" in render_comparison(found)
+    assert compare(record(plan={})).time_s == (None, None)
+
+
+def test_a_run_that_goes_on_is_not_compared(record):
+    with pytest.raises(RunError, match="is still running"):
+        compare(record(status="running"))

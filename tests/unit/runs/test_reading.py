@@ -1,0 +1,215 @@
+"""Reading a run that was torn, that is missing parts, that crashed, or that still goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+import scalable.runs.reading as reading_module
+from scalable.errors import RunError
+from scalable.runs import RunDirectory, RunTail, read_run
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDirectory.create(
+        "p", "local", manifest_yaml="", manifest_lock="cd" * 32, plan={}, runs_dir=tmp_path
+    )
+    yield run
+    run.release()
+
+
+def rewrite(run, **changes):
+    path = run.path / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def append_raw(run, data, stream="tasks"):
+    with (run.path / f"{stream}.jsonl").open("ab") as file:
+        file.write(data)
+
+
+def test_a_torn_last_line_is_passed_over(run):
+    append_raw(run, b'{"task_id":"a"}\n{"task_id":"b","sta')
+    record = read_run(run.path)
+    assert record.tasks == [{"task_id": "a"}]
+    assert record.malformed_lines == 0
+
+
+def test_a_last_line_without_newline_that_is_whole_is_read(run):
+    append_raw(run, b'{"task_id":"a"}')
+    assert read_run(run.path).tasks == [{"task_id": "a"}]
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"garbage",
+        b'{"task_id":"x"}{"task_id":"y"}',
+        b"17",
+        b"\xff\xfe\x00",
+        b"\x00" * 50,
+        b"[" * 100_000,
+        b'{"n":' + b"9" * 5000 + b"}",
+    ],
+    ids=["text", "merged", "number", "binary", "zeros", "deep", "long-number"],
+)
+def test_garbage_in_the_middle_is_counted(run, garbage):
+    append_raw(run, b'{"task_id":"a"}\n' + garbage + b'\n\n{"task_id":"b"}\n')
+    record = read_run(run.path)
+    assert [row["task_id"] for row in record.tasks] == ["a", "b"]
+    assert record.malformed_lines == 1
+
+
+def test_not_a_number_is_read_as_null(run):
+    append_raw(run, b'{"duration_s":NaN,"cpu_s":-Infinity}\n')
+    assert read_run(run.path).tasks == [{"duration_s": None, "cpu_s": None}]
+
+
+def test_missing_files_are_empty(run):
+    for path in run.path.iterdir():
+        if path.name != "run.json":
+            path.unlink()
+    record = read_run(run.path)
+    assert (record.tasks, record.artifacts, record.plan) == ([], [], {})
+    assert record.manifest_lock == ""
+
+
+def test_a_run_without_run_json_is_an_error(run):
+    (run.path / "run.json").unlink()
+    with pytest.raises(RunError, match=r"run\.json is missing"):
+        read_run(run.path)
+
+
+def test_a_run_json_of_garbage_is_an_error(run):
+    (run.path / "run.json").write_text("[]")
+    with pytest.raises(RunError, match="not a JSON object"):
+        read_run(run.path)
+
+
+def test_a_file_is_no_run(tmp_path):
+    (tmp_path / "run-x").write_text("")
+    with pytest.raises(RunError, match="not a recorded run"):
+        read_run(tmp_path / "run-x")
+
+
+def test_a_stream_that_cannot_be_read_is_an_error(run):
+    (run.path / "tasks.jsonl").unlink()
+    (run.path / "tasks.jsonl").mkdir()
+    with pytest.raises(RunError, match="cannot read the run"):
+        read_run(run.path)
+
+
+class TestInterrupted:
+    """A run that says it is running, and whose process is not there."""
+
+    def test_own_process_is_running(self, run):
+        assert read_run(run.path).status == "running"
+
+    def test_killed_process(self, tmp_path):
+        code = (
+            "import os, signal, sys\n"
+            "from scalable.runs import RunDirectory\n"
+            "run = RunDirectory.create('p', 't', manifest_yaml='', manifest_lock='', plan={},"
+            " runs_dir=sys.argv[1])\n"
+            "run.append('tasks', {'task_id': 'a'})\n"
+            "os.write(run._descriptors['tasks'], b'{\"task_id\": \"b')\n"
+            "print(run.path, flush=True)\n"
+            "signal.pause()\n"
+        )
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True
+        )
+        with process:
+            path = process.stdout.readline().strip()
+            assert read_run(path).status == "running"
+            process.send_signal(signal.SIGKILL)
+            deadline = time.monotonic() + 10
+            zombie = psutil.Process(process.pid)
+            while zombie.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert read_run(path).status == "interrupted", "before its parent has reaped it"
+            process.wait(10)
+            record = read_run(path)
+        assert record.status == "interrupted"
+        assert record.run["status"] == "running"
+        assert record.tasks == [{"task_id": "a"}]
+
+    def test_pid_in_use_by_another_process(self, run):
+        rewrite(run, start_ticks=1)
+        assert read_run(run.path).status == "interrupted"
+
+    @pytest.mark.parametrize(("off_s", "status"), [(60, "interrupted"), (2, "running")])
+    def test_start_by_a_clock_that_may_be_corrected_a_bit(self, run, off_s, status):
+        began = psutil.Process().create_time() - off_s
+        rewrite(run, start_ticks=None, process_started_at=began)
+        assert read_run(run.path).status == status
+
+    def test_clock_that_was_corrected_while_it_ran(self, run):
+        rewrite(run, process_started_at=psutil.Process().create_time() - 60)
+        assert read_run(run.path).status == "running"
+
+    def test_machine_that_was_started_again(self, run):
+        rewrite(run, boot_id="of another boot")
+        gone = Path("/proc/sys/kernel/random/boot_id").exists()
+        assert read_run(run.path).status == ("interrupted" if gone else "running")
+
+    @pytest.mark.parametrize(("age_s", "status"), [(110, "running"), (130, "interrupted")])
+    def test_other_host_goes_by_silence(self, run, age_s, status):
+        rewrite(run, host="elsewhere", pid=1, process_started_at=0.0)
+        then = time.time() - age_s
+        for path in [*run.path.iterdir(), run.path]:
+            os.utime(path, (then, then))
+        assert read_run(run.path).status == status
+
+    def test_other_host_that_wrote_one_stream_lately(self, run):
+        rewrite(run, host="elsewhere")
+        then = time.time() - 500
+        for path in [*run.path.iterdir(), run.path]:
+            os.utime(path, (then, then))
+        os.utime(run.path / "resources.jsonl")
+        assert read_run(run.path).status == "running"
+
+    def test_run_that_closes_while_it_is_looked_at(self, run, monkeypatch):
+        def ends_meanwhile(about, last_write, now):
+            run.close("completed")
+            return True
+
+        monkeypatch.setattr(reading_module, "process_gone", ends_meanwhile)
+        assert read_run(run.path).status == "completed"
+
+    def test_closed_run_of_a_process_that_is_gone(self, run):
+        run.close("completed")
+        rewrite(run, process_started_at=1.0)
+        assert read_run(run.path).status == "completed"
+
+
+class TestRunTail:
+    """Every whole line once, as it comes."""
+
+    def test_only_what_is_new_and_whole(self, run):
+        tail = RunTail(run.path)
+        assert not any(tail.poll().values())
+        run.append("tasks", {"task_id": "a"})
+        append_raw(run, b'{"task_id"')
+        run.append("workers", {"event": "started"})
+        first = tail.poll()
+        assert first["tasks"] == [{"task_id": "a"}]
+        assert first["workers"] == [{"event": "started"}]
+        assert first["scaling"] == []
+        assert tail.poll()["tasks"] == []
+        append_raw(run, b':"b"}\ngarbage\n')
+        assert tail.poll()["tasks"] == [{"task_id": "b"}]
+
+    def test_streams_that_come_later(self, tmp_path):
+        tail = RunTail(tmp_path / "run-later")
+        assert not any(tail.poll().values())
+        (tmp_path / "run-later").mkdir()
+        (tmp_path / "run-later" / "tasks.jsonl").write_text('{"task_id":"a"}\n')
+        assert tail.poll()["tasks"] == [{"task_id": "a"}]

@@ -1,0 +1,274 @@
+"""The report: a whole one, its parts, and what does not fit."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from scalable.errors import RunError
+from scalable.runs import RunDirectory, RunRecord, Summary, report, summarize
+from scalable.runs.report.table import shorten, table
+from scalable.runs.streams import StoredRows
+
+START = 1767225600.0
+RUN = {
+    "run_id": "run-20260101T000000Z-climate-0a1b2c3d",
+    "project": "climate",
+    "target": "laptop",
+    "provider": "local",
+    "started_at": "2026-01-01T00:00:00.000000+00:00",
+    "ended_at": "2026-01-01T00:03:05.250000+00:00",
+}
+TRACEBACK = 'Traceback\n  File "workflow.py", line 12, in simulate\n    f()\nValueError: bad\n'
+
+
+def calls(name, tag, count, failed=0, measured=True):
+    for number in range(count):
+        task_id = f"{name}-{number}"
+        common = {"task_id": task_id, "task_name": name, "tag": tag}
+        yield {**common, "state": "submitted", "timestamp": START}
+        yield {**common, "state": "running", "timestamp": START + 1}
+        yield {
+            **common,
+            "state": "failed" if number < failed else "succeeded",
+            "timestamp": START + 2 + number,
+            "queued_s": 0.5 * number,
+            "duration_s": 10.0 + number,
+            "peak_memory": (100 + number) * 2**20 if measured else None,
+        }
+
+
+def record(measured=True, status="completed"):
+    workers = [
+        {"event": event, "worker": f"demeter-{n}", "tag": "demeter", "reason": reason}
+        for n, reason in enumerate(["scale-down", "lost", "scale-down", "closed", "closed"])
+        for event in ("started", "removed")
+    ]
+    rerun = {"task_id": "simulate-3", "task_name": "simulate", "state": "running"}
+    return RunRecord(
+        path=Path("/data/runs/run-20260101T000000Z-climate-0a1b2c3d"),
+        run=RUN,
+        status=status,
+        tasks=[
+            rerun,
+            *calls("simulate", "demeter", 11, failed=2, measured=measured),
+            *calls("aggregate", "post", 1, measured=measured),
+        ],
+        workers=workers,
+        scaling=[{"action": a} for a in ("scale-up", "scale-up", "scale-down", "scale-up")],
+        failures=[
+            {
+                "failure_class": "ValueError",
+                "message": "bad draw 0\nmore",
+                "details": {"traceback": TRACEBACK},
+            },
+            {"failure_class": "ValueError", "message": "bad draw 1"},
+            {"failure_class": "WorkerLost", "message": "demeter-1 is gone"},
+        ],
+        artifacts=[
+            {"name": "plume", "path": "/data/out/plume.png", "bytes": 34567},
+            {"name": "table", "uri": "s3://bucket/table.csv", "bytes": 3},
+        ],
+    )
+
+
+WHOLE = """\
+Run run-20260101T000000Z-climate-0a1b2c3d
+Status:   completed (2 failed tasks)
+Project:  climate
+Target:   laptop (provider local)
+Started:  2026-01-01 00:00:00 UTC
+Duration: 3 m 05 s
+Tasks:    10 succeeded, 2 failed
+
+Duration:
+  task       calls  failed  median     80%     95%     max     total
+  simulate      11       2  15.0 s  18.0 s  19.5 s  20.0 s  2 m 45 s
+  aggregate      1       0  10.0 s  10.0 s  10.0 s  10.0 s    10.0 s
+
+Time in the queue:
+  task       median    95%    max
+  simulate    2.5 s  4.8 s  5.0 s
+  aggregate     0 s    0 s    0 s
+
+Peak memory:
+  task           median         95%         max
+  simulate   105.00 MiB  109.50 MiB  110.00 MiB
+  aggregate  100.00 MiB  100.00 MiB  100.00 MiB
+
+Workers:
+  demeter: 5 started, 3 removed, 2 final
+Scaling events: 3 scale-up, 1 scale-down
+Lost workers: 1 of demeter
+  demeter: 1 x reason not known
+Tasks run more than once: 1 (simulate-3)
+  1 x reason not known
+
+Failures: 3
+  ValueError (2): bad draw 0
+    at workflow.py:12 in simulate
+  WorkerLost (1): demeter-1 is gone
+  (scalable report --failed lists them)
+
+Results:
+  plume: /data/out/plume.png (33.76 kiB)
+  table: s3://bucket/table.csv (3 B)
+Record: /data/runs/run-20260101T000000Z-climate-0a1b2c3d
+"""
+
+
+def test_a_whole_report():
+    assert report.render_human(summarize(record())) == WHOLE
+
+
+def test_the_workers_block_has_exactly_this_shape():
+    text = report.render_human(summarize(record()))
+    assert (
+        "\nWorkers:\n"
+        "  demeter: 5 started, 3 removed, 2 final\n"
+        "Scaling events: 3 scale-up, 1 scale-down\n"
+    ) in text
+
+
+def test_calls_that_failed_because_of_others_are_told():
+    told = "Further calls failed only because they need the result of one of these."
+    summary = summarize(record())
+    assert told not in report.render_human(summary)
+    more = replace(summary, tasks={**summary.tasks, "failed": summary.failures.count + 1})
+    assert told in report.render_human(more)
+
+
+def test_memory_that_was_not_measured_is_said_to_be_so():
+    text = report.render_human(summarize(record(measured=False)))
+    assert "\nPeak memory: not measured\n" in text
+    assert "MiB" not in text
+
+
+def test_an_interrupted_run_says_so_with_what_is_known(tmp_path):
+    (tmp_path / "artifacts.jsonl").write_text("torn\n{\n")
+    interrupted = replace(
+        record(status="interrupted"),
+        run={**RUN, "ended_at": None},
+        artifacts=StoredRows(tmp_path / "artifacts.jsonl"),
+    )
+    text = report.render_human(summarize(interrupted))
+    assert "Status:   interrupted (its process ended without closing the run; " in text
+    assert "Duration: 12.0 s up to the last record" in text
+    assert "Tasks:    10 succeeded, 2 failed" in text
+    assert "Unreadable lines of the record: 2" in text
+
+
+def test_a_failed_run_says_why():
+    run = {**RUN, "exit_code": 3, "error": "SystemExit: 3\ntraceback"}
+    text = report.render_human(summarize(replace(record(), run=run, status="failed")))
+    assert "Status:   failed (exit code 3)\nError:    SystemExit: 3\n" in text
+
+
+def test_an_empty_run():
+    summary = summarize(RunRecord(path=Path("/runs/run-x"), run={}, status="running"))
+    text = report.render_human(summary)
+    assert "Status:   running (not ended yet; the record is incomplete)" in text
+    assert "Started:  not known\nDuration: not known\nTasks:    none\n" in text
+    assert "Workers:\n  none\nScaling events: 0 scale-up, 0 scale-down\n" in text
+    assert "Failures" not in text
+    assert "Results" not in text
+
+
+def test_nothing_is_wider_than_the_page_or_moves_the_cursor():
+    long = "n" * 300
+    rows = [
+        {**row, "duration_s": 1e7, "queued_s": 1e7} if "duration_s" in row else row
+        for row in calls(f"{long}\x1b[31m\n", "t", 1)
+    ]
+    rerun = [{"task_id": long, "task_name": f"b{long}", "state": "running"}] * 2
+    summary = summarize(
+        RunRecord(
+            path=Path("/runs/run-x"),
+            run={**RUN, "project": long, "target": long, "error": long},
+            status="failed",
+            tasks=rows + rerun,
+            workers=[
+                {"event": e, "worker": "w", "tag": long, "reason": "lost"}
+                for e in ("started", "removed")
+            ],
+            failures=[
+                {
+                    "failure_class": long,
+                    "message": long,
+                    "details": {"traceback": f'  File "{long}", line 1, in f'},
+                }
+            ],
+        )
+    )
+    lines = report.render_human(summary).splitlines()
+    assert max(len(line) for line in lines) <= 100
+    assert all(line.isprintable() for line in lines)
+    assert sum("…" in line for line in lines) >= 10
+    worker_line = lines[lines.index("Workers:") + 1]
+    assert worker_line.endswith("n: 1 started, 1 removed, 0 final")
+
+
+def test_paths_are_whole_so_that_they_can_be_copied():
+    path = "/" + "d" * 200 + "/plume.png"
+    rows = [{"name": "x" * 200, "path": path}]
+    summary = summarize(RunRecord(path=Path(path), run={}, status="failed", artifacts=rows))
+    text = report.render_human(summary)
+    assert f": {path}\n" in text
+    assert f"Record: {path}\n" in text
+
+
+def test_many_task_names_are_cut_and_the_longest_come_first():
+    rows = [
+        {"task_id": f"{n}", "task_name": f"t{n}", "state": "succeeded", "duration_s": float(n)}
+        for n in range(40)
+    ]
+    summary = summarize(RunRecord(path=Path("r"), run={}, status="failed", tasks=rows))
+    lines = report.render_human(summary).splitlines()
+    start = lines.index("Duration:")
+    assert lines[start + 2].split()[0] == "t39"
+    assert lines[start + 32] == "  and 10 more task names (see the JSON report)"
+
+
+def test_json_is_one_versioned_value():
+    summary = summarize(record())
+    value = report.render_json(summary)
+    assert value == {"version": 1, "report": summary.to_dict()}
+    assert json.loads(json.dumps(value)) == value
+    assert value["report"]["workers"]["demeter"]["started"] == 5
+
+
+def test_build_reads_the_run_that_is_meant(tmp_path):
+    ids = []
+    for _ in range(2):
+        run = RunDirectory.create(
+            "p", "t", manifest_yaml="", manifest_lock="", plan={}, runs_dir=tmp_path
+        )
+        run.append("tasks", {"task_id": run.run_id, "state": "succeeded"})
+        run.close("completed")
+        ids.append(run.run_id)
+    assert isinstance(report.build(tmp_path), Summary)
+    assert report.build(tmp_path).run_id == ids[1]
+    first = report.build(tmp_path, ids[0])
+    assert list(first.task_names) == [ids[0]]
+    assert first.to_dict() == json.loads((tmp_path / ids[0] / "summary.json").read_text())
+
+
+def test_build_without_runs_is_an_error(tmp_path):
+    with pytest.raises(RunError):
+        report.build(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("width", "text"), [(11, "hello world"), (8, "hell…rld"), (3, "h…d"), (2, "h…"), (1, "…")]
+)
+def test_shorten_cuts_the_middle(width, text):
+    assert shorten("hello world", width) == text
+
+
+def test_a_table_is_aligned():
+    assert table(("task", "n"), [("a", "1"), ("longer", "20")]) == [
+        "  task     n",
+        "  a        1",
+        "  longer  20",
+    ]

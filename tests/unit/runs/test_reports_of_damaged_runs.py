@@ -1,0 +1,109 @@
+"""Run directories in any state: a report is made of what can be read, or the fault is named."""
+
+import json
+
+import pytest
+
+from scalable.cli.main import main
+from scalable.errors import RunError
+from scalable.runs import RunDirectory, read_run, report
+
+ROW = {"task_id": "t-0", "task_name": "größe", "tag": "a", "worker": "a-0", "state": "succeeded"}
+ROW |= {"timestamp": 1767225601.0, "duration_s": 1.0, "queued_s": 0.0}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    monkeypatch.setenv("SCALABLE_RUNS_DIR", str(tmp_path))
+    made = RunDirectory.create(
+        "p", "local", manifest_yaml="", manifest_lock="0" * 64, plan={}, runs_dir=tmp_path
+    )
+    made.append("workers", {"event": "started", "worker": "a-0", "tag": "a", "timestamp": 1.7e9})
+    lines = json.dumps(ROW, ensure_ascii=False) + "\n"
+    (made.path / "tasks.jsonl").write_text(lines * 3, encoding="utf-8")
+    made.release()
+    return made.path
+
+
+def page_of(path):
+    page = report.report_on(read_run(path)).to_html()
+    assert page.endswith("</html>")
+    return page
+
+
+def test_a_run_that_is_being_written_has_a_report_of_what_is_there(run):
+    assert "running (not ended yet" in page_of(run)
+    with (run / "tasks.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"task_id": "t-9", "state": "runn')
+    assert "1 succeeded" in page_of(run)
+
+
+@pytest.mark.parametrize("cut", range(1, 12))
+def test_a_record_that_is_torn_anywhere_has_a_report(run, cut):
+    data = (run / "tasks.jsonl").read_bytes()
+    place = data.rindex("ö".encode()) + 1  # in the middle of a character
+    for end in (place, place - cut, len(data) - cut):
+        (run / "tasks.jsonl").write_bytes(data[:end])
+        assert "1 succeeded" in page_of(run)
+    (run / "tasks.jsonl").write_bytes(data[:place] + b"\n" + data)
+    assert "1 lines of the record cannot be read" in page_of(run)
+
+
+def test_a_crashed_run_says_that_its_process_ended(run):
+    value = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**value, "pid": 2**22 + 1, "start_ticks": 1}))
+    assert "its process ended without closing the run" in page_of(run)
+
+
+def test_a_run_of_an_older_version_says_what_it_did_not_record(run):
+    value = json.loads((run / "run.json").read_text())
+    for key in ("versions", "machine", "workers_by_tag", "boot_id", "pid_namespace"):
+        value.pop(key)
+    (run / "run.json").write_text(json.dumps(value))
+    for name in ("plan.json", "manifest.lock", "scaling.jsonl", "resources.jsonl"):
+        (run / name).unlink()
+    page = page_of(run)
+    assert "not recorded" in page
+    assert value["version"] in page
+
+
+def test_an_empty_run_has_a_report(run):
+    for file in run.glob("*.jsonl"):
+        file.write_text("")
+    assert "No worker connected." in page_of(run)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", None])
+def test_a_run_whose_run_json_cannot_be_read_is_named(run, content, capsys):
+    (run / "run.json").unlink()
+    if content is not None:
+        (run / "run.json").write_bytes(content)
+    with pytest.raises(RunError, match="is not a recorded run"):
+        read_run(run)
+    assert main(["runs", "--format", "json"]) == 0
+    value = json.loads(capsys.readouterr().out)
+    assert value["runs"] == []
+    assert "is not a recorded run" in value["unreadable"][0]
+
+
+def test_a_file_that_cannot_be_read_is_named(run):
+    (run / "tasks.jsonl").unlink()
+    (run / "tasks.jsonl").mkdir()
+    with pytest.raises(RunError, match="cannot read the run"):
+        read_run(run)
+
+
+@pytest.mark.parametrize("value", [None, True, -1, 1e308, "x", [], {}, 10**400])
+def test_values_of_any_kind_do_not_keep_a_page_from_being_made(run, value):
+    keys = ("timestamp", "duration_s", "queued_s", "peak_memory", "calls", "worker", "task_name")
+    rows = [{**ROW, key: value} for key in (*keys, "tag", "state", "task_id", "after")]
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (run / "tasks.jsonl").write_text(lines)
+    row = {"timestamp": value, "tag": value, "worker": value, "event": "started", "from": value}
+    for name in ("workers", "scaling", "failures", "resources", "artifacts"):
+        (run / f"{name}.jsonl").write_text(
+            json.dumps({**row, "details": value, "count": value, "limit": value}) + "\n"
+        )
+    plan = {"scale_plan": value, "tasks": value, "confidence": value, "predicted_cost": value}
+    (run / "plan.json").write_text(json.dumps({**plan, "objective": value, "cost_estimate": value}))
+    page_of(run)

@@ -1,0 +1,100 @@
+"""Progress as lines: a table for a terminal, one line for a log."""
+
+import pytest
+from made_overviews import HOSTILE, NOW, overview, pool, task
+
+from scalable.model.overview import CallCounts, PredictedEnd
+from scalable.views.progress import live_lines, progress_line
+from scalable.views.tables import width_of
+
+
+def texts(*given, width=80, height=24, elapsed_s=12.0):
+    return [line for line, _ in live_lines(given, width, height, elapsed_s)]
+
+
+def test_a_terminal_shows_the_numbers_of_the_overview():
+    lines = texts(overview(pools={"small": pool()}))
+    assert lines[0] == "climate on slurm/hpc - running - 12.0 s"
+    assert lines[1] == "2 running, 30 waiting, 23 done, 1 failed; 3 workers, 1 client"
+    assert lines[2].startswith("End: in 1 m 30 s, at ")
+    assert lines[3].split() == [
+        "task",
+        "pool",
+        "progress",
+        "running",
+        "waiting",
+        "done",
+        "failed",
+        "mean",
+        "queued",
+    ]
+    assert lines[4].split()[:2] == ["fit", "small"]
+    assert lines[4].split()[3:] == ["2", "30", "18", "0", "2.0", "s", "-"]
+    assert lines[5].split()[3:] == ["0", "0", "5", "1", "0.50", "s", "-"]
+
+
+def test_bars_are_shortened_before_their_middle_is_cut_out():
+    tasks = (task("simulate", "model", running=2, waiting=27, done=1),)
+    lines = {width: texts(overview(tasks=tasks, pools={}), width=width) for width in (120, 80, 74)}
+    bars = {width: told[4].split()[2] for width, told in lines.items()}
+    assert len(bars[120]) == 16
+    assert 8 <= len(bars[74]) < len(bars[80]) <= 16
+    assert not any("…" in bar for bar in bars.values())
+
+
+def test_a_pool_that_has_no_workers_says_why():
+    assert "big: the quota is used up" in texts(overview())
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 10), (200, 60), (79, 4), (30, 1)])
+def test_ten_thousand_names_fit_a_terminal_and_none_is_lost(width, height):
+    tasks = tuple(task(f"name-{n}", waiting=1, names=50) for n in range(200))
+    lines = texts(overview(tasks=tasks), width=width, height=height)
+    assert 1 <= len(lines) <= max(1, height - 2)
+    assert all(width_of(line) <= max(width, 79) for line in lines)
+    if height >= 24:
+        shown = sum("name-" in line for line in lines)
+        assert 0 < shown < 200
+        left = 200 - shown
+        assert lines[-1].strip() == f"{50 * left} more names: {left} waiting"
+
+
+def test_hostile_names_stay_in_their_line():
+    tasks = tuple(task(name, running=1) for name in HOSTILE)
+    for line in [*texts(overview(tasks=tasks)), progress_line([overview(tasks=tasks)])]:
+        assert line.isprintable(), repr(line)
+    assert len(progress_line([overview(tasks=tasks)])) < 500
+
+
+def test_several_clusters_share_the_terminal():
+    lines = texts(overview(), overview(cluster={"name": "second", "state": "running"}), height=24)
+    assert len(lines) <= 22
+    assert [line for line in lines if line.startswith(("climate on", "second -"))][1:] == [
+        "second - running - 12.0 s"
+    ]
+
+
+def test_a_log_gets_workers_calls_and_end_in_one_line():
+    assert progress_line([overview()]) == (
+        "small: 2/2 workers | big: 1/4 workers | fit: 18 done, 2 running, 30 waiting | "
+        "score: 5 done, 1 failed | end in 1 m 30 s (1 m 00 s to 2 m 30 s)"
+    )
+
+
+def test_a_log_names_the_first_task_names_and_counts_the_others():
+    tasks = tuple(task(f"name-{n}", done=2, failed=1) for n in range(12))
+    line = progress_line([overview(tasks=tasks, end=PredictedEnd(), pools={})])
+    assert line.count("name-") == 5
+    assert line.endswith(" | 7 more names: 14 done, 7 failed")
+
+
+def test_a_cluster_without_calls_has_no_end():
+    idle = overview(tasks=(), end=PredictedEnd(NOW, NOW, NOW))
+    assert idle.calls == CallCounts()
+    assert progress_line([idle]) == "small: 2/2 workers | big: 1/4 workers"
+    assert "End: nothing to do" in texts(idle)
+
+
+def test_a_log_of_several_clusters_names_them():
+    second = overview(cluster={"name": "second"}, pools={}, tasks=())
+    assert progress_line([overview(pools={}, tasks=()), second]) == "climate:  || second: "
