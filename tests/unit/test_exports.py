@@ -31,7 +31,7 @@ def test_no_module_of_the_package_takes_the_place_of_an_exported_name(room):
 
 def test_a_name_that_is_not_exported_is_an_attribute_error():
     load, names = exported_lazily("scalable.model", {"scalable.model.plan": ("Plan",)})
-    with pytest.raises(AttributeError, match=r"'scalable\.spec' has no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match=r"'scalable\.model' has no attribute 'nothing'"):
         load("nothing")
     assert load("Plan").__name__ == "Plan"
     assert "Plan" in names()

@@ -14,7 +14,7 @@ from scalable.protocol.guarded_http import cookie_name
 from scalable.records import ClusterDirectory
 from scalable.watch.lab import show, watching
 from scalable.watch.lab import sidebar as sidebar_module
-from scalable.watch.lab.handlers import Page, page_of
+from scalable.watch.lab.pages import Page, page_of
 from scalable.watch.lab.sidebar import Sidebar
 from scalable.watch.lab.watching import Reading, Watch
 

@@ -5,13 +5,13 @@ validate offline, and import Dask only when they build or scale a cluster.
 """
 
 import importlib
-import pkgutil
+from pathlib import Path
 from typing import Any
 
 
 def _classes() -> dict[str, str]:
     """Map the class name of each built-in provider to the name of its folder."""
-    folders = [module.name for module in pkgutil.iter_modules(__path__) if module.ispkg]
+    folders = sorted(file.parent.name for file in Path(__file__).parent.glob("*/provider.py"))
     exported = {f: importlib.import_module(f"{__name__}.{f}").__all__ for f in folders}
     return {c: f for f, names in exported.items() for c in names if c.endswith("Provider")}
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from scalable.errors import ProviderError, UnknownProviderError
@@ -26,10 +27,7 @@ def _is_built_in(key: str) -> bool:
 
 
 def _built_in() -> list[str]:
-    import pkgutil
-
-    folder = importlib.import_module(__package__).__path__
-    return [module.name for module in pkgutil.iter_modules(folder) if module.ispkg]
+    return sorted(file.parent.name for file in Path(__file__).parent.glob("*/provider.py"))
 
 
 def _installed() -> dict[str, EntryPoint]:

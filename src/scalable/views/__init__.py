@@ -1,4 +1,4 @@
-"""What users read of a cluster: overviews as tables, lines and HTML, and why a task waits or failed.
+"""Overviews of a cluster as tables, lines and HTML, and reasons why a task waits or failed.
 
 Pure: no I/O and no clock.
 """

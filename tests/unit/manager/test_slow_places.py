@@ -245,6 +245,6 @@ def test_of_too_many_units_those_are_started_that_the_place_has_room_for():
         assert (pool.failures, pool.degraded) == (0, None)
         room = 8
         await house.until(lambda: again() or len(place.observed) == 8)
-        assert house.inventory.status()["quick"].waiting is None
+        await house.until(lambda: house.inventory.status()["quick"].waiting is None)
 
     in_house(scenario)

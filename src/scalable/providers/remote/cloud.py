@@ -46,7 +46,8 @@ class MachineRequest:
         Mark names and values. The cloud reports them unchanged with the machine.
     program
         Arguments of ``python -m scalable.clusters.programs.machine PROVIDER``, which is the
-        command of the container: ``scheduler``; ``manager`` and its id; or ``workers`` and the names of units.
+        command of the container: ``scheduler``; ``manager`` and its id; or ``workers`` and the
+        names of units.
     files
         Name of the files that the program reads, as passed to :meth:`Cloud.put_files`.
     cpus, memory_bytes, gpus
