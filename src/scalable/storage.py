@@ -18,7 +18,7 @@ from scalable.errors import ManifestError, ProviderError
 
 logger = logging.getLogger("scalable.storage")
 
-#: Scheme -> extra of this package that installs its library; None where fsspec itself suffices.
+#: Scheme -> extra of this package that installs its library, or None where fsspec itself suffices.
 SCHEMES: dict[str, str | None] = {"file": None, "s3": "s3", "gs": "gs", "memory": None}
 #: Seconds that a store has to report the size of an object.
 SIZE_TIMEOUT_S = 5.0

@@ -60,7 +60,7 @@ class AskedPlan:
     policy: str | None = None
     deadline: str | None = None
     budget: float | None = None
-    #: File of an existing plan; None to make one.
+    #: File of an existing plan. None to make one.
     file: Path | None = None
 
     def __post_init__(self) -> None:

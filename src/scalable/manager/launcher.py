@@ -35,9 +35,9 @@ class ChargedMachine:
     holds
         Number of units that fit on the machine.
     per_hour
-        Price of one hour of the machine; None means ``holds`` times the price of a worker.
+        Price of one hour of the machine. None means ``holds`` times the price of a worker.
     charged_s
-        Seconds for which the backend has charged for the machine; None to count from the time when
+        Seconds for which the backend has charged for the machine. None to count from the time when
         a unit on it was first observed running.
     """
 
@@ -58,10 +58,10 @@ class Observation:
     reason
         Message for the user: why the unit waits, or how it ended.
     left_s
-        Seconds until the backend stops the unit (its walltime), 0 if that time is over; None for no
+        Seconds until the backend stops the unit (its walltime), 0 if that time is over. None for no
         limit.
     at
-        Time of the observation in monotonic seconds; None for now.
+        Time of the observation in monotonic seconds. None for now.
     from_outside
         Whether the backend or a person stopped the unit, so that its end is not a crash.
     suspended

@@ -172,7 +172,7 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
             Object that starts the pool's units. By default, the template's class is called in this
             process.
         walltime_s
-            Seconds after which the batch system stops a unit; None for no limit.
+            Seconds after which the batch system stops a unit. None for no limit.
         task_s
             Expected duration of the pool's longest task in seconds; 0 to measure it.
         """
@@ -365,7 +365,7 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
         -------
         PoolAdaptive or None
             Object that adapts the pool, with its last decision, or an object of the given
-            class; None with ``enabled=False``.
+            class. None with ``enabled=False``.
 
         Raises
         ------

@@ -36,7 +36,7 @@ class Manifest:
     Attributes
     ----------
     path
-        Path of the file; None if the manifest is not a file.
+        Path of the file, or None if the manifest is not a file.
     directory
         Absolute directory of the file, or the current one; relative paths start there.
     project_name
@@ -74,7 +74,7 @@ class Manifest:
         path
             Path of a YAML file, or of a TOML file if its name ends in ``.toml``.
         option_models
-            Name of each provider, in lower case -> model of its options; None for a provider that
+            Name of each provider, in lower case -> model of its options. None for a provider that
             accepts any option.
         environ
             Values of variables; the process's environment by default.

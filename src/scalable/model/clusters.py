@@ -119,7 +119,7 @@ class ClusterRecord:
     #: Working directory of the cluster's processes.
     working_dir: str | None = None
     runs_dir: str | None = None
-    #: Directory for the output of workers; None for the run's own.
+    #: Directory for the output of workers. None for the run's own.
     log_dir: str | None = None
     #: Entries of ``sys.path`` for workers.
     sys_path: tuple[str, ...] = ()

@@ -44,9 +44,9 @@ class ComponentSpec:
 
     #: The tag that routes tasks.
     name: str
-    #: Container image; None to run without one.
+    #: Container image. None to run without one.
     image: str | None = None
-    #: Container runtime; None for the target's.
+    #: Container runtime. None for the target's.
     runtime: str | None = None
     cpus: float = 1
     #: As written in the manifest.

@@ -35,7 +35,7 @@ class ManagerSpec:
     priority: int = 0
     #: Maximum number of the manager's workers, by tag.
     limits: Mapping[str, int] = field(default_factory=dict)
-    #: ``HOST:PORT`` for the manager's workers; None for the manager's own address.
+    #: ``HOST:PORT`` for the manager's workers. None for the manager's own address.
     scheduler_address: str | None = None
 
 

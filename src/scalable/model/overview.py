@@ -44,10 +44,10 @@ class TaskOverview:
     """The tasks of one name."""
 
     name: str
-    #: Tag of the pool; None for tasks without a tag.
+    #: Tag of the pool. None for tasks without a tag.
     tag: str | None
     counts: CallCounts
-    #: Mean running time of the finished tasks, in seconds; None before the first has finished.
+    #: Mean running time of the finished tasks, in seconds. None before the first has finished.
     mean_s: float | None = None
     #: Number of task names summed up here; more than 1 if there are too many names.
     names: int = 1
@@ -91,9 +91,9 @@ class PoolOverview:
     slots: int = 0
     #: Number of tasks that wait for the pool.
     waiting: int = 0
-    #: Minimum and maximum (None for no limit); None for a pool with a fixed count.
+    #: Minimum and maximum (None for no limit). None for a pool with a fixed count.
     adaptive: tuple[int, int | None] | None = None
-    #: As in a cluster's status; None if nothing has a price.
+    #: As in a cluster's status, or None if nothing has a price.
     cost: Mapping[str, Any] | None = None
     #: Number of connected workers that take no more tasks, by reason.
     leaving: Mapping[str, int] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class PoolOverview:
 class PredictedEnd:
     """Predicted finish of all tasks that are known now."""
 
-    #: Time in seconds since 1970, and the bounds of an 80 % interval; None if unpredictable.
+    #: Time in seconds since 1970, and the bounds of an 80 % interval, or None if unpredictable.
     at: float | None = None
     low: float | None = None
     high: float | None = None
@@ -143,7 +143,7 @@ class Overview:
     workers: int = 0
     clients: int = 0
     end: PredictedEnd = field(default_factory=PredictedEnd)
-    #: As in a cluster's status; None if nothing has a price.
+    #: As in a cluster's status, or None if nothing has a price.
     cost: Mapping[str, Any] | None = None
     #: Changes of the desired count since the start, by tag and ``scale-up`` or ``scale-down``.
     scaled: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -233,7 +233,7 @@ class WorkerOverview:
     """One connected worker at one moment."""
 
     name: str
-    #: Tag of its pool; None for a worker without one.
+    #: Tag of its pool. None for a worker without one.
     tag: str | None = None
     address: str = ""
     #: One of :data:`WORKER_STATES`.
@@ -270,7 +270,7 @@ class RunningCall:
 
     key: str
     name: str
-    #: Tag of its pool; None for a task without a tag.
+    #: Tag of its pool. None for a task without a tag.
     tag: str | None
     worker: str
     #: Seconds since the start of the task.
@@ -287,14 +287,14 @@ class CallView:
 
     key: str
     name: str = ""
-    #: Tag of its pool; None for a task without a tag.
+    #: Tag of its pool. None for a task without a tag.
     tag: str | None = None
     #: A value of :class:`scalable.views.State`.
     state: str = "unknown"
     #: State and reason in one sentence, and a hint, as ``scalable explain`` prints them.
     sentence: str = ""
     advice: str = ""
-    #: Position in the bundle and number of tasks in it; None and 0 for a single task.
+    #: Position in the bundle and number of tasks in it. None and 0 for a single task.
     position: int | None = None
     calls: int = 0
     #: Results of other tasks among the arguments appear as keys until a worker has them.

@@ -107,7 +107,7 @@ class FrontPoint:
     #: Predicted cost, in the unit of :class:`PredictedCost`.
     cost: float
     workers_by_tag: Mapping[str, int]
-    #: 80 % quantiles of time and cost; None in plans of releases without them.
+    #: 80 % quantiles of time and cost. None in plans of releases without them.
     time_q80_s: float | None = None
     cost_q80: float | None = None
 
@@ -133,7 +133,7 @@ class PredictedCost:
     held: float
     #: A currency, or ``worker-seconds`` if no price is known.
     unit: str = "worker-seconds"
-    #: ``expected`` if idle workers are released, else ``held``; None if equal to ``expected``.
+    #: ``expected`` if idle workers are released, else ``held``, or None if equal to ``expected``.
     billed: float | None = None
     #: 80 % bounds of ``billed``, including the range of spot prices.
     billed_interval: tuple[float, float] | None = None
@@ -222,11 +222,11 @@ class Plan:
     predicted_interval_s
         Bounds of the predicted time that hold with a probability of 80 %.
     predicted_cost
-        Predicted cost; None if ``predicted_time_s`` is None.
+        Predicted cost, or None if ``predicted_time_s`` is None.
     confidence
         Probability that the run takes 0.8 to 1.25 times ``predicted_time_s``.
     binding
-        Constraint that keeps the plan from being cheaper or faster; None without an objective.
+        Constraint that keeps the plan from being cheaper or faster. None without an objective.
     reasons
         Reasons for the plan, as sentences.
     front

@@ -26,7 +26,7 @@ class Shape:
     #: Includes the part that the operating system takes.
     memory_bytes: int
     gpus: int = 0
-    #: Short name such as ``l4``; None without GPUs.
+    #: Short name such as ``l4``. None without GPUs.
     gpu_type: str | None = None
 
     def holds(self, cpus: float, memory_bytes: int, gpus: int = 0) -> int:
@@ -51,7 +51,7 @@ class Price:
     region: str
     #: USD, on demand.
     per_hour: float
-    #: Least and greatest USD at spot prices; None if unknown.
+    #: Least and greatest USD at spot prices, or None if unknown.
     spot_per_hour: tuple[float, float] | None = None
     #: One of :data:`UNITS`, the amount that ``per_hour`` is for.
     unit: str = "instance"

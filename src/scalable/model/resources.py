@@ -18,9 +18,9 @@ class ResourceRequest:
     cpus
         Number of cores reserved for the worker; not enforced if workers are plain processes.
     memory
-        Memory as the manifest writes it (``"20G"``); None requests no particular amount.
+        Memory as the manifest writes it (``"20G"``). None requests no particular amount.
     walltime
-        Time limit as the manifest writes it (``"04:00:00"``); None if the target has no limit.
+        Time limit as the manifest writes it (``"04:00:00"``), or None if the target has no limit.
     gpus
         Number of GPUs.
     """

@@ -35,7 +35,7 @@ class Traits:
     #: Starting a worker takes long enough to appear in plans.
     counts_startup: bool = True
     starting: Starting = field(default_factory=Starting)
-    #: Target option and value for a remote scheduler and managers; None: always local.
+    #: Target option and value for a remote scheduler and managers. None: always local.
     services_option: tuple[str, str] | None = None
     #: Environment variable that is set inside the provider's jobs, or None.
     job_variable: str | None = None

@@ -69,7 +69,7 @@ class Knowledge:
     counts_startup: bool = True
     #: Assumed time and billing of a worker's start.
     starting: Starting | None = None
-    #: Day for which the age of prices is checked; None to skip the check.
+    #: Day for which the age of prices is checked. None to skip the check.
     today: dt.date | None = None
 
     def startup_of(self, tag: str) -> float | None:

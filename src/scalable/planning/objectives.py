@@ -55,7 +55,7 @@ class Problem:
     #: Idle workers are released. Otherwise all workers stay until the end.
     released: bool = False
     unit: str = WORKER_SECONDS
-    #: Of each pool; None to count worker-seconds as they are.
+    #: Of each pool. None to count worker-seconds as they are.
     billing: Sequence[Billing] | None = None
     always: Always = Always()  # noqa: RUF009 - frozen
 

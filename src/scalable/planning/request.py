@@ -16,7 +16,7 @@ POLICIES = ("safe", "aggressive", "manual")
 class PlanRequest:
     """Objective, policy and limits of a plan."""
 
-    #: One of :data:`OBJECTIVES`; None to use the worker counts of the manifest.
+    #: One of :data:`OBJECTIVES`. None to use the worker counts of the manifest.
     objective: str | None = None
     policy: str = "manual"
     #: None for the target's walltime.

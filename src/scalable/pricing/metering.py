@@ -25,7 +25,7 @@ class Charge(NamedTuple):
     workers: tuple[str, ...]
     #: Machine that the unit shares with others, or None if the unit is charged alone.
     machine: str | None = None
-    #: Price of one hour of the machine; None for ``holds`` times the price of one worker.
+    #: Price of one hour of the machine. None for ``holds`` times the price of one worker.
     per_hour: float | None = None
     #: Number of units that fit on the machine.
     holds: int = 1

@@ -48,7 +48,7 @@ class WorkerStart:
     directory: str
     umask: int
     arguments: tuple[str, ...] = ()
-    #: Configuration of a worker that exits when the pipe is closed; None for other workers.
+    #: Configuration of a worker that exits when the pipe is closed. None for other workers.
     config: Mapping[str, Any] | None = field(default=None, repr=False)
 
     def to_line(self) -> bytes:

@@ -122,7 +122,7 @@ class SchedulerCalls:
         """Send a manager's report, and return the state of its workers and its orders.
 
         The report contains the events since the last report. ``charges`` maps the name of each unit
-        that its backend charges for to fields of a :class:`~scalable.pricing.metering.Charge`; None
+        that its backend charges for to fields of a :class:`~scalable.pricing.metering.Charge`. None
         if charges are not reported.
         """
         answer: HeartbeatAnswer = await self._call(

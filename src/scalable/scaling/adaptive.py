@@ -323,7 +323,7 @@ class Pending:
     ended: Sequence[float]
     #: Number of workers that share the tasks.
     workers: int
-    #: Assumed seconds of a task if none is known; None for no prediction then.
+    #: Assumed seconds of a task if none is known. None for no prediction then.
     assumed_s: float | None = None
 
     @property

@@ -468,7 +468,7 @@ class Load:
     queued_s: float
     #: Seconds until blocked tasks are ready and their number, the soonest first.
     coming: tuple[tuple[float, int], ...]
-    #: Seconds until the durations of most of the doubtful work are known; None without doubt.
+    #: Seconds until the durations of most of the doubtful work are known. None without doubt.
     learned_s: float | None
 
 

@@ -57,7 +57,7 @@ class _Delivery:
 
     #: The tier gets no more workers than it runs, except for trials.
     passed_over: bool = False
-    #: Time since which the tier has delivered no missing worker; None if none is missing.
+    #: Time since which the tier has delivered no missing worker, or None if none is missing.
     short_since: float | None = None
     #: Number of running workers at the last evaluation.
     best: int = 0

@@ -53,7 +53,7 @@ TELL_S = 0.02
 class Controller(SchedulerPlugin):
     """Plug-in that keeps the desired worker counts and the managers, and logs why tasks wait.
     ``close_with`` closes the scheduler, for detached clusters that clients may stop.
-    ``follow_with`` makes the object that scales adaptive pools, when it is first needed; None
+    ``follow_with`` makes the object that scales adaptive pools, when it is first needed. None
     disables adaptive scaling. ``expected`` is the number of managers that the cluster starts with.
     ``on_change`` is called, from any thread and often, when :meth:`status` may have changed.
     ``ending`` is the reason why the cluster is stopping, or None.
@@ -374,7 +374,7 @@ class Attendance:
     ) -> HeartbeatAnswer:
         """Store a manager's report, and return the state of its workers and its orders.
         ``charges`` maps the units that the target charges for to fields of
-        :class:`~scalable.pricing.metering.Charge`; None if the manager does not report them.
+        :class:`~scalable.pricing.metering.Charge`, or None if the manager does not report them.
         """
         cluster, known = self._cluster, list(workers)
         if not cluster.managers.beat(
@@ -418,15 +418,7 @@ GATHER_S = 10.0
 
 
 class Sharing:
-    """Divides the wanted worker counts among the managers, once the expected ones are attached.
-
-    Parameters
-    ----------
-    demand, managers, counts
-        Wanted counts, known managers, and the counts of their workers.
-    expected
-        Number of managers that the cluster starts with.
-    """
+    """Divides the desired worker counts among the managers, once the expected ones are attached."""
 
     def __init__(
         self, demand: Demand, managers: Managers, counts: PoolCounts, expected: int

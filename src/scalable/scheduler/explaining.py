@@ -67,7 +67,7 @@ class Pace:
         self._began = time.monotonic()
 
     async def give_way(self) -> None:
-        """Let others have their turn, if this one has lasted long enough."""
+        """Yield to other coroutines, if this one has lasted long enough."""
         if time.monotonic() - self._began >= self._turn_s:
             await asyncio.sleep(0)
             self._began = time.monotonic()

@@ -314,7 +314,7 @@ class ScalableSession(Shown):
 
     @property
     def run_path(self) -> Path | None:
-        """Directory of the run's record; None without telemetry or before the start."""
+        """Directory of the run's record, or None without telemetry or before the start."""
         if self._attached is not None:
             return self._attached.run_path
         return None if self._record is None else self._record.run.path

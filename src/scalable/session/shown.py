@@ -183,7 +183,7 @@ class Spending(Planned):
     @property
     @abstractmethod
     def run_path(self) -> Path | None:
-        """Directory of the run's record; None without a record."""
+        """Directory of the run's record, or None without a record."""
 
     def report(self) -> RunReport:
         """Return the report of the session's run as far as it is recorded, even after it finished.

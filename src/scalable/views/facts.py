@@ -18,7 +18,7 @@ class RunningCall:
     worker: str
     #: Seconds for which the task has run.
     since_s: float
-    #: Expected seconds until it finishes; None if unknown for such tasks.
+    #: Expected seconds until it finishes, or None if unknown for such tasks.
     left_s: float | None = None
     #: True if it waits for other tasks while it keeps its slots.
     holds: bool = False
@@ -59,7 +59,7 @@ class PoolFacts:
     tag: str
     #: Tags of all pools.
     known_tags: tuple[str, ...] = ()
-    #: Counts that managers and the scheduler report; None if there is no such pool.
+    #: Counts that managers and the scheduler report, or None if there is no such pool.
     status: PoolStatus | None = None
     #: Number of connected workers of the pool, including those that leave.
     connected: int = 0
@@ -178,7 +178,7 @@ class CallFacts:
     count: int = 1
     #: Number of tasks in the bundle; 0 for a single task.
     bundle: int = 0
-    #: Seconds for which it has waited or run, or since it finished; None if unknown.
+    #: Seconds for which it has waited or run, or since it finished, or None if unknown.
     since_s: float | None = None
     #: Expected seconds until it finishes, or None.
     left_s: float | None = None

@@ -25,7 +25,7 @@ class Column:
     title: str
     #: True if its cells are numbers, which are aligned to the right and never shortened.
     number: bool = False
-    #: Maximum number of cells (of the terminal) of its texts; None for no limit.
+    #: Maximum number of cells (of the terminal) of its texts. None for no limit.
     width: int | None = None
 
 
@@ -39,7 +39,7 @@ class Row:
     cells: tuple[str, ...]
     #: One value for each column, to sort by.
     values: tuple[Any, ...]
-    #: Tag of the row's pool; None for a row that belongs to none.
+    #: Tag of the row's pool. None for a row that belongs to none.
     pool: str | None = None
 
 

@@ -371,7 +371,7 @@ class InstanceFrame:
     profile: str
     #: ARN of the secret with the files.
     secret: str
-    #: Device name and GiB of the root disk; None for the image's own.
+    #: Device name and GiB of the root disk. None for the image's own.
     disk: tuple[str, int] | None = None
 
 

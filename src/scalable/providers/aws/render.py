@@ -27,11 +27,11 @@ class TaskFrame:
     #: Region of the logs.
     region: str
     execution_role: str
-    #: ARN of the programs' role; None for no role.
+    #: ARN of the programs' role. None for no role.
     task_role: str | None
     #: ARN of the secret with the files.
     secret: str
-    #: Disk space of a task; None for the usual 20 GiB.
+    #: Disk space of a task. None for the usual 20 GiB.
     disk_gib: int | None = None
     #: ``X86_64`` or ``ARM64``.
     architecture: str = "X86_64"

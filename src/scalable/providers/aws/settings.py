@@ -25,7 +25,7 @@ from scalable.units import parse_bytes
 class Wish:
     """Network options of a target."""
 
-    #: Ids; None or empty for resources that are found or created.
+    #: Ids. None or empty for resources that are found or created.
     vpc: str | None = None
     subnets: tuple[str, ...] = ()
     security_groups: tuple[str, ...] = ()

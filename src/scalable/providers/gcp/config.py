@@ -41,7 +41,7 @@ class Config:
     machine_image: str = "projects/cos-cloud/global/images/family/cos-stable"
     disk_gb: int = 30
     disk_type: str = "pd-balanced"
-    #: Seconds after which the cloud deletes a machine in any case; None for never.
+    #: Seconds after which the cloud deletes a machine in any case. None for never.
     longest_s: float | None = None
     #: Share of spot machines among the machines with workers, from 0 to 1.
     spot_share: float = 0.0

@@ -65,7 +65,7 @@ def own_paths(
 
 
 def end_of(returncode: int, limit: int) -> str:
-    """Return the reason of a worker's exit. A negative code is a signal, limit 0 is no limit."""
+    """Return the reason of a worker's exit. A negative code is a signal, limit 0 means none."""
     if returncode == OUT_OF_MEMORY:
         return f"it ran out of memory (limit {as_written(limit)})"
     if returncode > 128:  # a container's client reports a signal in the container this way

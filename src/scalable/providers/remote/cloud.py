@@ -102,7 +102,7 @@ class Machine:
     reason
         Reason for the user: why it is pending, or how it ended.
     address, public_address
-        Its private and public addresses; None while it has none.
+        Its private and public addresses. None while it has none.
     exit_code
         Exit code of its program, if the cloud reports it.
     from_outside

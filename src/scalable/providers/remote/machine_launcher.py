@@ -59,7 +59,7 @@ class _Placed:
     asked_at: float
     #: The machine as it was last reported.
     seen: Machine | None = None
-    #: Reason of the latest refusal; None if the latest request was accepted.
+    #: Reason of the latest refusal, or None if the latest request was accepted.
     refused: str | None = None
     #: Number of requests.
     attempt: int = 1

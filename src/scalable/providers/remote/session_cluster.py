@@ -142,7 +142,7 @@ class SessionCluster(AttachedCluster):
     site
         The resources of the cluster in the backend.
     tunnel
-        The tunnel to the scheduler; None before the start.
+        The tunnel to the scheduler. None before the start.
     """
 
     follows_load = True

@@ -29,7 +29,7 @@ class SlurmCluster(PoolCluster):
     ----------
     queue, account, walltime, interface
         Partition, account, time limit of a job (``"04:00:00"``), and network interface of
-        scheduler and workers; None for the site's defaults.
+        scheduler and workers. None for the site's defaults.
     name
         Name of the cluster, for people.
     log_dir
@@ -113,7 +113,7 @@ class SlurmCluster(PoolCluster):
         dirs
             Paths in the container, by path on the host.
         image
-            Container image; None to run the workers on the node itself.
+            Container image. None to run the workers on the node itself.
         env, preload_script, slots, runtime
             As in a component of a manifest.
         """

@@ -141,7 +141,7 @@ class SlurmProvider:
         Parameters
         ----------
         spec
-            Request with the target to submit to; None if only the states of jobs are needed.
+            Request with the target to submit to, or None if only the states of jobs are needed.
         """
         from scalable.providers.slurm.discovery import SlurmServices
 

@@ -21,7 +21,7 @@ class Page:
     port: int
     #: Token that the server requires in a cookie.
     token: str = field(repr=False)
-    #: Context that verifies the server; None for a server without TLS.
+    #: Context that verifies the server. None for a server without TLS.
     tls: ssl.SSLContext | None = None
 
     def url(self, path: str, query: str, *, socket: bool = False) -> str:

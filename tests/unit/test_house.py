@@ -1,0 +1,198 @@
+"""The size of the packages, their docstrings, and their language."""
+
+import ast
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+import scalable
+from scalable.manager import launcher
+from scalable.providers import base, registry
+from scalable.providers.remote import cloud, cloud_provider, options, session_cluster
+
+SOURCE = Path(__file__).parents[2] / "src" / "scalable"
+#: Largest number of lines and files of each package. A budget may only fall.
+BUDGETS = {}
+SUFFIXES = (".py", ".js", ".css", ".html")
+
+
+def measured():
+    """Return the lines and files of each package, and of the files next to them as "base"."""
+    found = {}
+    for path in SOURCE.rglob("*"):
+        if path.suffix not in SUFFIXES:
+            continue
+        parts = path.relative_to(SOURCE).parts
+        name = "base" if len(parts) == 1 else parts[0]
+        lines, files = found.get(name, (0, 0))
+        found[name] = lines + len(path.read_text().splitlines()), files + 1
+    return found
+
+
+def test_no_package_exceeds_its_budget():
+    over = {
+        name: f"{size} of {BUDGETS.get(name)}"
+        for name, size in measured().items()
+        if size[0] > BUDGETS.get(name, (0, 0))[0] or size[1] > BUDGETS.get(name, (0, 0))[1]
+    }
+    assert over == {}
+
+
+def test_each_budget_has_its_package():
+    assert BUDGETS.keys() == measured().keys()
+
+
+# Small modules ------------------------------------------------------------------------------------
+
+#: Modules that are loaded by their names: a provider's traits and options, a program, a command.
+LOADED_BY_NAME = re.compile(
+    r"(.*/)?__(init|main)__|providers/\w+/(traits|options)|cli/commands/\w+|clusters/programs/\w+"
+)
+FEW_LINES = 60
+#: Small modules with one importer, as of now. The list may only become shorter.
+SMALL = set()
+
+
+def importers():
+    """Return the modules that import each module, by path."""
+    found = {}
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(tree_of(path)):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            elif isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            for name in names:
+                if name.startswith("scalable."):
+                    found.setdefault(name.removeprefix("scalable."), set()).add(path)
+    return found
+
+
+def test_a_small_module_has_two_importers_or_a_reason():
+    users = importers()
+    small = set()
+    for path in SOURCE.rglob("*.py"):
+        name = path.relative_to(SOURCE).with_suffix("").as_posix()
+        few = len(path.read_text().splitlines()) < FEW_LINES
+        if few and not LOADED_BY_NAME.fullmatch(name):
+            if len(users.get(name.replace("/", "."), ())) < 2:
+                small.add(name)
+    assert small <= SMALL, sorted(small - SMALL)
+
+
+# Docstrings ---------------------------------------------------------------------------------------
+
+SECTION = re.compile(r"^ *-{4,}$", re.MULTILINE)
+
+
+@functools.cache
+def public_names():
+    """Return (module, qualified name) of the public objects and of the classes they inherit from."""
+    objects = [getattr(scalable, name) for name in scalable.__all__]
+    for module in (base, registry, launcher, cloud, cloud_provider, options, session_cluster):
+        objects += [
+            value
+            for name, value in vars(module).items()
+            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
+        ]
+    names = set()
+    for each in objects:
+        for one in each.__mro__ if isinstance(each, type) else [each]:
+            names.add((one.__module__, one.__qualname__))
+    return names
+
+
+@functools.cache
+def tree_of(path):
+    return ast.parse(path.read_text())
+
+
+def docstrings(path, *, public=False):
+    """Yield (line, docstring) of the names of a module that are not public, or of those that are."""
+    relative = path.relative_to(SOURCE.parent).with_suffix("")
+    module = ".".join(relative.parts).removesuffix(".__init__")
+
+    def walk(node, prefix, is_public):
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                name = f"{prefix}{child.name}"
+                known = is_public or (module, name) in public_names()
+                text = ast.get_docstring(child, clean=False)
+                if text and known is public:
+                    yield child.lineno, text
+                yield from walk(child, f"{name}.", known)
+            else:
+                yield from walk(child, prefix, is_public)
+
+    yield from walk(tree_of(path), "", is_public=False)
+
+
+def test_numpydoc_sections_stand_in_public_docstrings_alone():
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for line, text in docstrings(path)
+        if SECTION.search(text)
+    ]
+    assert found == []
+
+
+def test_public_objects_have_docstrings():
+    without = [name for name in scalable.__all__ if not getattr(scalable, name).__doc__]
+    assert without == []
+
+
+# Language -----------------------------------------------------------------------------------------
+
+#: Words and phrases that are not plain English, or not the field's (CONTRIBUTING, "Language").
+ODD = {
+    "None after a semicolon": re.compile(r"; None\b"),
+    "is no": re.compile(r"(?<![Tt]here )\b(?:is|are) no (?!longer\b|more\b)\w"),
+    "an opening": re.compile(r"\A(?:Let|Have|Tell|Whoever|Whether)\b"),
+    "told": re.compile(r"\btold\b"),
+    "anew": re.compile(r"\banew\b"),
+    "beside": re.compile(r"\bbeside\b"),
+    "way out": re.compile(r"\bway out\b"),
+}
+LONGEST_SENTENCE = 35
+
+
+def odd_in(text):
+    """Return what is odd in a docstring, apart from names of code."""
+    text = re.sub(r"``.*?``", "``", text, flags=re.DOTALL)
+    found = [name for name, pattern in ODD.items() if pattern.search(text)]
+    first = re.split(r"(?<=[.:])\s|\n\s*\n", text.strip())[0]
+    if len(first.split()) > LONGEST_SENTENCE:
+        found.append("a long first sentence")
+    return found
+
+
+def test_docstrings_are_plain():
+    found = [
+        f"{path.relative_to(SOURCE)}:{line}: {', '.join(odd)}"
+        for path in sorted(SOURCE.rglob("*.py"))
+        for kind in (False, True)
+        for line, text in docstrings(path, public=kind)
+        if (odd := odd_in(text))
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    ("text", "odd"),
+    [
+        ("Return the port; None if there is none.", ["None after a semicolon"]),
+        ("A failure is no result.", ["is no"]),
+        ("Return why the task is no longer queued.", []),
+        ("Return whether ``anew`` is set, if there is no file.", []),
+        ("Let other processes connect.", ["an opening"]),
+        ("Return what the user was told.", ["told"]),
+        ("Make the file anew, beside the old one.", ["anew", "beside"]),
+        ("Return " + "a " * 40 + "word.", ["a long first sentence"]),
+    ],
+)
+def test_the_search_finds_odd_docstrings(text, odd):
+    assert odd_in(text) == odd
