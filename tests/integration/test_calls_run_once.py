@@ -12,7 +12,7 @@ from manifests import TWO_POOLS
 
 from scalable import ScalableClient
 from scalable.manager import decisions
-from scalable.scheduler import abandoned_calls
+from scalable.scheduler import pool_scheduler
 from scalable.worker import bundles
 
 MANIFEST, WORKERS = TWO_POOLS, 3
@@ -344,7 +344,7 @@ def wanted(dask_scheduler, key):
 
 
 def test_running_calls_of_a_client_that_has_left_end(client, tmp_path, eventually, monkeypatch):
-    monkeypatch.setattr(abandoned_calls, "GRACE_S", 0.5)
+    monkeypatch.setattr(pool_scheduler, "GRACE_S", 0.5)
     with client.pool(tag="b") as pool:  # a worker that earlier tests have left to end has ended
         assert pool.submit(double, 4).result(timeout=60) == 8
     bundled, single, shared = (tmp_path / name for name in ("bundled", "single", "shared"))

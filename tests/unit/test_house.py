@@ -14,7 +14,30 @@ from scalable.providers.remote import cloud, cloud_provider, options, session_cl
 
 SOURCE = Path(__file__).parents[2] / "src" / "scalable"
 #: Largest number of lines and files of each package. A budget may only fall.
-BUDGETS = {}
+BUDGETS = {
+    "base": (1_750, 14),
+    "cache": (5_490, 27),
+    "cli": (4_510, 34),
+    "client": (7_840, 30),
+    "clusters": (4_820, 36),
+    "containers": (840, 5),
+    "dask_compat": (3_730, 27),
+    "manager": (2_970, 14),
+    "manifest": (3_280, 20),
+    "model": (2_560, 16),
+    "planning": (3_330, 19),
+    "pricing": (460, 5),
+    "protocol": (4_590, 31),
+    "providers": (18_770, 106),
+    "records": (990, 6),
+    "runs": (5_290, 40),
+    "scaling": (2_680, 15),
+    "scheduler": (7_650, 39),
+    "session": (1_890, 9),
+    "views": (2_070, 21),
+    "watch": (3_060, 27),
+    "worker": (2_820, 12),
+}
 SUFFIXES = (".py", ".js", ".css", ".html")
 
 
@@ -52,7 +75,29 @@ LOADED_BY_NAME = re.compile(
 )
 FEW_LINES = 60
 #: Small modules with one importer, as of now. The list may only become shorter.
-SMALL = set()
+SMALL = {
+    "clusters/bounds",
+    "clusters/dask_discovery",
+    "dask_compat/cluster",
+    "dask_compat/extensions",
+    "dask_compat/greeting",
+    "dask_compat/metrics",
+    "dask_compat/security",
+    "manifest/choose",
+    "manifest/differences",
+    "manifest/order",
+    "manifest/yaml_writer",
+    "model/failures",
+    "model/traits",
+    "protocol/guarded_worker",
+    "providers/local/cluster",
+    "providers/remote/notices",
+    "scaling/target_duration",
+    "scheduler/creator_reports",
+    "scheduler/run_files",
+    "views/page",
+    "watch/metrics/routes",
+}
 
 
 def importers():
@@ -77,9 +122,9 @@ def test_a_small_module_has_two_importers_or_a_reason():
     for path in SOURCE.rglob("*.py"):
         name = path.relative_to(SOURCE).with_suffix("").as_posix()
         few = len(path.read_text().splitlines()) < FEW_LINES
-        if few and not LOADED_BY_NAME.fullmatch(name):
-            if len(users.get(name.replace("/", "."), ())) < 2:
-                small.add(name)
+        alone = len(users.get(name.replace("/", "."), ())) < 2
+        if few and alone and not LOADED_BY_NAME.fullmatch(name):
+            small.add(name)
     assert small <= SMALL, sorted(small - SMALL)
 
 

@@ -23,9 +23,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from scalable.cache.content import Contents
-from scalable.cache.errors import UnstableValueError
-from scalable.cache.sources import (
+from scalable.cache.content import (
+    Contents,
     binding_digest,
     is_held,
     is_known,
@@ -33,6 +32,7 @@ from scalable.cache.sources import (
     is_project,
     module_digest,
 )
+from scalable.cache.errors import UnstableValueError
 
 logger = logging.getLogger("scalable.cache")
 

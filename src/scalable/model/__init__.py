@@ -14,13 +14,14 @@ if TYPE_CHECKING:
         PoolStatus,
         ProgramState,
     )
-    from scalable.model.components import ComponentSpec, TaskSpec, WorkerRange
+    from scalable.model.components import ComponentSpec, ResourceRequest, TaskSpec, WorkerRange
     from scalable.model.deployment import DeploymentSpec, KeepResults, ManagerSpec
     from scalable.model.diagnostics import Diagnostic, ValidationReport
     from scalable.model.failures import FailedCall, FailureDetails
-    from scalable.model.forecasts import Forecast, ForecastSource
     from scalable.model.plan import (
         CostEstimate,
+        Forecast,
+        ForecastSource,
         FrontPoint,
         MemoryAdvice,
         Plan,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         TaskPrediction,
     )
     from scalable.model.prices import Offer, Packing, Price, Rate, Shape
-    from scalable.model.resources import ResourceRequest
     from scalable.model.retrying import RetryPolicy
     from scalable.model.traits import Starting, Traits
 
@@ -73,14 +73,15 @@ __getattr__, __dir__ = exported_lazily(
     __name__,
     {
         "scalable.model.clusters": (
-            "STATES",
             "ClusterRecord",
             "ClusterStatus",
             "PoolStatus",
             "ProgramState",
+            "STATES",
         ),
         "scalable.model.components": (
             "ComponentSpec",
+            "ResourceRequest",
             "TaskSpec",
             "WorkerRange",
         ),
@@ -97,12 +98,10 @@ __getattr__, __dir__ = exported_lazily(
             "FailedCall",
             "FailureDetails",
         ),
-        "scalable.model.forecasts": (
-            "Forecast",
-            "ForecastSource",
-        ),
         "scalable.model.plan": (
             "CostEstimate",
+            "Forecast",
+            "ForecastSource",
             "FrontPoint",
             "MemoryAdvice",
             "Plan",
@@ -117,7 +116,6 @@ __getattr__, __dir__ = exported_lazily(
             "Rate",
             "Shape",
         ),
-        "scalable.model.resources": ("ResourceRequest",),
         "scalable.model.retrying": ("RetryPolicy",),
         "scalable.model.traits": (
             "Starting",

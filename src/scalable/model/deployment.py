@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from scalable.model.components import ComponentSpec, TaskSpec, WorkerRange
-from scalable.model.resources import ResourceRequest
+from scalable.model.components import ComponentSpec, ResourceRequest, TaskSpec, WorkerRange
 from scalable.storage import absolute_url
 from scalable.units import parse_walltime
 

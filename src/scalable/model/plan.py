@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Mapping
+import types
+import typing
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal, TypeVar
 
+from scalable.model.components import ResourceRequest
 from scalable.model.prices import Rate
-from scalable.model.resources import ResourceRequest
 
 
 @dataclass(frozen=True)
@@ -293,3 +296,124 @@ class Plan:
 
 def _plain(value: CostEstimate | PredictedCost | None) -> dict[str, Any] | None:
     return None if value is None else value.to_dict()
+
+
+# Plan format --------------------------------------------------------------------------------------
+
+#: Version of the JSON value in which ``scalable plan --format json`` prints a plan.
+VERSION = 1
+
+#: Numbers of a plan are less than this.
+_MOST = 1e18
+
+_T = TypeVar("_T")
+
+
+class PlanFormatError(ValueError):
+    """A JSON value that is not a plan. The message names the key."""
+
+
+def decode_plan(data: Any) -> Plan:
+    """Return a plan from its JSON form, bare or as ``{"version": 1, "plan": ...}``.
+    Unknown keys are ignored. Other values raise PlanFormatError.
+    """
+    if isinstance(data, Mapping) and "plan" in data:
+        if data.get("version") != VERSION:
+            raise PlanFormatError(
+                f"version {data.get('version')!r} is not known; this release reads {VERSION}"
+            )
+        data = data["plan"]
+    plan = _object(Plan, data, "plan")
+    for tag, count in plan.scale_plan.workers_by_tag.items():
+        if count < 0:
+            raise PlanFormatError(f"plan.scale_plan.workers_by_tag.{tag} is {count}, less than 0")
+    if not 0 <= plan.confidence <= 1:
+        raise PlanFormatError(f"plan.confidence is {plan.confidence}, not between 0 and 1")
+    for name in ("deadline_s", "budget"):
+        value = getattr(plan, name)
+        if value is not None and value <= 0:
+            raise PlanFormatError(f"plan.{name} is {value}, not more than 0")
+    return plan
+
+
+def _object(cls: type[_T], data: Any, path: str) -> _T:
+    """Return a dataclass from a JSON object, with each value checked against the field's type."""
+    if not isinstance(data, Mapping):
+        raise _wrong(path, "an object", data)
+    kinds, values = typing.get_type_hints(cls), {}
+    for each in dataclasses.fields(cls):  # type: ignore[arg-type]
+        if each.name in data:
+            values[each.name] = _value(kinds[each.name], data[each.name], f"{path}.{each.name}")
+        elif each.default is each.default_factory is dataclasses.MISSING:
+            raise PlanFormatError(f"{path} has no {each.name!r}")
+    return cls(**values)
+
+
+def _value(kind: Any, data: Any, path: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return _object(typing.cast("type[Any]", kind), data, path)
+    of, parts = typing.get_origin(kind), typing.get_args(kind)
+    if of in (types.UnionType, typing.Union):
+        if data is None:
+            return None
+        (kind,) = (part for part in parts if part is not types.NoneType)
+        return _value(kind, data, path)
+    if of is tuple:
+        if not isinstance(data, list):
+            raise _wrong(path, "a list", data)
+        each = parts[:1] * len(data) if parts[-1] is Ellipsis else parts
+        if len(each) != len(data):
+            raise PlanFormatError(f"{path} has {len(data)} values instead of {len(each)}")
+        paths = (f"{path}[{i}]" for i in range(len(data)))
+        return tuple(map(_value, each, data, paths))
+    if of is not None:  # a mapping, the only other container
+        if not isinstance(data, Mapping):
+            raise _wrong(path, "an object", data)
+        return {name: _value(parts[1], v, f"{path}.{name}") for name, v in data.items()}
+    return _plain_json(kind, data, path)
+
+
+def _plain_json(kind: Any, data: Any, path: str) -> Any:
+    if kind is float and type(data) in (int, float) and abs(data) < _MOST:  # not true for NaN
+        return data
+    if kind is not float and type(data) is kind:
+        return data
+    raise _wrong(path, {float: "a number", int: "a whole number"}.get(kind, "a text"), data)
+
+
+def _wrong(path: str, expected: str, data: Any) -> PlanFormatError:
+    shown = repr(data)
+    return PlanFormatError(f"{path} is not {expected}: {shown[:37]}{'...' * (len(shown) > 40)}")
+
+
+# Forecasts ----------------------------------------------------------------------------------------
+
+#: Source of a forecast: earlier runs, the expectations of the manifest, or a guess.
+ForecastSource = Literal["history", "manifest", "guess"]
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Predicted time and memory of one kind of task."""
+
+    #: Duration of one task: its mean and quantiles.
+    mean_s: float
+    q50_s: float
+    q80_s: float
+    q95_s: float
+    #: 95 % quantile of the peak memory of one task in bytes, or None if unknown.
+    memory: int | None = None
+    #: Number of measured tasks behind the forecast.
+    samples: int = 0
+    source: ForecastSource = "guess"
+    #: Sample of the measured durations.
+    durations_s: Sequence[float] = ()
+    #: Number of measured tasks by target.
+    measured_on: Mapping[str, int] = field(default_factory=dict)
+    #: True if all measured tasks ran on other targets.
+    elsewhere: bool = False
+
+    @classmethod
+    def exactly(cls, duration_s: float, memory: int | None = None) -> Forecast:
+        """Return a forecast of exactly these values, with the manifest as its source."""
+        return cls(duration_s, duration_s, duration_s, duration_s, memory, source="manifest")

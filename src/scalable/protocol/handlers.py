@@ -319,7 +319,7 @@ class SchedulerCalls:
         await self._call(Handler.NOTICE, worker=worker, left_s=left_s, reason=reason)
 
     async def checkpoints(self) -> dict[str, str] | None:
-        """See :meth:`scalable.scheduler.checkpoints.CheckpointPlace.prepared`."""
+        """See :meth:`scalable.scheduler.pool_scheduler.CheckpointPlace.prepared`."""
         answer: dict[str, str] | None = await self._call(Handler.CHECKPOINTS)
         return answer
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import secrets
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
 
 import dask
+from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat.connected_workers import iterate_fast
+from scalable.cache.checkpoints import REMEMBERED, Checkpoints, checkpoint_directory
+from scalable.dask_compat.connected_workers import iterate_fast, told_at_start
 from scalable.dask_compat.connections import (
     RegisteringScheduler,
     TellingScheduler,
+    client_that_leaves,
     compare_distinct_versions,
+    tasks_only_for,
 )
 from scalable.dask_compat.connections import seams as connecting_seams
-from scalable.dask_compat.ended_work import ForgettingScheduler
+from scalable.dask_compat.ended_work import ForgettingScheduler, forget_unknown_duration
+from scalable.dask_compat.ended_work import seams as forgetting_seams
 from scalable.dask_compat.extensions import extensions, without_sampling
 from scalable.dask_compat.greeting import GreetingScheduler
 from scalable.dask_compat.greeting import seams as greeting_seams
@@ -28,10 +35,13 @@ from scalable.dask_compat.scheduler import (
     look_seldom,
     offer_on_streams,
     seams,
+    send_to_worker,
     tag_placement,
 )
 from scalable.dask_compat.shared_frames import share_memory
 from scalable.dask_compat.stealing import pool_stealing
+from scalable.errors import ScalableError
+from scalable.protocol.bundles import ALL
 from scalable.protocol.guarded_http import GuardedHttp
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import (
@@ -39,6 +49,8 @@ from scalable.protocol.operations import (
     CHECKPOINTS,
     CODE,
     FOUND,
+    INTERRUPT,
+    MANAGER_KEY,
     REMEMBERING,
     RETRIED,
     TASKS,
@@ -48,19 +60,15 @@ from scalable.protocol.ports import NextFreePort
 from scalable.protocol.private_node import PrivateNode
 from scalable.protocol.thread_frames import read_frames_without_collection
 from scalable.protocol.versions import ImageVersions
-from scalable.scheduler.abandoned_calls import AbandonedCalls
 from scalable.scheduler.bundle_relay import BundleRelay
-from scalable.scheduler.checkpoints import CheckpointPlace
 from scalable.scheduler.code_store import CodeStore
-from scalable.scheduler.failures import Failures
-from scalable.scheduler.ledger import Ledger
+from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
 from scalable.scheduler.lost_workers import LostWorkers
 from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.placement import TagPlacement
 from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.remembered import take_found
 from scalable.scheduler.retrying import Retrying
-from scalable.scheduler.unknown_durations import UnknownDurations
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -203,3 +211,131 @@ class PoolScheduler(
         super().remove_resources(worker)
         if self.placement is not None:
             self.placement.forget()
+
+
+# Abandoned calls ----------------------------------------------------------------------------------
+
+#: Seconds between a client's disconnection and the interruption of its running tasks.
+GRACE_S = 10.0
+
+
+class AbandonedCalls(SchedulerPlugin):
+    """Interrupts running tasks after the only client that needs them has disconnected.
+    Dask lets such tasks finish, and they would keep their slots until then.
+    """
+
+    name = "scalable-abandoned-calls"
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def log_event(self, topic: Any, msg: Any) -> None:
+        """Note the assigned tasks of a client that disconnects, and interrupt them later."""
+        client = client_that_leaves(topic, msg)
+        if client is not None and (assigned := list(tasks_only_for(self._scheduler, client))):
+            self._scheduler.loop.call_later(GRACE_S, partial(self._end, client, assigned))
+
+    def _end(self, client: str, assigned: list[tuple[Any, str]]) -> None:
+        for key, address in assigned:
+            worker = self._scheduler.workers.get(address)
+            # If the scheduler still holds the task, another client needs it, perhaps in a graph.
+            if key in self._scheduler.tasks or worker is None:
+                continue
+            if told_at_start(worker, MANAGER_KEY) is not None:
+                logger.debug("call %s is ended: its client %s has left", key, client)
+                message = {"op": INTERRUPT, "key": key, "number": ALL, "client": client}
+                send_to_worker(self._scheduler, address, message)
+
+
+# Checkpoints --------------------------------------------------------------------------------------
+
+
+class CheckpointPlace:
+    """Creates a cluster's checkpoint directory when a task first needs one, and removes it.
+    Workers do not create it, so that one with another file system finds it missing.
+    """
+
+    def __init__(self, scheduler: Any) -> None:
+        self._scheduler = scheduler
+        self._group = secrets.token_hex(16)
+        self._made: Checkpoints | None = None
+        offer(scheduler, {Handler.CHECKPOINTS: self.prepared})
+
+    async def prepared(self) -> dict[str, str] | None:
+        """Return ``directory`` and ``group``, or ``fault`` and ``hint`` if it cannot be created.
+        None if some workers do not share this file system.
+        """
+        if self._scheduler.code.carries:
+            return None
+        try:
+            directory = checkpoint_directory((self._scheduler.remembering or {}).get("url"))
+            self._made = Checkpoints(directory)
+            for group in (REMEMBERED, self._group):
+                await asyncio.to_thread(self._made.prepare, group)
+        except ScalableError as error:
+            return {"fault": error.message, "hint": error.hint or ""}
+        return {"directory": str(directory), "group": self._group}
+
+    async def remove(self) -> None:
+        """Remove the checkpoints of tasks without cached results, because the cluster stops."""
+        if self._made is not None:
+            await asyncio.to_thread(self._made.remove, self._group)
+
+
+# Failures -----------------------------------------------------------------------------------------
+
+
+class Failures(Listener):
+    """Keeps the facts about failed tasks until the scheduler forgets the tasks."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._known: dict[Any, dict[str, Any]] = {}
+        Ledger.of(scheduler).listen(self)
+        offer(scheduler, {Handler.FAILURES: self.failures})
+
+    def failures(self, keys: Iterable[Any]) -> list[dict[str, Any]]:
+        """Return name, tag, arguments, worker and attempts of each task, as far as known."""
+        found: list[dict[str, Any]] = []
+        for key in keys:
+            task = self._scheduler.tasks.get(key)
+            if task is None:
+                found.append({})
+                continue
+            call = Ledger.of(self._scheduler).call(key)
+            names = {"task_name": call.name, "tag": call.tag}
+            # A task that failed only because of another one never ran.
+            found.append({**names, **self._known.get(key, {"tries": 0})})
+        return found
+
+    def ended(self, end: EndedCall) -> None:
+        if end.succeeded or end.call.bundle is not None or not end.failures:
+            return
+        details = end.failures[0].details
+        told = {"arguments": details.arguments, "worker": details.worker, "tries": details.tries}
+        self._known[end.call.key] = told
+
+    def ready(self, call: Call) -> None:
+        """Drop the facts about a task that runs again."""
+        self._known.pop(call.key, None)
+
+    def forgotten(self, call: Call) -> None:
+        self._known.pop(call.key, None)
+
+    def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
+        self._known.clear()
+
+
+# Unknown durations --------------------------------------------------------------------------------
+
+
+class UnknownDurations(Listener):
+    """Makes work stealing forget each task that the scheduler forgets."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        if forgetting_seams.difference(forget_unknown_duration.__name__) is None:
+            Ledger.of(scheduler).listen(self)
+
+    def forgotten(self, call: Call) -> None:
+        forget_unknown_duration(self._scheduler, call.task)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from scalable.errors import PlanError
 from scalable.model import Plan, ScalePlan
-from scalable.model.plan_format import PlanFormatError, decode_plan
+from scalable.model.plan import PlanFormatError, decode_plan
 from scalable.session.counts import warn_of_excess
 from scalable.session.request import Request
 

@@ -7,7 +7,7 @@ import pytest
 from plans import request, task
 
 from scalable.model import Price, Rate
-from scalable.model.plan_format import PlanFormatError, decode_plan
+from scalable.model.plan import PlanFormatError, decode_plan
 from scalable.planning import Knowledge, PlanRequest, Prices, make_plan
 
 PRICED = Prices(

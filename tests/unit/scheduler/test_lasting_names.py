@@ -1,8 +1,8 @@
 """Rows of task names for readers that record them over time."""
 
 from scalable.model.overview import CallCounts, TaskOverview
-from scalable.scheduler.overview import lasting_names
-from scalable.scheduler.overview.lasting_names import LASTING_ROWS, LastingNames
+from scalable.scheduler.overview import overviews
+from scalable.scheduler.overview.overviews import LASTING_ROWS, LastingNames
 
 
 def rows(names, done=1):
@@ -10,7 +10,7 @@ def rows(names, done=1):
 
 
 def test_no_number_of_ended_calls_falls_while_names_come(monkeypatch):
-    monkeypatch.setattr(lasting_names, "LASTING_ROWS", 3)
+    monkeypatch.setattr(overviews, "LASTING_ROWS", 3)
     lasting, names, before = LastingNames(), [], {}
     for number in range(40):
         names.append(f"{chr(97 + number % 26)}-{number}")
@@ -31,6 +31,6 @@ def test_the_number_of_rows_is_bounded_and_no_call_is_left_out():
 
 
 def test_names_with_the_same_beginning_share_a_row_after_the_first_ones(monkeypatch):
-    monkeypatch.setattr(lasting_names, "LASTING_ROWS", 1)
+    monkeypatch.setattr(overviews, "LASTING_ROWS", 1)
     found = LastingNames().of(rows(["fit", "load-1", "load-2"]))
     assert {row.name: row.counts.done for row in found} == {"fit": 1, "load-*": 2}

@@ -32,7 +32,7 @@ def command(name: str, *, opens: bool, output: Output) -> int:
     """
     from scalable.clusters.control import refuse_gone
     from scalable.records import find
-    from scalable.watch.dashboard.links import page_link
+    from scalable.watch.dashboard.serving import page_link
 
     directory = find(name)
     refuse_gone(directory)
@@ -71,7 +71,7 @@ def _serve(directory: ClusterDirectory, output: Output, *, opens: bool) -> None:
 def _show(
     directory: ClusterDirectory, page: str, host: str, output: Output, *, opens: bool
 ) -> None:
-    from scalable.watch.dashboard.links import ssh_command
+    from scalable.watch.dashboard.serving import ssh_command
 
     record = directory.record()
     forward = None

@@ -10,7 +10,7 @@ import signal
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from tornado import web
 from tornado.httpserver import HTTPServer
@@ -101,3 +101,19 @@ async def _served(address: str, pem: Mapping[str, str], shown: Callable[[str], N
         server.stop()
         await server.close_all_connections()
         await scheduler.close()
+
+
+# Links --------------------------------------------------------------------------------------------
+
+
+def page_link(link: str) -> str:
+    """Return the link to a cluster's dashboard from the link to Dask's pages, with the token."""
+    parts = urlsplit(link)
+    prefix = parts.path.rpartition("/")[0]
+    return urlunsplit(parts._replace(path=f"{prefix}/scalable/"))
+
+
+def ssh_command(link: str, host: str, user: str) -> str:
+    """Return the command that forwards a page on ``host`` to the user's own machine."""
+    parts = urlsplit(link)
+    return f"ssh -N -L {parts.port}:{parts.hostname}:{parts.port} {user}@{host}"
