@@ -125,7 +125,7 @@ def pids(client, tag="a"):
 
 def test_an_argument_is_held_once_by_all_workers(client, most_segments):
     data = make(7)
-    future = client.send(data)
+    future = client.scatter(data, workers=list(workers(client))[:1])  # not to the pool ``apart``
     processes, seen, held = zip(*on_each(client, look, future), strict=True)
     assert len(set(processes)) == SHARING
     assert set(seen) == {(data.sum(), True, data.shape)}

@@ -75,8 +75,10 @@ class ManagedSpecCluster(SpecCluster):
             await self.bring_in_line()
 
     def _update_worker_status(self, op: str, msg: Any) -> None:
-        # Skips SpecCluster's own version, which closes and forgets a worker that was lost.
-        Cluster._update_worker_status(self, op, msg)  # noqa: SLF001
+        # Skips SpecCluster's own version, which closes and forgets a worker that was lost. A worker
+        # that came and went before the list of workers was read is not in it.
+        if op == "add" or msg in self.scheduler_info["workers"]:
+            Cluster._update_worker_status(self, op, msg)  # noqa: SLF001
         self.workers_changed()
 
     def new_worker_spec(self) -> dict[Any, Any]:

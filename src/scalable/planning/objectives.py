@@ -151,7 +151,7 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
         raise PlanError(
             f"the work cannot end within {format_duration(deadline_s)}: "
             f"the shortest possible time is {format_duration(least_s)}{because}",
-            hint=f"allow at least {math.ceil(least_s)}s{' or more workers' * more}"
+            hint=f"allow at least {_deadline(least_s)}{' or more workers' * more}"
             + ", or policy aggressive, which has no headroom" * bold,
         )
     limit_s = max(deadline_s, least_s) if deadline_s is not None else math.inf
@@ -192,6 +192,11 @@ def choose(problem: Problem, request: PlanRequest, deadline_s: float | None) -> 
         *(point.time_s, point.cost, len(within), len(every)),
     )
     return Choice(point, front, least_s, in_time, in_budget)
+
+
+def _deadline(least_s: float) -> str:
+    """Return a value of ``--deadline`` that suffices, in whole minutes if there are several."""
+    return f"{math.ceil(least_s)}s" if least_s <= 120 else f"{math.ceil(least_s / 60)}m"
 
 
 def _pick(problem: Problem, request: PlanRequest, within: Sequence[Point]) -> Point:
