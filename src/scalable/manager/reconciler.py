@@ -103,8 +103,10 @@ class Reconciler:
     async def _run(self) -> None:
         assert self._wake is not None
         while not self._closing:
+            # Not `wait_for`: in Python 3.11 it loses a cancellation that comes with the event.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause_s(self._used_s))
+                async with asyncio.timeout(pause_s(self._used_s)):
+                    await self._wake.wait()
             self._wake.clear()
             try:
                 await self.reconcile()
@@ -659,7 +661,8 @@ class Stops:
         """Wait, but not after :meth:`finish` was called."""
         self._finishing = self._finishing or asyncio.Event()
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._finishing.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._finishing.wait()
 
     async def finish(self) -> None:
         """Wait until all requests have made their last attempt. Log unexpected errors."""

@@ -227,7 +227,8 @@ class FileStore:
         if archive is None:
             return None
         try:
-            await asyncio.wait_for(archive.complete.wait(), ARRIVAL_TIMEOUT_S)
+            async with asyncio.timeout(ARRIVAL_TIMEOUT_S):
+                await archive.complete.wait()
         except TimeoutError:
             logger.warning("archive %s has not arrived in %g s", digest, ARRIVAL_TIMEOUT_S)
             return None

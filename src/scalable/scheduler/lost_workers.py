@@ -105,7 +105,8 @@ class LostWorkers(Listener):
         while not all(name in self._reasons for name in names) and loop.time() < deadline:
             self._news.clear()
             try:
-                await asyncio.wait_for(self._news.wait(), deadline - loop.time())
+                async with asyncio.timeout(deadline - loop.time()):
+                    await self._news.wait()
             except TimeoutError:
                 break
         unknown = "its manager does not know why"

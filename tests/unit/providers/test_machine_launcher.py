@@ -113,6 +113,27 @@ def test_spot_machines_take_their_share_and_others_come_where_there_are_none():
     run(scenario, spot_share=0.5)
 
 
+def test_a_repeated_request_for_a_spot_machine_also_takes_the_usual_price():
+    async def scenario(cloud, launcher):
+        await launcher.launch(entries("a"))
+        assert launcher.observe()["a"].reason == "no capacity in zones a and b"
+        cloud.room = 1
+        await until(lambda: launcher.observe()["a"].reason is None)
+        assert [m.spot for m in cloud.things.values()] == [False]
+
+    run(scenario, spot_share=1.0, spot_room=0, room=0)
+
+
+def test_a_repeated_request_without_an_answer_starts_no_second_machine():
+    async def scenario(cloud, launcher):
+        await launcher.launch(entries("a"))
+        cloud.room, cloud.faults = 9, [("answer", transient("connection lost"))]
+        await until(lambda: cloud.things and launcher.observe()["a"].reason is None)
+        assert len(cloud.things) == 1
+
+    run(scenario, room=0)
+
+
 def test_a_machine_ends_with_the_last_of_its_units():
     async def scenario(cloud, launcher):
         await launcher.launch(entries("a", "b", "c"))

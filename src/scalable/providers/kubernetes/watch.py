@@ -61,7 +61,8 @@ class PodWatch:
         """Wait until a pod has changed, or for ``timeout_s`` seconds."""
         self._changed.clear()
         try:
-            await asyncio.wait_for(self._changed.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
         except TimeoutError:
             return
 

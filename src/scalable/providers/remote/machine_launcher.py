@@ -63,6 +63,8 @@ class _Placed:
     refused: str | None = None
     #: Number of requests.
     attempt: int = 1
+    #: The latest request has no answer yet: it may have started a machine.
+    unanswered: bool = False
     #: The cloud does not report the machine any more.
     lost: bool = False
     #: Number of units that fit on the machine, which is charged for all of them.
@@ -132,15 +134,8 @@ class MachineLauncher:
         return self._cloud.spot_share > 0 and spot < self._cloud.spot_share * (len(own) + 1)
 
     async def _request(self, placed: Sequence[_Placed]) -> None:
-        """Request machines once, and refused spot machines again at the usual price."""
-        refused = await self._ask_for(placed)
-        dearer = [its for its in refused if its.request.spot]
-        for its in dearer:
-            logger.debug("no spot machine for %s: %s", its.request.name, its.refused)
-            self._renew(its, spot=False)
-        if dearer:
-            await self._ask_for(dearer)
-        waiting = [its for its in placed if its.refused is not None]
+        """Request machines, and repeat the requests that were refused in a task."""
+        waiting = await self._ask_for(placed)
         for its in waiting:
             logger.debug("machine %s waits for capacity: %s", its.request.name, its.refused)
         if waiting:
@@ -149,12 +144,27 @@ class MachineLauncher:
             task.add_done_callback(self._asking.discard)
 
     async def _ask_for(self, placed: Sequence[_Placed]) -> list[_Placed]:
+        """Request machines, and refused spot machines again at the usual price.
+        Return those that were refused for lack of capacity.
+        """
+        refused = await self._ask_once(placed)
+        dearer = [its for its in refused if its.request.spot]
+        for its in dearer:
+            logger.debug("no spot machine for %s: %s", its.request.name, its.refused)
+            self._renew(its, spot=False)
+        if dearer:
+            await self._ask_once(dearer)
+        return [its for its in refused if its.refused is not None]
+
+    async def _ask_once(self, placed: Sequence[_Placed]) -> list[_Placed]:
         """Request machines, and return those that were refused for lack of capacity."""
+        for its in placed:
+            its.unanswered = True
         answers = await self._cloud.run([its.request for its in placed])
         refused = []
         for its in placed:
             answer = answers[its.request.name]
-            its.asked_at = time.monotonic()
+            its.asked_at, its.unanswered = time.monotonic(), False
             if isinstance(answer, Refusal):
                 its.refused = answer.reason
                 refused.append(its)
@@ -172,7 +182,9 @@ class MachineLauncher:
             pause = min(LONGEST_PAUSE_S, pause * 1.6)
             left = [its for its in left if its.left and its.refused is not None]
             for its in left:
-                self._renew(its, spot=self._cloud.spot_share > 0)
+                # A request without an answer keeps its name: its machine may exist already.
+                if not its.unanswered:
+                    self._renew(its, spot=self._takes_spot(its.component.name))
             if not left:
                 return
             try:
@@ -180,10 +192,8 @@ class MachineLauncher:
             except ProviderError as error:
                 logger.warning("machines cannot be requested again: %s", error)
                 for its in left:
-                    its.refused = str(error)
-            spot = [its for its in left if its.request.spot]
-            for its in spot:
-                self._renew(its, spot=False)
+                    if its.unanswered:
+                        its.refused = str(error)
 
     def _renew(self, its: _Placed, *, spot: bool) -> None:
         """Replace the request by one whose name no machine has had."""
@@ -219,8 +229,10 @@ class MachineLauncher:
         if not or_soon:
             await asyncio.sleep(seconds)
             return
+        # Not `wait_for`: in Python 3.11 it loses a cancellation that comes with the event.
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._soon.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._soon.wait()
 
     def _is_busy(self) -> bool:
         return any(
