@@ -25,7 +25,6 @@ from scalable.client.calls.in_flight import (
     judge_loss,
 )
 from scalable.client.calls.sent_bundle import SentBundle
-from scalable.protocol.lost_calls import OutOfMemory
 
 
 def sizing_of(mean_s):
@@ -215,29 +214,6 @@ def test_a_suspect_that_had_not_begun_is_blamed_for_nothing():
     assert pending.losses == {}
 
 
-def test_a_call_that_ends_its_workers_is_given_up():
-    pending = PendingCalls()
-    assert judge_loss(bundle(pending, ["a"]), ERROR, 1.0)[0] == [0]
-    for _ in range(LOSSES - 2):
-        assert judge_loss(bundle(pending, ["a"], begun=True, suspected=True), ERROR, 1.0)[0] == [0]
-    again, given_up = judge_loss(bundle(pending, ["a"], begun=True, suspected=True), ERROR, 1.0)
-    assert again == []
-    assert "abs" in str(given_up[0])
-
-
-def test_a_call_without_memory_is_given_up_after_one_more_try():
-    pending = PendingCalls()
-    error = OutOfMemory("bundle", None, 0, 789 * 10**6, 200 * 10**6, "small")
-    assert judge_loss(bundle(pending, ["a"]), error, 1.0)[0] == [0]
-    again, given_up = judge_loss(bundle(pending, ["a"], begun=True, suspected=True), error, 1.0)
-    assert again == []
-    assert str(given_up[0]) == (
-        "call 'abs' used more than 200M, the memory of component 'small'; it got to 789M; "
-        "set memory: 900M"
-    )
-    assert "used up 250M, the memory" in str(OutOfMemory("a", None, 0, 239 * 10**6, 25 * 10**7, ""))
-
-
 def finished():
     return SimpleNamespace(status="finished")
 
@@ -263,15 +239,6 @@ def test_large_arguments_are_sent_once():
 def test_an_argument_that_cannot_be_uploaded_now_travels_with_its_call():
     large = b"x" * 2_000_000
     assert Uploads(lambda _: None, None).replaced((large,)) == (large,)
-
-
-def test_a_lost_argument_is_uploaded_again_for_later_calls():
-    sent = []
-    uploads, large = Uploads(lambda _: sent.append(finished()) or sent[-1], None), b"x" * 2_000_000
-    uploads.replaced((large,))
-    sent[0].status = "cancelled"
-    (second,) = uploads.replaced((large,))
-    assert second.future is sent[1]
 
 
 def test_uploads_do_not_hold_everything_that_was_sent():
