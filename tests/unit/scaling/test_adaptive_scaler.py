@@ -3,8 +3,6 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from scalable import AdaptiveScaler
 
@@ -208,27 +206,3 @@ def test_bad_input_decides_nothing(tasks, active, words):
 def test_contradictions_are_refused(options):
     with pytest.raises(ValueError, match="not an ascending range|not a valid range|is negative"):
         AdaptiveScaler(**options)
-
-
-COUNTS = st.integers(0, 200)
-
-
-@given(
-    tasks=st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.floats(0, 1e4)), max_size=60),
-    active=st.fixed_dictionaries({"a": COUNTS, "b": COUNTS}),
-    low=COUNTS,
-    width=COUNTS,
-    thresholds=st.tuples(st.floats(0, 2), st.floats(0.01, 3)),
-)
-def test_applied_and_asked_again_it_changes_nothing(tasks, active, low, width, thresholds):
-    down, up = thresholds[0], thresholds[0] + thresholds[1]
-    bounds = {"min_workers": {"a": low}, "max_workers": {"a": low + width}}
-    scaler = AdaptiveScaler(
-        **bounds, scale_up_threshold=up, scale_down_threshold=down, cooldown_seconds=0
-    )
-    rows = [{"tag": tag, "duration": duration} for tag, duration in tasks]
-    decision = scaler.evaluate(rows, active)
-    after = {tag: active[tag] + decision.changes.get(tag, 0) for tag in active}
-    assert low <= after["a"] <= low + width
-    assert min(after.values()) >= 0
-    assert not scaler.evaluate(rows, after).has_changes
