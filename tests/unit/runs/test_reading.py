@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,7 +9,6 @@ import psutil
 import pytest
 
 import scalable.runs.reading as reading_module
-from scalable.errors import RunError
 from scalable.runs import RunDirectory, RunTail, read_run
 
 
@@ -72,74 +68,11 @@ def test_not_a_number_is_read_as_null(run):
     assert read_run(run.path).tasks == [{"duration_s": None, "cpu_s": None}]
 
 
-def test_missing_files_are_empty(run):
-    for path in run.path.iterdir():
-        if path.name != "run.json":
-            path.unlink()
-    record = read_run(run.path)
-    assert (record.tasks, record.artifacts, record.plan) == ([], [], {})
-    assert record.manifest_lock == ""
-
-
-def test_a_run_without_run_json_is_an_error(run):
-    (run.path / "run.json").unlink()
-    with pytest.raises(RunError, match=r"run\.json is missing"):
-        read_run(run.path)
-
-
-def test_a_run_json_of_garbage_is_an_error(run):
-    (run.path / "run.json").write_text("[]")
-    with pytest.raises(RunError, match="not a JSON object"):
-        read_run(run.path)
-
-
-def test_a_file_is_no_run(tmp_path):
-    (tmp_path / "run-x").write_text("")
-    with pytest.raises(RunError, match="not a recorded run"):
-        read_run(tmp_path / "run-x")
-
-
-def test_a_stream_that_cannot_be_read_is_an_error(run):
-    (run.path / "tasks.jsonl").unlink()
-    (run.path / "tasks.jsonl").mkdir()
-    with pytest.raises(RunError, match="cannot read the run"):
-        read_run(run.path)
-
-
 class TestInterrupted:
     """A run that says it is running, and whose process is not there."""
 
     def test_own_process_is_running(self, run):
         assert read_run(run.path).status == "running"
-
-    def test_killed_process(self, tmp_path):
-        code = (
-            "import os, signal, sys\n"
-            "from scalable.runs import RunDirectory\n"
-            "run = RunDirectory.create('p', 't', manifest_yaml='', manifest_lock='', plan={},"
-            " runs_dir=sys.argv[1])\n"
-            "run.append('tasks', {'task_id': 'a'})\n"
-            "os.write(run._descriptors['tasks'], b'{\"task_id\": \"b')\n"
-            "print(run.path, flush=True)\n"
-            "signal.pause()\n"
-        )
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True
-        )
-        with process:
-            path = process.stdout.readline().strip()
-            assert read_run(path).status == "running"
-            process.send_signal(signal.SIGKILL)
-            deadline = time.monotonic() + 10
-            zombie = psutil.Process(process.pid)
-            while zombie.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert read_run(path).status == "interrupted", "before its parent has reaped it"
-            process.wait(10)
-            record = read_run(path)
-        assert record.status == "interrupted"
-        assert record.run["status"] == "running"
-        assert record.tasks == [{"task_id": "a"}]
 
     def test_pid_in_use_by_another_process(self, run):
         rewrite(run, start_ticks=1)
