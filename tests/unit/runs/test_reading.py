@@ -31,18 +31,6 @@ def append_raw(run, data, stream="tasks"):
         file.write(data)
 
 
-def test_a_torn_last_line_is_passed_over(run):
-    append_raw(run, b'{"task_id":"a"}\n{"task_id":"b","sta')
-    record = read_run(run.path)
-    assert record.tasks == [{"task_id": "a"}]
-    assert record.malformed_lines == 0
-
-
-def test_a_last_line_without_newline_that_is_whole_is_read(run):
-    append_raw(run, b'{"task_id":"a"}')
-    assert read_run(run.path).tasks == [{"task_id": "a"}]
-
-
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -61,11 +49,6 @@ def test_garbage_in_the_middle_is_counted(run, garbage):
     record = read_run(run.path)
     assert [row["task_id"] for row in record.tasks] == ["a", "b"]
     assert record.malformed_lines == 1
-
-
-def test_not_a_number_is_read_as_null(run):
-    append_raw(run, b'{"duration_s":NaN,"cpu_s":-Infinity}\n')
-    assert read_run(run.path).tasks == [{"duration_s": None, "cpu_s": None}]
 
 
 class TestInterrupted:
@@ -125,20 +108,6 @@ class TestInterrupted:
 
 class TestRunTail:
     """Every whole line once, as it comes."""
-
-    def test_only_what_is_new_and_whole(self, run):
-        tail = RunTail(run.path)
-        assert not any(tail.poll().values())
-        run.append("tasks", {"task_id": "a"})
-        append_raw(run, b'{"task_id"')
-        run.append("workers", {"event": "started"})
-        first = tail.poll()
-        assert first["tasks"] == [{"task_id": "a"}]
-        assert first["workers"] == [{"event": "started"}]
-        assert first["scaling"] == []
-        assert tail.poll()["tasks"] == []
-        append_raw(run, b':"b"}\ngarbage\n')
-        assert tail.poll()["tasks"] == [{"task_id": "b"}]
 
     def test_streams_that_come_later(self, tmp_path):
         tail = RunTail(tmp_path / "run-later")

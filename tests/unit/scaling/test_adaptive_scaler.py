@@ -24,17 +24,6 @@ def clock():
     return Clock()
 
 
-def test_the_minimum_holds_from_zero():
-    decision = AdaptiveScaler({"a": 2}).evaluate(pending(1), {"a": 0})
-    assert (decision.workers_to_add, decision.workers_to_remove) == ({"a": 2}, {})
-    assert AdaptiveScaler({"a": 2}).evaluate([], {}).workers_to_add == {"a": 2}
-
-
-def test_above_the_maximum_goes_down_to_it():
-    decision = AdaptiveScaler(max_workers={"a": 3}).evaluate(pending(50), {"a": 5})
-    assert (decision.workers_to_add, decision.workers_to_remove) == ({}, {"a": 2})
-
-
 def test_tags_without_bounds_run_from_zero_to_unlimited():
     scaler = AdaptiveScaler({"a": 1}, {"a": 2})
     assert scaler.evaluate(pending(1000, "b"), {"b": 1}).workers_to_add["b"] == 1250 - 1
