@@ -88,6 +88,12 @@ def test_first_tries_that_begin_at_once_do_not_write_beside_each_other(checkpoin
         assert len([one for one in begun if one._path.is_dir()]) == 1
 
 
+def test_process_with_another_file_system_is_told(tmp_path):
+    with pytest.raises(ClusterError, match="is not there on"):
+        Checkpoints(tmp_path / "results").begin("cluster", "call")
+    assert not (tmp_path / "results").exists()
+
+
 def aged(path, seconds):
     for each in (path, *path.rglob("*")):
         os.utime(each, (time.time() - seconds,) * 2)

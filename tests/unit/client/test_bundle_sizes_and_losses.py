@@ -241,6 +241,15 @@ def test_an_argument_that_cannot_be_uploaded_now_travels_with_its_call():
     assert Uploads(lambda _: None, None).replaced((large,)) == (large,)
 
 
+def test_a_lost_argument_is_uploaded_again_for_later_calls():
+    sent = []
+    uploads, large = Uploads(lambda _: sent.append(finished()) or sent[-1], None), b"x" * 2_000_000
+    uploads.replaced((large,))
+    sent[0].status = "cancelled"
+    (second,) = uploads.replaced((large,))
+    assert second.future is sent[1]
+
+
 def test_uploads_do_not_hold_everything_that_was_sent():
     uploads = Uploads(lambda value: finished(), None)
     for i in range(3 * REMEMBERED):

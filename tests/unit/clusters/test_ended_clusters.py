@@ -105,6 +105,15 @@ def place():
 # On another machine -------------------------------------------------------------------------------
 
 
+def test_a_scheduler_silent_for_long_on_another_machine_has_ended(unanswered, caplog):
+    made = recorded(scheduler=ELSEWHERE, age_s=130)
+    assert [(g.kind, g.name) for g in garbage.gc(dry_run=True)] == [("failed", "one")]
+    assert ending.end("one") is True
+    assert not made.path.exists()
+    assert "process 4711 on login1" in caplog.text
+    assert "what is left there cannot be ended from here" in caplog.text
+
+
 def test_a_scheduler_silent_for_a_moment_is_left_to_its_own_machine(unanswered):
     made = recorded(scheduler=ELSEWHERE, age_s=30)
     assert garbage.gc(dry_run=True) == []

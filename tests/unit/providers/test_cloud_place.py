@@ -12,6 +12,7 @@ from memory_cloud import MemoryCloud
 from scalable.errors import NameTakenError, ProviderError
 from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec
 from scalable.model.codec import encode_spec
+from scalable.protocol import credentials
 from scalable.providers.remote.cloud import MACHINE_OF, MachineState
 from scalable.providers.remote.cloud_place import CloudPlace, remains
 from scalable.providers.remote.cloud_services import CloudServices
@@ -98,6 +99,24 @@ def test_of_two_creators_at_once_the_later_gives_way_although_the_earlier_is_slo
     assert (later.path / BEGUN).exists(), "its creator has to remove what it made there"
 
 
+def test_no_capacity_for_the_scheduler_is_an_error_with_the_reason(services, cloud):
+    cloud.room = 0
+    with pytest.raises(ProviderError, match="no machine for the scheduler: no capacity in zones"):
+        start(services, made())
+
+
+def test_a_manager_that_is_started_again_replaces_its_machine(place, services, cloud):
+    cluster = made(managers={"m": {"target": "t"}})
+    start(services, cluster)
+    cluster.write_request("m", "", encode_spec(SPEC))
+    cluster.write_pem(*credentials.new_credentials())
+    start(services, cluster, "m")
+    start(services, cluster, "m")
+    managers = [m for m in cloud.things.values() if m.marks["scalable-role"] == "manager"]
+    assert sorted(m.state.value for m in managers) == ["ended", "pending"]
+    assert place.programs(cluster.id)["m"].state == "pending"
+
+
 def test_states_of_ended_programs_tell_the_end(place, services, cloud):
     cluster = made()
     start(services, cluster)
@@ -152,6 +171,53 @@ def test_the_files_go_last_so_that_what_is_left_can_be_found(place, services, cl
     assert place.clusters() == {}
 
 
+def test_the_files_of_the_scheduler_go_after_those_of_the_others(place, services, cloud):
+    cluster = made(managers={"m": {"target": "t"}})
+    start(services, cluster)
+    cluster.write_request("m", "", encode_spec(SPEC))
+    cluster.write_pem(*credentials.new_credentials())
+    start(services, cluster, "m")
+    left = []
+    delete = cloud.delete_files
+
+    async def watched(marks):
+        gone = await delete(marks)
+        left.append([its.marks["scalable-role"] for its in cloud.texts.values()])
+        return gone
+
+    cloud.delete_files = watched
+    place.delete(cluster.id)
+    assert ["scheduler"] in left
+    assert cloud.texts == {}
+
+
+def test_sessions_are_no_clusters_and_their_remains_are_found_when_they_are_old(place, cloud):
+    session = ClusterRecord(
+        id="0123456789", name="p-t-012345", provider="aws", target="t", project="p", owner="",
+        created_at=datetime.now(UTC).isoformat(), remote=True,
+    )  # fmt: skip
+    text = {"record.json": json.dumps(session.to_dict())}
+    marks = {
+        "scalable-cluster": session.id,
+        "scalable-owner": "ann",
+        "scalable-role": "scheduler",
+    }
+
+    def put(files):
+        import asyncio
+
+        asyncio.run(cloud.put_files("s", marks, files))
+
+    put(text)
+    assert place.clusters() == {}
+    assert remains(lambda: cloud) == {}, "its machine may not be there yet"
+    put(aged(text))
+    assert list(remains(lambda: cloud)) == [session.id]
+    place.delete(session.id)
+    assert remains(lambda: cloud) == {}
+    assert cloud.texts == {}
+
+
 def test_a_name_is_free_three_minutes_after_its_creator_was_killed(
     place, services, cloud, monkeypatch, tmp_path
 ):
@@ -162,6 +228,22 @@ def test_a_name_is_free_three_minutes_after_its_creator_was_killed(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "elsewhere"))
     start(services, made())
     assert len(cloud.things) == 1
+
+
+def test_a_start_during_which_its_cluster_is_ended_leaves_no_machine(services, cloud):
+    cluster = made()
+    run = cloud.run
+
+    async def ended_meanwhile(requests):
+        answers = await run(requests)
+        cluster.remove()
+        return answers
+
+    cloud.run = ended_meanwhile
+    with pytest.raises(ProviderError, match="was ended by another process"):
+        start(services, cluster)
+    assert [m.state for m in cloud.things.values()] == [MachineState.ENDED]
+    assert cloud.texts == {}
 
 
 def test_what_has_no_files_is_found_too(cloud, services):

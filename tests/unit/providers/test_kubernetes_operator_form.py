@@ -186,6 +186,19 @@ def test_a_group_is_deleted_although_its_first_pod_is_gone_and_all_its_pods_are_
 # Detached clusters --------------------------------------------------------------------------------
 
 
+def test_the_manager_of_a_detached_cluster_may_make_worker_groups_and_finds_the_scheduler():
+    bodies = drafts.objects(request(operator=True), {}, "apart").values()
+    things = [json.loads(body) for body in bodies]
+    (role_of_manager,) = [thing for thing in things if thing["kind"] == "Role"]
+    verbs = {rule["resources"][0]: rule["verbs"] for rule in role_of_manager["rules"]}
+    assert {"create", "delete", "list"} <= set(verbs["daskworkergroups"])
+    assert "create" not in verbs["pods"]
+    (service,) = [thing for thing in things if thing["kind"] == "Service"]
+    (cluster,) = [thing for thing in things if thing["kind"] == "DaskCluster"]
+    marks = cluster["spec"]["scheduler"]["metadata"]["labels"]
+    assert service["spec"]["selector"].items() <= marks.items()
+
+
 def kept_job(*conditions):
     job = FORM.root(frame_of(request(operator=True)), 60)
     job["metadata"]["uid"] = "u"
