@@ -22,18 +22,6 @@ def wanting(**counts):
     return {tag: PoolStatus(wanted=count) for tag, count in counts.items()}
 
 
-def test_a_row_has_what_the_sidebar_shows():
-    assert row(status(dashboard="http://127.0.0.1:8/status?token=secret"), SIZES, "/user/me/") == {
-        "id": ID,
-        "name": "climate",
-        "scheduler_address": "tls://127.0.0.1:1",
-        "dashboard_link": f"/user/me/dask/dashboard/{ID}/scalable/",
-        "workers": 2,
-        "memory": "2.00 GiB",
-        "cores": 4,
-    }
-
-
 def test_a_cluster_without_a_page_has_no_link():
     assert row(status(), SIZES, "/")["dashboard_link"] == ""
 

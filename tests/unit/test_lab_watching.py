@@ -10,7 +10,6 @@ import pytest
 from scalable.errors import ClusterError, ProviderError
 from scalable.liveness import identify_process
 from scalable.model import ClusterRecord, PoolStatus
-from scalable.protocol.guarded_http import cookie_name
 from scalable.records import ClusterDirectory
 from scalable.watch.lab import show, watching
 from scalable.watch.lab import sidebar as sidebar_module
@@ -58,16 +57,6 @@ def shown(sidebar):
 
 def seen(directory):
     return asyncio.run(Watch().clusters())[directory.id]
-
-
-def test_all_clusters_are_shown_with_their_workers_and_go_when_they_are_down():
-    sidebar = Sidebar("/", Watch())
-    one = made()
-    made("another", running=1, embedded=True, creator=identify_process())
-    made("dead", scheduler=GONE)
-    assert shown(sidebar) == {"one": 2, "another": 1}
-    one.remove()
-    assert shown(sidebar) == {"another": 1}
 
 
 def test_a_damaged_record_costs_no_other_row():
@@ -187,15 +176,6 @@ def test_reading_twenty_clusters_stays_off_the_event_loop(monkeypatch):
 
 
 # Pages --------------------------------------------------------------------------------------------
-
-
-def test_a_page_is_opened_by_a_cookie_and_not_by_its_url():
-    page = page_of(seen(made()))
-    assert (page.host, page.port, page.tls) == ("127.0.0.1", 8787, None)
-    assert page.cookie == f"{cookie_name(TOKEN)}={TOKEN}"
-    assert page.url("/status", "a=1") == "http://127.0.0.1:8787/status?a=1"
-    assert page.url("/x/ws", "", socket=True) == "ws://127.0.0.1:8787/x/ws"
-    assert TOKEN not in repr(page)
 
 
 def test_the_url_of_a_page_with_tls_or_of_another_family_is_right():

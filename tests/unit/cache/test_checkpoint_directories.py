@@ -10,7 +10,7 @@ import pytest
 import scalable
 from scalable import cached
 from scalable.cache import checkpoints as module
-from scalable.cache.checkpoints import Checkpoints, Kept, checkpoint_directory
+from scalable.cache.checkpoints import Checkpoints, checkpoint_directory
 from scalable.errors import ClusterError
 from scalable.settings import results_dir
 
@@ -24,24 +24,6 @@ def checkpoints(tmp_path):
 
 def contents(root):
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
-
-
-def test_the_next_try_has_what_the_try_before_it_has_left(checkpoints):
-    first = checkpoints.begin("cluster", "call")
-    assert list(first.path.iterdir()) == []
-    (first.path / "state").write_text("3")
-    first.end(succeeded=False)
-    second = checkpoints.begin("cluster", "call")
-    assert (second.path / "state").read_text() == "3"
-    second.end(succeeded=True)
-    assert list(checkpoints.begin("cluster", "call").path.iterdir()) == []
-
-
-def test_calls_and_groups_share_nothing(checkpoints):
-    checkpoints.prepare("other")
-    places = [("cluster", "a"), ("cluster", "b"), ("other", "a"), ("cluster", "('a', 1)")]
-    paths = {checkpoints.begin(group, call).path for group, call in places}
-    assert len({path.parent for path in paths}) == 4
 
 
 def test_only_the_user_can_enter(checkpoints, tmp_path):
@@ -106,25 +88,6 @@ def test_first_tries_that_begin_at_once_do_not_write_beside_each_other(checkpoin
         assert len([one for one in begun if one._path.is_dir()]) == 1
 
 
-def test_success_leaves_nothing(checkpoints, tmp_path):
-    checkpoint = checkpoints.begin("cluster", "call")
-    (checkpoint.path / "deep").mkdir()
-    (checkpoint.path / "deep" / "state").write_text("3")
-    checkpoint.end(succeeded=True)
-    assert list((tmp_path / "results" / "checkpoints" / "cluster").iterdir()) == []
-    assert contents(tmp_path / "results" / "checkpoints") == []
-
-
-def test_end_of_a_cluster_removes_its_group_alone(checkpoints, tmp_path):
-    checkpoints.prepare("other")
-    (checkpoints.begin("cluster", "call").path / "state").write_text("3")
-    (checkpoints.begin("other", "call").path / "state").write_text("4")
-    checkpoints.remove("cluster")
-    root = tmp_path / "results" / "checkpoints"
-    assert [path.name for path in root.iterdir()] == ["other"]
-    assert len(contents(root)) == 1
-
-
 def test_process_with_another_file_system_is_told(tmp_path):
     with pytest.raises(ClusterError, match="is not there on"):
         Checkpoints(tmp_path / "results").begin("cluster", "call")
@@ -134,19 +97,6 @@ def test_process_with_another_file_system_is_told(tmp_path):
 def aged(path, seconds):
     for each in (path, *path.rglob("*")):
         os.utime(each, (time.time() - seconds,) * 2)
-
-
-def test_garbage_is_what_is_old_and_unused(checkpoints, tmp_path):
-    for name, age, succeeded in (("old", 7200, False), ("young", 60, False), ("used", 7200, None)):
-        checkpoint = checkpoints.begin("cluster", name)
-        (checkpoint.path / "state").write_bytes(bytes(1000))
-        if succeeded is not None:
-            checkpoint.end(succeeded=succeeded)
-        aged(checkpoint.path.parent, age)
-    assert checkpoints.collect(3600, dry_run=True) == Kept(1, 1000)
-    assert checkpoints.collect(3600) == Kept(1, 1000)
-    assert len(contents(tmp_path / "results" / "checkpoints")) == 2
-    assert checkpoints.collect(3600) == Kept()
 
 
 def test_garbage_of_a_killed_removal_goes_too(checkpoints, tmp_path, monkeypatch):
@@ -170,11 +120,6 @@ def test_checkpoints_lie_beside_results_or_in_the_users_directory():
 
 
 # Outside a session ----------------------------------------------------------------------------
-
-
-def test_outside_a_call_it_is_an_error():
-    with pytest.raises(ClusterError, match="none runs in this thread"):
-        scalable.checkpoint()
 
 
 def test_decorated_function_goes_on_where_it_failed(tmp_path):

@@ -45,27 +45,6 @@ def outcomes_of(*calls):
     return heard
 
 
-def test_a_hit_tells_the_time_that_the_call_took(store):
-    first, second = outcomes_of(*[remembered(store, fit, 3)] * 2)
-    assert (first.kind, second.kind) == (Kind.MISSED, Kind.FOUND)
-    assert second.saved_s == store.entry(second.key).cost_s > 0
-
-
-def test_a_miss_tells_what_changed_beside_the_nearest_earlier_result(store):
-    outcomes_of(remembered(store, fit, 3))
-    (told,) = outcomes_of(remembered(store, fit, 4))
-    assert told.reason == "argument x is another"
-    assert told.changed == ("argument:x",)
-    assert told.nearest == KeyMaker().key(fit, (3,), {}).digest
-
-
-def test_results_of_calls_beside_it_are_no_earlier_ones(store):
-    calls = [remembered(store, fit, x) for x in range(3)]  # all asked for before one ran
-    assert {told.reason for told in outcomes_of(*calls)} == {
-        f"no result of {__name__}.fit is stored"
-    }
-
-
 def test_a_result_for_the_same_argument_is_the_nearest(store):
     key = KeyMaker().key(fit, (1,), {})
     put = partial(store.put, value=0, function=key.function, cost_s=1.0)
@@ -129,11 +108,6 @@ def test_calls_within_a_call_are_not_told(store, tmp_path):
 
 def call_it(digest):
     return digest
-
-
-def test_nobody_listens_outside_a_worker(store, monkeypatch):
-    monkeypatch.setattr(calls.Misses, "outcome", lambda *_: pytest.fail("the index is read"))
-    assert remembered(store, fit, 3)() == 6
 
 
 def test_many_misses_of_short_calls_are_not_all_compared(store, monkeypatch):

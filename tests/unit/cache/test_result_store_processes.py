@@ -30,33 +30,6 @@ while True:
     store.put(sys.argv[2], value, parts={"a": "b"}, function="f", cost_s=2.0)
 """
 
-COMPUTER = """
-import os, random, sys
-from scalable.cache.outcomes import Waited
-from scalable.cache.store import ResultStore
-store = ResultStore.open(sys.argv[1])
-keys = sys.argv[3].split()
-random.Random(sys.argv[2]).shuffle(keys)
-computed = 0
-for key in keys:
-    while True:
-        found = store.get(key)
-        if found is None:
-            lease = store.lease(key, sys.argv[2])
-            if lease is None:
-                assert store.wait_for(key, lambda: False, timeout_s=100) is not Waited.LATE
-                continue
-            with lease:
-                found = store.get(key)
-                if found is None:
-                    computed += 1
-                    store.put(key, "of " + key, parts={}, function="f", cost_s=0)
-                    continue
-        assert found.value() == "of " + key
-        break
-print(computed)
-"""
-
 
 def started(text, *arguments, **options):
     return subprocess.Popen(
@@ -81,16 +54,6 @@ def test_a_writer_that_is_killed_at_any_moment_leaves_a_whole_entry_or_none(tmp_
         os.utime(path, (1, 1))
     store.collect()
     assert not list((tmp_path / "results" / "entries").rglob(".*"))
-
-
-def test_four_processes_compute_each_result_once(tmp_path):
-    store = ResultStore.open(tmp_path / "results")
-    overlapping = [" ".join(KEYS[start : start + 350]) for start in (0, 50, 100, 150)]
-    running = [started(COMPUTER, store.url, str(n), keys) for n, keys in enumerate(overlapping)]
-    counts = [int(process.communicate(timeout=120)[0]) for process in running]
-    assert sum(counts) == 500
-    assert store.usage().entries == 500
-    assert store.verify().faults == ()
 
 
 LIMITED = """

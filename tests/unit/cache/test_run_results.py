@@ -142,10 +142,6 @@ def double(x):
     return 2 * x
 
 
-def fail(x):
-    raise OSError(f"no data\nfor {x}")
-
-
 def ends(results):
     return [call.end.value for call in results.log.calls()]
 
@@ -190,13 +186,6 @@ def test_where_the_run_is_not_seen_calls_run(tmp_path):
     called = ResumableFunction(double, RunResults(str(tmp_path / "elsewhere")), CODE)
     assert called(2) == 4
     assert not (tmp_path / "elsewhere").exists()
-
-
-def test_a_failed_call_is_noted(run):
-    results = run("a")
-    with pytest.raises(OSError, match="no data"):
-        ResumableFunction(fail, results, CODE)(3)
-    assert ends(results) == ["failed"]
 
 
 # Notes -------------------------------------------------------------------------------------------

@@ -70,15 +70,6 @@ def test_a_note_that_says_nothing_does_not_keep_processes_from_collecting(path, 
     assert number_of(path) == 8
 
 
-def test_a_process_looks_at_the_store_once_in_an_interval(path, monkeypatch):
-    store = ResultStore(path, LIMIT)
-    put(store, 20)
-    started = []
-    monkeypatch.setattr(threading, "Thread", lambda **_: started.append(1))
-    store._upkeep.after_store(LIMIT)
-    assert not started
-
-
 def test_nobody_collects_beside_a_process_that_collects(path):
     with ResultStore(path).lease(upkeep.LEASE, "other"):
         put(ResultStore(path, LIMIT), 20)

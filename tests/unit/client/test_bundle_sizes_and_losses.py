@@ -25,7 +25,6 @@ from scalable.client.calls.in_flight import (
     judge_loss,
 )
 from scalable.client.calls.sent_bundle import SentBundle
-from scalable.protocol.lost_calls import OutOfMemory
 
 
 def sizing_of(mean_s):
@@ -213,29 +212,6 @@ def test_a_suspect_that_had_not_begun_is_blamed_for_nothing():
     for _ in range(2 * LOSSES):
         assert judge_loss(bundle(pending, ["a"], suspected=True), ERROR, 1.0)[0] == [0]
     assert pending.losses == {}
-
-
-def test_a_call_that_ends_its_workers_is_given_up():
-    pending = PendingCalls()
-    assert judge_loss(bundle(pending, ["a"]), ERROR, 1.0)[0] == [0]
-    for _ in range(LOSSES - 2):
-        assert judge_loss(bundle(pending, ["a"], begun=True, suspected=True), ERROR, 1.0)[0] == [0]
-    again, given_up = judge_loss(bundle(pending, ["a"], begun=True, suspected=True), ERROR, 1.0)
-    assert again == []
-    assert "abs" in str(given_up[0])
-
-
-def test_a_call_without_memory_is_given_up_after_one_more_try():
-    pending = PendingCalls()
-    error = OutOfMemory("bundle", None, 0, 789 * 10**6, 200 * 10**6, "small")
-    assert judge_loss(bundle(pending, ["a"]), error, 1.0)[0] == [0]
-    again, given_up = judge_loss(bundle(pending, ["a"], begun=True, suspected=True), error, 1.0)
-    assert again == []
-    assert str(given_up[0]) == (
-        "call 'abs' used more than 200M, the memory of component 'small'; it got to 789M; "
-        "set memory: 900M"
-    )
-    assert "used up 250M, the memory" in str(OutOfMemory("a", None, 0, 239 * 10**6, 25 * 10**7, ""))
 
 
 def finished():

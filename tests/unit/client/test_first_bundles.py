@@ -150,13 +150,6 @@ def test_an_iterator_that_never_ends_leaves_other_calls_their_turns(offered):
     assert (len(line.sent), len(endless), len(others)) == (FIRST, 1000 - FIRST + 3, 0)
 
 
-def test_a_group_of_calls_that_were_all_sent_is_not_kept(offered):
-    line, dispatcher = offered(FIRST, 5)
-    assert len(line.sent) == 5
-    line.run_soon()
-    assert not any(isinstance(group, MappedCalls) for group in dispatcher.backlog)
-
-
 def test_few_slots_are_filled_at_once(offered):
     line, _ = offered(FIRST // AHEAD, 5000)
     assert len(line.sent) == FIRST

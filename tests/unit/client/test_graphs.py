@@ -59,13 +59,6 @@ def names_run(prepared):
 # What comes out -----------------------------------------------------------------------------------
 
 
-def test_results_come_in_the_shape_and_order_of_the_keys():
-    assert run(GRAPH, "d") == 23
-    assert run(GRAPH, ["d", "a", "c"]) == [23, 1, 12]
-    assert run(GRAPH, [["c", "b"], "d", []]) == [[12, 11], 23, []]
-    assert run(GRAPH, []) == []
-
-
 @pytest.mark.parametrize(
     ("node", "expected"),
     [
@@ -181,23 +174,6 @@ def test_names_may_be_bytes():
     assert run({b"a": (inc, 1), "b": (inc, b"a"), "c": [b"a", "b"]}, ["c", b"a"]) == [[2, 3], 2]
 
 
-def test_only_what_the_keys_need_is_run():
-    assert names_run(prepare(GRAPH, "c")) == ["b", "c"]
-    assert names_run(prepare(GRAPH, ["e"])) == ["e"]
-    assert names_run(prepare(GRAPH, ["a"])) == ["a"]
-
-
-def test_tags_of_single_nodes_go_before_the_tag_of_all():
-    prepared = prepare(GRAPH, "d", "x", {"c": "y", "b": None, "e": "z"})
-    tag_of = {key.rsplit("-", 1)[1]: tag for tag, layer in prepared.nodes.items() for key in layer}
-    assert tag_of == {"d": "x", "c": "y", "b": None}
-    notes = {None: {}, "x": {"resources": {"x": 1}}, "y": {"resources": {"y": 1}}}
-    layers = prepared.annotated(notes).layers.values()
-    assert {frozenset(layer): layer.annotations or {} for layer in layers} == {
-        frozenset(prepared.nodes[tag]): notes[tag] for tag in notes
-    }
-
-
 def test_a_large_value_goes_to_those_who_need_it():
     graph = {"large": [0] * 9, "a": (sum, "large"), "b": (len, "large")}
     assert {
@@ -212,15 +188,6 @@ def test_keys_are_new_each_time_and_readable():
     assert {key_split(key) for key in first.keys} == {"add"}
     same_looks = prepare({1: (inc, 1.5), "1": (inc, 2.5)}, [1, "1"])
     assert evaluate(same_looks) == [2.5, 3.5]
-
-
-def test_actors_are_named_as_nodes():
-    prepared = prepare(GRAPH, "c")
-    assert prepared.actors(None) is None
-    assert prepared.actors(True) is True
-    assert prepared.actors({"c": True, "b": False}) == (prepared.key_of["c"],)
-    with pytest.raises(ClusterError, match="no node 'x'"):
-        prepared.actors(["x"])
 
 
 # What is refused -----------------------------------------------------------------------------------

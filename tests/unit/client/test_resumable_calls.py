@@ -44,10 +44,6 @@ def calls(tmp_path):
     return make
 
 
-def test_without_kept_results_functions_are_sent_as_they_are(calls):
-    assert calls(keeping=False).function(plain, Purpose(), {}) is plain
-
-
 @pytest.mark.parametrize(
     ("function", "options"), [(waiting, {}), (plain, {"actor": True}), (plain, {"actors": True})]
 )

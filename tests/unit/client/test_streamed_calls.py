@@ -54,22 +54,6 @@ def run(calls, count):
     return done
 
 
-@pytest.mark.parametrize("ordered", [True, False])
-def test_an_endless_iterator_is_read_as_calls_and_results_are_taken(ordered):
-    read = itertools.count()
-    calls, thread = reading(read, ordered=ordered)
-    outcomes = calls.outcomes(never)
-    done = 0
-    for wanted in range(100):
-        if wanted >= done:
-            done += run(calls, 1)
-        assert next(outcomes) == [None, wanted]
-    assert next(read) < 200
-    calls.cancel()
-    thread.join(30)
-    assert not thread.is_alive()
-
-
 @given(
     waiting=st.integers(1, 50),
     untaken=st.integers(1, 50),
@@ -127,23 +111,6 @@ def test_whoever_sends_calls_wakes_the_reader(eventually):
     calls.cancel()
 
 
-def test_results_that_nobody_takes_stop_the_reading(eventually):
-    read = itertools.count()
-    calls, _ = reading(read)
-    run(calls, 20)
-    with pytest.raises(AssertionError):
-        eventually(lambda: len(calls), timeout=0.3)
-    assert next(read) <= 21
-    calls.stop_reading()
-
-
-def test_neither_arguments_nor_results_are_kept_once_they_were_taken():
-    calls, _ = reading(iter([1, 2, 3]))
-    run(calls, 3)
-    assert list(calls.outcomes(never)) == [[None, 1], [None, 2], [None, 3]]
-    assert calls._arguments == calls._results == {}
-
-
 def test_a_call_that_waits_again_has_its_arguments_and_is_settled_once():
     calls, _ = reading(iter([-1, -2]), most=(2, 2))
     while len(calls) < 2:
@@ -158,21 +125,6 @@ def test_a_call_that_waits_again_has_its_arguments_and_is_settled_once():
     assert next(outcomes) == [None, 1]
     calls.settle([0], [(7, None)])
     assert (next(outcomes), calls._results) == ([None, 2], {})
-
-
-def broken():
-    yield -1
-    raise ValueError("no more")
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-def test_an_error_of_the_iterator_comes_after_the_results_before_it(ordered):
-    calls, _ = reading(broken(), ordered=ordered)
-    outcomes = calls.outcomes(never)
-    run(calls, 1)
-    assert next(outcomes) == [None, 1]
-    with pytest.raises(ValueError, match="no more"):
-        next(outcomes)
 
 
 def test_the_end_of_the_iterator_ends_who_waits_for_another_result(eventually):
@@ -217,38 +169,6 @@ def test_calls_of_an_iterator_wait_in_bounded_number_and_size():
     assert sizing.lookahead(5000) == MOST_WAITING
     sizing.sent(1, 1_000_000)
     assert sizing.lookahead(2) == MOST_WAITING_BYTES // 1_000_000
-
-
-def late_after(*values):
-    """An iterator that yields values, and then waits."""
-    yield from values
-    threading.Event().wait(60)
-
-
-def test_who_waits_for_an_iterator_that_waits_gets_the_error_of_the_end():
-    calls, _ = reading(late_after(-1, -2))
-    run(calls, 2)
-    outcomes = calls.outcomes(never)
-    assert [next(outcomes)[1], next(outcomes)[1]] == [1, 2]
-    raised = []
-
-    def take():
-        with pytest.raises(RuntimeError) as info:
-            next(outcomes)
-        raised.append(str(info.value))
-
-    taking = threading.Thread(target=take, daemon=True)
-    taking.start()
-    calls.end(RuntimeError("it is over"))
-    taking.join(30)
-    assert raised == ["it is over"]
-
-
-def test_the_end_of_a_reader_does_not_hide_an_earlier_end():
-    calls, thread = reading(itertools.count())
-    calls.end(RuntimeError("it is over"))
-    thread.join(30)
-    assert str(calls.read_error) == "it is over"
 
 
 @pytest.mark.parametrize("back", [([5, 6], [1, 2]), ([1, 2], [5, 6])])

@@ -233,15 +233,3 @@ def test_an_unfinished_creation_is_garbage_once_its_process_has_ended(plugins, s
     directory.write_scheduler(identify_process())
     os.utime(directory.path / "record.json", (0, 0))
     assert garbage.gc(dry_run=True) == []  # its scheduler lives
-
-
-def test_one_record_of_nonsense_does_not_hide_the_others(plugins):
-    plugins("good", list)
-    bad, good = recorded("bad"), recorded("good")
-    data = json.loads((bad.path / "record.json").read_text())
-    write_private(bad.path / "record.json", json.dumps({**data, "created_at": None, "name": 7}))
-    listing = discovery.list_clusters()
-    assert [row.name for row in listing] == ["good"]
-    assert "name is 7" in listing.errors[0]
-    good.write_status({"pools": 3})
-    assert "pools is 3" in " ".join(discovery.list_clusters().errors)

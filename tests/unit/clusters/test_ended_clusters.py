@@ -1,6 +1,5 @@
 """Clusters whose programs have ended, here or on another machine: `down`, `gc`, `up`, `resume`."""
 
-import errno
 import json
 import os
 import time
@@ -16,7 +15,6 @@ from scalable.clusters import (
     creation,
     ending,
     garbage,
-    recording,
     resuming,
     services,
     waiting,
@@ -27,7 +25,6 @@ from scalable.liveness import identify, identify_process
 from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec, Plan, ScalePlan
 from scalable.providers import registry
 from scalable.records import ClusterDirectory, all_directories, status_of
-from scalable.records import directory as directory_module
 
 ELSEWHERE = {**identify_process(), "host": "login1", "boot_id": "theirs", "pid": 4711}
 GONE = {**identify_process(), "start_ticks": 1}
@@ -348,21 +345,6 @@ def test_a_cluster_whose_manager_is_refused_keeps_its_scheduler(monkeypatch):
     assert [d.record().stage for d in all_directories()[0]] == ["made"]
 
 
-def test_files_that_cannot_be_written_are_named_and_nothing_is_left(monkeypatch, state):
-    def full(path, text):
-        if path.name == "token":
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        path.write_text(text)
-
-    monkeypatch.setattr(directory_module, "write_private", full)
-    with pytest.raises(
-        ClusterError, match=f"cannot be written to {state}/.*No space left"
-    ) as error:
-        recorded()
-    assert "XDG_STATE_HOME" in error.value.hint
-    assert [p.name for p in ClusterDirectory.parent().iterdir()] == [".lock"]
-
-
 def test_a_state_directory_that_cannot_be_made_is_named(monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", "/proc/nowhere")
     with pytest.raises(ClusterError, match="cannot be written to /proc/nowhere/scalable"):
@@ -393,17 +375,6 @@ def test_a_dead_cluster_of_a_provider_that_is_not_known_here_is_removed(caplog):
 
 
 # Users --------------------------------------------------------------------------------------------
-
-
-def test_the_owner_is_the_user_of_the_process_whatever_user_says(monkeypatch):
-    monkeypatch.setenv("USER", "somebody")
-    monkeypatch.setenv("LOGNAME", "somebody")
-    assert recording._user() != "somebody"
-
-
-def test_a_user_without_a_name_is_called_by_number(monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    assert recording._user() == "54321"
 
 
 def test_a_services_file_of_garbage_does_not_keep_the_cluster(child):

@@ -11,7 +11,6 @@ import pytest
 
 from scalable.clusters import logs
 from scalable.clusters.logs import follow_lines, log_files, read_log
-from scalable.errors import ClusterError
 from scalable.model import ClusterRecord
 from scalable.records import ClusterDirectory
 
@@ -101,28 +100,6 @@ def test_a_jobs_log_is_shown_once_under_the_name_of_its_worker(cluster):
     assert (found.worker, read_log(found.path)) == ("a-hpc-1f-0", "from a job\n")
 
 
-def test_the_programs_of_a_cluster_are_given_when_asked_for(cluster):
-    directory = cluster()
-    assert shown(directory) == []
-    assert shown(directory, worker="scheduler") == [("scheduler", None)]
-    (manager,) = log_files(directory, worker="manager-hpc")
-    assert read_log(manager.path) == "attached\n"
-
-
-def test_an_unknown_pool_or_worker_is_named_with_the_known_ones(cluster):
-    directory = cluster()
-    write(directory, "a-1-0", "a")
-    with pytest.raises(ClusterError, match=r"no pool 'z' \(its pools: a, a-b, c/d\)"):
-        log_files(directory, pool="z")
-    with pytest.raises(
-        ClusterError, match=r"'z' has no log \(logs: a-1-0, manager-hpc, scheduler\)"
-    ):
-        log_files(directory, worker="z")
-    directory.remove()
-    with pytest.raises(FileNotFoundError):
-        log_files(directory)
-
-
 # Their ends ---------------------------------------------------------------------------------------
 
 
@@ -176,17 +153,6 @@ def test_added_lines_are_shown_until_the_cluster_is_gone(cluster):
     assert lines[1:] == [("a-1-0", "to be"), ("a-1-1", "later"), ("a-1-0", "last word")]
 
 
-def test_one_pool_is_followed(cluster):
-    directory = cluster()
-    write(directory, "a-1-0", "a")
-    write(directory, "a-b-1-0", "a-b")
-    lines, thread = following(directory, pool="a-b")
-    eventually(lambda: lines)
-    directory.remove()
-    thread.join(timeout=60)
-    assert lines == [("a-b-1-0", "hello")]
-
-
 def test_a_log_that_is_begun_anew_is_read_from_its_start(cluster):
     directory = cluster()
     log = write(directory, "a-1-0", "a", "a long first line\n")
@@ -212,8 +178,3 @@ def test_long_lines_come_in_parts_and_old_ones_not_at_all(cluster, monkeypatch):
     directory.remove()
     thread.join(timeout=60)
     assert [line for _, line in lines] == ["short", "x" * 10, "x" * 10, "x" * 5]
-
-
-def test_following_an_unknown_pool_is_an_error(cluster):
-    with pytest.raises(ClusterError, match="no pool 'z'"):
-        next(follow_lines(cluster(), pool="z"))

@@ -128,18 +128,3 @@ def test_a_worker_that_the_scheduler_drains_is_replaced_at_once_and_stopped_when
         assert house.inventory.pools["quick"].lost == 0
 
     in_house(scenario)
-
-
-def test_a_unit_whose_walltime_is_nearly_over_is_replaced_drained_and_stopped():
-    async def scenario(house):
-        house.inventory.pools["quick"].walltime_s = 100.0
-        name = await one_running(house, processing=1)
-        house.quick.observed[name] = Observation(UnitState.RUNNING, left_s=5.0)
-        await house.until(lambda: len(house.quick.launched) == 2)
-        assert house.inventory.status()["quick"].wanted == 1
-        await drained_and_stopped(house, name)
-        (removed,) = [event for event in house.events if event["event"] == "removed"]
-        assert removed["reason"] == "its walltime is nearly over"
-        assert set(house.link.drain_reasons.values()) == {"its walltime ends in 5.0 s"}
-
-    in_house(scenario)

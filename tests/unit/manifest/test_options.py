@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
 from scalable.errors import ManifestError
-from scalable.manifest import Manifest, ProviderOptions
+from scalable.manifest import ProviderOptions
 from scalable.manifest.fields import Duration, Record, Text, TextMap, parse_port_range
 
 # Target blocks of published tutorials and of the provider pages.
@@ -56,79 +56,6 @@ PUBLISHED = {
     "gcp": "provider: gcp",
 }
 
-DEFAULTS = {
-    "local": {
-        "max_workers": None,
-        "threads_per_worker": 1,
-        "processes": False,
-        "containers": "none",
-        "interface": None,
-        "dashboard_address": None,
-    },
-    "slurm": {
-        **dict.fromkeys(("queue", "account", "walltime", "interface", "container_runtime")),
-        **dict.fromkeys(("qos", "constraint", "reservation", "worker_port_range", "logs")),
-        "scheduler": "login",
-        "scheduler_port": 8786,
-        "n_workers": None,
-        "directives": [],
-    },
-    "kubernetes": {
-        "namespace": "default",
-        **dict.fromkeys(("image", "n_workers", "service_account", "resources", "context")),
-        **dict.fromkeys(("priority_class", "pod_template", "manager", "manager_service_account")),
-        "allow_version_mismatch": False,
-        "image_pull_secrets": [],
-        "mounts": {},
-        "start_timeout": "10m",
-        "abandoned_after": "5m",
-        "reconnect_within": "2m",
-        "operator": False,
-        "env": {},
-        "tolerations": [],
-        "node_selector": {},
-    },
-    "aws": {
-        "cluster_type": "fargate",
-        **dict.fromkeys(("region", "instance_type", "image", "n_workers", "worker_cpu")),
-        **dict.fromkeys(("worker_mem", "vpc", "execution_role_arn", "task_role_arn")),
-        **dict.fromkeys(("manager_role_arn", "ami", "disk", "manager")),
-        "instance_types": [],
-        "subnets": [],
-        "security_groups": [],
-        "zones": [],
-        "env": {},
-        "spot": False,
-        "spot_allocation": "price-capacity-optimized",
-        "public": True,
-        "clients_from": ["0.0.0.0/0"],
-        "ecs_cluster": "scalable",
-        "start_timeout": "10m",
-        "abandoned_after": "5m",
-        "reconnect_within": "2m",
-        "allow_version_mismatch": False,
-        "logs_kept_days": 14,
-    },
-    "gcp": {
-        **dict.fromkeys(("region", "zone", "project_id", "instance_type", "image", "n_workers")),
-        **dict.fromkeys(("subnetwork", "service_account", "manager_service_account", "manager")),
-        "instance_types": [],
-        "env": {},
-        "preemptible": False,
-        "network": "default",
-        "network_tags": [],
-        "external_ip": True,
-        "clients_from": ["0.0.0.0/0"],
-        "machine_image": "projects/cos-cloud/global/images/family/cos-stable",
-        "disk": "30GB",
-        "disk_type": "pd-balanced",
-        "start_timeout": "10m",
-        "abandoned_after": "5m",
-        "reconnect_within": "2m",
-        "allow_version_mismatch": False,
-    },
-}
-
 
 @pytest.mark.parametrize("block", PUBLISHED.values(), ids=PUBLISHED)
 def test_published_targets_validate(load, block):
@@ -140,104 +67,6 @@ def test_published_targets_validate(load, block):
     )
     assert spec.written_options <= spec.options.keys()
     assert spec.provider_name in text
-
-
-@pytest.mark.parametrize("provider", DEFAULTS)
-def test_every_option_may_be_left_out(models, provider):
-    data = {
-        "version": 1,
-        "project": {"name": "p"},
-        "targets": {"t": {"provider": provider}},
-        "components": {"a": {}},
-    }
-    spec = Manifest.from_mapping(data, models).resolve("t").spec
-    assert spec.options == DEFAULTS[provider]
-    assert spec.written_options == frozenset()
-
-
-@pytest.mark.parametrize("provider", DEFAULTS)
-def test_every_option_is_described(models, provider):
-    for name, field in models[provider].model_fields.items():
-        assert field.description, name
-        assert field.description.endswith("."), name
-
-
-def test_all_options_together(models):
-    targets = {
-        "s": {
-            "provider": "slurm",
-            "queue": "q",
-            "account": "00123",
-            "walltime": "4h",
-            "interface": "ib0",
-            "container_runtime": "auto",
-            "qos": "high",
-            "constraint": "a&b",
-            "reservation": "r",
-            "scheduler": "job",
-            "scheduler_port": 0,
-            "worker_port_range": "40000-41000",
-            "n_workers": 3,
-            "directives": ["--mail-type=END"],
-            "logs": "logs",
-        },
-        "k": {
-            "provider": "kubernetes",
-            "namespace": "n",
-            "image": "i",
-            "n_workers": 1,
-            "service_account": "a",
-            "resources": {"requests": {"memory": "2Gi", "cpu": 2}, "limits": {"cpu": 2.5}},
-            "env": {"A": 1},
-            "node_selector": {"gpu": "yes"},
-            "context": "c",
-            "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": 30}],
-        },
-        "a": {
-            "provider": "aws",
-            "region": "r",
-            "cluster_type": "ec2",
-            "instance_type": "m",
-            "image": "i",
-            "n_workers": 1,
-            "worker_cpu": 256,
-            "worker_mem": 512,
-            "vpc": "v",
-            "subnets": ["s"],
-            "security_groups": ["g"],
-            "execution_role_arn": "e",
-            "task_role_arn": "t",
-        },
-        "g": {
-            "provider": "gcp",
-            "region": "r",
-            "zone": "z",
-            "project_id": "p",
-            "instance_type": "m",
-            "image": "i",
-            "n_workers": 1,
-        },
-        "l": {
-            "provider": "local",
-            "max_workers": 3,
-            "threads_per_worker": 2,
-            "processes": True,
-            "containers": "podman",
-            "dashboard_address": ":8787",
-        },
-    }
-    data = {"version": 1, "project": {"name": "p"}, "targets": targets, "components": {"a": None}}
-    made = Manifest.from_mapping(data, models)
-    for name, written in targets.items():
-        spec = made.resolve(name).spec
-        assert spec.written_options == written.keys() - {"provider"}
-        assert spec.options.keys() == models[spec.provider_name].model_fields.keys()
-    options = made.resolve("k").spec.options
-    assert options["resources"] == {
-        "requests": {"memory": "2Gi", "cpu": "2"},
-        "limits": {"cpu": "2.5"},
-    }
-    assert options["tolerations"] == targets["k"]["tolerations"]
 
 
 class Size(enum.Enum):

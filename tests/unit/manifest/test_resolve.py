@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-import yaml
 
 from scalable.errors import ManifestError
 from scalable.manifest import Manifest, read_targets
@@ -275,18 +274,6 @@ def test_locate_keeps_a_place_that_is_known(load):
     assert load(DOCUMENT).resolve("big").locate(known) == known
 
 
-def test_the_resolved_manifest_is_a_manifest(load):
-    resolved = load(DOCUMENT).resolve("big")
-    again = load(resolved.to_yaml())
-    assert again.target_names == ("big",)
-    assert again.resolve("big").lock == resolved.lock
-    assert again.resolve("big").data == resolved.data
-    assert yaml.safe_load(resolved.to_yaml())["targets"]["big"]["queue"] == "long"
-    assert "overlay" not in resolved.data
-    assert "overlays" not in resolved.data
-    assert "overlay" not in resolved.data["targets"]["big"]
-
-
 def test_whole_numbers_are_written_without_a_point(load):
     text = SMALL.replace("provider: slurm", "provider: mine\n    x: [4.0, 4.5]")
     resolved = load(text.replace("cpus: 2", "cpus: 2.0")).resolve("t")
@@ -352,27 +339,6 @@ tasks: {r: {component: a, after: []}}
 )
 def test_the_lock_does_not_depend_on_how_it_is_written(load, same):
     assert load(same).resolve("t").lock == load(SMALL).resolve("t").lock
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("account: 7", "account: 07"),
-        ("cpus: 2", "cpus: 3"),
-        ("X: 1", "X: 2"),
-        ("name: p", "name: q"),
-        (", b: ", ""),
-        ("t:\n    prov", "u:\n    prov"),
-        ("component: a", "component: b"),
-        ("n_workers: 2", "n_workers: 3"),
-    ],
-)
-def test_the_lock_depends_on_what_is_written(load, old, new):
-    changed = load(SMALL.replace(old, new, 1))
-    lock = changed.resolve(changed.target_names[0]).lock
-    assert lock != load(SMALL).resolve("t").lock
-    assert len(lock) == 64
-    assert set(lock) <= set("0123456789abcdef")
 
 
 def test_the_lock_follows_the_environment(load):

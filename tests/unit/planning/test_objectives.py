@@ -1,7 +1,6 @@
 """Which counts serve an objective."""
 
 import itertools
-import logging
 import math
 from dataclasses import replace
 
@@ -215,10 +214,3 @@ def _within(bounds: Bounds, workers: tuple[int, ...]) -> bool:
     return bounds.least_total <= sum(workers) <= most and all(
         low <= count <= high for low, count, high in each
     )
-
-
-def test_the_chosen_counts_are_logged(caplog):
-    caplog.set_level(logging.DEBUG, "scalable.planning")
-    chosen(problem(CHAIN), "balance")
-    (message,) = caplog.messages
-    assert message.startswith("balance (policy aggressive): (1, 2) workers of ")

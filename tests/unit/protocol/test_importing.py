@@ -12,7 +12,7 @@ from scalable.dask_compat.nodes import CarriedNode
 from scalable.protocol import importing
 from scalable.protocol.archive import CarriedFiles, Entry, pack
 from scalable.protocol.code import CodeTable, ModuleCode, digest_of, is_own
-from scalable.protocol.importing import Importer, Trees
+from scalable.protocol.importing import Importer
 
 NAME = "module_of_test_importing"
 
@@ -122,17 +122,6 @@ def test_only_modules_outside_of_python_and_its_packages_belong_to_a_workflow(tm
     assert not is_own("pytest", pytest.__file__)
 
 
-def test_a_file_that_is_edited_before_its_first_import_runs_as_it_was(importer, tmp_path):
-    one, two = b"answer = 1\n", b"answer = 'edited'\n"
-    (tmp_path / f"{NAME}.py").write_bytes(one)
-    first = table(tmp_path, one)
-    assert importer.missing_sources(first) == []
-    importer.add(first, {})
-    importer.use(first.id)
-    (tmp_path / f"{NAME}.py").write_bytes(two)
-    assert answer() == 1
-
-
 def test_a_file_of_another_version_is_refused_if_the_source_is_not_known(importer, tmp_path):
     (tmp_path / f"{NAME}.py").write_bytes(b"answer = 'edited'\n")
     wanted = table(tmp_path, b"answer = 1\n")
@@ -175,19 +164,6 @@ def carried(importer, imported, lazy, base="/client", process="p"):
     return made
 
 
-def test_modules_and_those_that_only_calls_import_come_from_the_archive_of_the_call(away, tmp_path):
-    one = carried(away, b"answer = 1\n", b"answer = 10\n")
-    two = carried(away, b"answer = 1\n", b"answer = 20\n")
-    for code, expected in ((one, 10), (two, 20), (one, 10)):
-        away.use(code.id)
-        assert answer() == 1
-        assert importlib.import_module(LAZY).answer == expected
-        for name in (NAME, LAZY):
-            place = Path(sys.modules[name].__file__).parent
-            assert place.is_relative_to(tmp_path / "scratch")
-            assert (place / "data").read_text() == f"answer = {expected}\n"
-
-
 def test_equal_archives_of_two_processes_leave_modules_loaded(away):
     one = carried(away, b"answer = []\n", b"")
     two = carried(away, b"answer = []\n", b"", process="q")
@@ -215,15 +191,6 @@ def test_a_call_cannot_run_before_its_archive_is_here(away):
     away.add(table_without, {})
     assert not away.knows(table_without.id)
     assert Importer("near").lacks_files(table_without) is False
-
-
-def test_a_process_that_sees_the_clients_files_uses_them(importer, tmp_path):
-    source = b"answer = 1\n"
-    (tmp_path / f"{NAME}.py").write_bytes(source)
-    importer.trees = Trees(tmp_path)  # a scheduler may have both
-    code = carried(importer, source, b"", base=str(tmp_path))
-    importer.use(code.id)
-    assert importlib.import_module(NAME).__file__ == str(tmp_path / f"{NAME}.py")
 
 
 def test_a_call_whose_code_is_not_known_fails_instead_of_running_another_version(importer):

@@ -4,10 +4,7 @@ import contextlib
 import fcntl
 import gc
 import os
-import subprocess
-import sys
 
-import numpy as np
 import pytest
 
 from scalable import settings
@@ -25,16 +22,6 @@ from scalable.protocol.shared_memory import (
 )
 
 DATA = memoryview(bytes(range(256)) * 64)
-READER = """
-import sys
-from scalable.protocol.shared_memory import Part, open_part
-process, *part = map(int, sys.argv[1:])
-view = open_part(process, Part(*part))
-view[0] = 99
-print("opened", flush=True)
-sys.stdin.readline()
-print(bytes(view[1:4]).hex())
-"""
 
 
 def opened(segment, start=0, length=None):
@@ -52,22 +39,6 @@ def descriptors():
     return count
 
 
-def test_another_process_keeps_what_its_owner_has_let_go():
-    segment = write_segment(DATA)
-    part = segment.part(0, len(DATA))
-    arguments = [sys.executable, "-c", READER, *map(str, (os.getpid(), *part))]
-    with subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as reader:
-        assert reader.stdout.readline() == "opened\n"
-        assert opened(segment)[0] == DATA[0], "the other process has written for itself alone"
-        del segment
-        with pytest.raises(FileNotFoundError):
-            open_part(os.getpid(), part)
-        out, _ = reader.communicate("\n", timeout=60)
-    assert out == "010203\n"
-
-
 def test_nobody_can_change_a_segment():
     segment = write_segment(DATA)
     for change in (
@@ -78,18 +49,6 @@ def test_nobody_can_change_a_segment():
         with pytest.raises(PermissionError):
             change()
     assert os.fstat(segment.descriptor).st_mode & 0o777 == 0o600
-
-
-def test_descriptors_are_freed_with_the_last_view():
-    before = descriptors()
-    segment = write_segment(DATA)
-    view = opened(segment)
-    array = np.frombuffer(view, "u1")[10:]
-    assert descriptors() > before
-    del segment, view
-    assert array[0] == DATA[10]
-    del array
-    assert descriptors() == before
 
 
 def test_a_view_is_lent_again_without_a_copy():
@@ -109,16 +68,6 @@ def test_a_small_part_of_a_view_is_copied_instead_of_keeping_the_rest():
     found, start = shared(view[4096:5000])
     assert (os.fstat(found.descriptor).st_size, start) == (904, 0)
     assert opened(found, 0, 904) == view[4096:5000]
-
-
-@pytest.mark.parametrize("place", [0, 4095, 4096, 10_000, len(DATA) - 1])
-def test_what_was_written_into_a_view_is_what_others_get(place):
-    view = opened(write_segment(DATA))
-    view[place] ^= 255
-    assert not is_shared(view)
-    found, start = shared(view)
-    assert bytes(opened(found, start)) == bytes(view)
-    assert bytes(opened(found, start)) != bytes(DATA)
 
 
 def test_pages_are_looked_at_in_parts(monkeypatch):

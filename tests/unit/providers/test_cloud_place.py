@@ -18,7 +18,7 @@ from scalable.providers.remote.cloud_place import CloudPlace, remains
 from scalable.providers.remote.cloud_services import CloudServices
 from scalable.records import ClusterDirectory
 from scalable.records.directory import remembered
-from scalable.records.packing import BEGUN, record_in
+from scalable.records.packing import BEGUN
 
 SPEC = DeploymentSpec(
     project_name="p",
@@ -62,18 +62,6 @@ def start(services, directory, program="scheduler"):
     services.start(directory.path, program, ["python"], directory.path / "log")
 
 
-def test_a_cluster_is_found_by_its_files_and_those_name_the_inner_place(place, services, cloud):
-    cluster = made()
-    start(services, cluster)
-    ((cluster_id, files),) = place.clusters().items()
-    assert cluster_id == cluster.id
-    assert record_in(files).place == {"region": "r", "owner": "ann"}
-    assert place.programs(cluster.id)["scheduler"].state == "pending"
-    cloud.become(MachineState.RUNNING, address="10.0.0.7")
-    assert place.programs(cluster.id)["scheduler"].state == "running"
-    assert CloudPlace(lambda: dataclasses.replace(cloud, user="bob")).clusters() == {}
-
-
 def test_the_address_is_told_to_machines_of_the_cloud_alone(place, services, cloud, monkeypatch):
     cluster = made()
     start(services, cluster)
@@ -109,16 +97,6 @@ def test_of_two_creators_at_once_the_later_gives_way_although_the_earlier_is_slo
         start(services, later)
     assert later.id in {m.marks["scalable-cluster"] for m in cloud.things.values()}
     assert (later.path / BEGUN).exists(), "its creator has to remove what it made there"
-
-
-@pytest.mark.parametrize("step", ["prepare", "run"])
-def test_a_start_that_is_refused_in_the_middle_is_told_to_be_removed(services, cloud, step):
-    cloud.faults = [(step, ProviderError("this user may not"))]
-    cluster = made()
-    with pytest.raises(ProviderError, match="may not"):
-        start(services, cluster)
-    assert cloud.texts
-    assert (cluster.path / BEGUN).exists()
 
 
 def test_no_capacity_for_the_scheduler_is_an_error_with_the_reason(services, cloud):
@@ -182,18 +160,6 @@ def aged(files):
     return {**files, "record.json": json.dumps(record)}
 
 
-def test_a_cluster_ends_wholly_and_twice_without_error(place, services, cloud):
-    cluster, other = made(), made("other")
-    for each in (cluster, other):
-        start(services, each)
-    told = place.delete(cluster.id)
-    assert len(told) == 3, told
-    assert place.delete(cluster.id) == []
-    assert list(place.clusters()) == [other.id]
-    living = [m for m in cloud.things.values() if m.state is not MachineState.ENDED]
-    assert [m.marks["scalable-cluster"] for m in living] == [other.id]
-
-
 def test_the_files_go_last_so_that_what_is_left_can_be_found(place, services, cloud):
     cluster = made()
     start(services, cluster)
@@ -250,12 +216,6 @@ def test_sessions_are_no_clusters_and_their_remains_are_found_when_they_are_old(
     place.delete(session.id)
     assert remains(lambda: cloud) == {}
     assert cloud.texts == {}
-
-
-def test_output_is_told_by_program(place, services, cloud):
-    cluster = made()
-    start(services, cluster)
-    assert place.logs(cluster.id, {}) == {"scheduler": ("output of m-0", "1")}
 
 
 def test_a_name_is_free_three_minutes_after_its_creator_was_killed(

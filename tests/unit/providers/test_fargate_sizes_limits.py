@@ -16,21 +16,6 @@ def test_fargate_has_the_pairs_of_its_documentation():
     assert len(pairs) == len(SIZES)
 
 
-@pytest.mark.parametrize(
-    ("cpus", "memory", "expected"),
-    [
-        (1, None, (1024, 2048)),
-        (1, 9 * GB, (2048, 9216)),
-        (3, 20 * 10**9, (4096, 19456)),
-        (8, 17 * GB, (8192, 20480)),
-        (0.25, GB // 2, (256, 512)),
-    ],
-)
-def test_workers_are_rounded_up(cpus, memory, expected):
-    size = fargate_size(cpus, memory)
-    assert (size.cpu_units, size.memory_mib) == expected
-
-
 @pytest.mark.parametrize(("cpus", "memory"), [(17, GB), (1, 121 * GB)])
 def test_a_worker_beyond_the_largest_size_is_refused_with_the_limit(cpus, memory):
     with pytest.raises(ValueError, match="16 vCPU, 120 GB"):

@@ -4,14 +4,13 @@ import asyncio
 import json
 
 import pytest
-from test_kubernetes_render import frame_of, our_container, request
+from test_kubernetes_render import frame_of, request
 
 from scalable.manager.launcher import UnitState
 from scalable.model import ComponentSpec
 from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.form import OperatorForm
 from scalable.providers.kubernetes.launcher import PodLauncher
-from scalable.providers.kubernetes.permissions import role
 from scalable.providers.kubernetes.remote import state_of
 
 FORM = OperatorForm()
@@ -50,22 +49,6 @@ def test_the_pods_of_the_operator_are_valid(version):
     ]
 
 
-def test_each_unit_is_a_group_of_one_replica_with_the_label_of_its_component():
-    job, *others = objects({"demeter": 2})
-    cluster, groups = parts_of(others)
-    for number, group in enumerate(groups):
-        labels = group["metadata"]["labels"]
-        assert labels["scalable/tag"] == "demeter"
-        assert labels["dask.org/cluster-name"] == cluster["metadata"]["name"]
-        assert group["metadata"]["name"].endswith(f"-demeter-{drafts.CLUSTER_ID}-{number}")
-        assert group["spec"]["worker"]["replicas"] == 1
-        assert group["spec"]["worker"]["metadata"]["labels"]["scalable/unit"].endswith(str(number))
-        assert group["spec"]["cluster"] == cluster["metadata"]["name"]
-    for thing in others:
-        (owner,) = thing["metadata"]["ownerReferences"]
-        assert (owner["kind"], owner["name"]) == ("Job", job["metadata"]["name"])
-
-
 def test_the_operator_finds_nothing_by_which_it_could_choose_a_worker():
     cluster, groups = parts_of(objects({"demeter": 1}))
     (port,) = cluster["spec"]["scheduler"]["service"]["ports"]
@@ -75,29 +58,6 @@ def test_the_operator_finds_nothing_by_which_it_could_choose_a_worker():
     (container,) = groups[0]["spec"]["worker"]["spec"]["containers"]
     env = {entry["name"]: entry.get("value") for entry in container["env"]}
     assert env["DASK_SCHEDULER_ADDRESS"] == "None"  # else the operator adds one without TLS
-
-
-def test_the_root_ends_with_the_scheduler_whose_program_runs_once():
-    job, *others = objects({}, pod_template=None)
-    keeper = job["spec"]["template"]
-    assert keeper["metadata"]["labels"]["scalable/role"] == "keeper"
-    (container,) = keeper["spec"]["containers"]
-    name = job["metadata"]["name"]
-    assert container["command"][3:] == [
-        *("scalable.clusters.programs.keeper", "/etc/scalable"),
-        f"tls://{name}-scheduler.default.svc:8786",
-    ]
-    scheduler = our_container(parts_of(others)[0]["spec"]["scheduler"])
-    assert scheduler["command"][2:6] == [
-        *("scalable.clusters.programs.once", "/run/scalable-once/began"),
-        *("python3", "-m"),
-    ]
-
-
-def test_the_role_for_the_operator_grants_its_kinds():
-    text = role("n", FORM.rules)
-    assert 'apiGroups: ["kubernetes.dask.org"]' in text
-    assert 'resources: ["daskworkergroups"]\n    verbs: ["create", "delete", "get", "list"]' in text
 
 
 # Lives --------------------------------------------------------------------------------------------

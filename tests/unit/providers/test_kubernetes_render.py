@@ -70,18 +70,6 @@ def test_every_object_is_valid(version):
         validate(json.loads(body), version, strict=True)
 
 
-def test_the_root_object_owns_everything_and_ends_by_itself():
-    job, *others = [json.loads(body) for body in drafts.objects(request(), {"demeter": 1}).values()]
-    assert job["kind"] == "Job"
-    assert "ownerReferences" not in job["metadata"]
-    assert job["spec"]["ttlSecondsAfterFinished"] == render.KEPT_S
-    assert job["spec"]["activeDeadlineSeconds"] == 600 + render.MARGIN_S
-    assert job["spec"]["backoffLimit"] == 0
-    for thing in others:
-        (owner,) = thing["metadata"]["ownerReferences"]
-        assert (owner["kind"], owner["name"]) == ("Job", job["metadata"]["name"])
-
-
 def test_a_worker_pod_asks_for_what_its_component_reserves():
     container = our_container(pod_of(request()))
     assert container["resources"] == {

@@ -1,7 +1,5 @@
 """Which local workers may be forked, and the parts of a fork that need no server."""
 
-import os
-import random
 import subprocess
 import sys
 import threading
@@ -9,10 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from scalable.protocol.exit_codes import OUT_OF_MEMORY
 from scalable.protocol.forking import COMMAND_LINE_BYTES, WorkerStart, fits, worker_command
 from scalable.providers.local.fork_server import StartRequest, can_fork, different, obstacle
-from scalable.providers.local.render import end_of
 from scalable.worker.fork_server import LARGE_BYTES, NumpyLater, more_than_one_thread
 
 OURS = {"PATH": "/bin", "HOME": "/home/u", "LD_LIBRARY_PATH": "/lib", "PYTHONPATH": "/src"}
@@ -192,20 +188,3 @@ def test_a_forked_worker_reads_no_metadata_and_loads_no_module_of_its_own():
         [sys.executable, "-c", program], check=False, capture_output=True, text=True
     )
     assert shown.returncode == 0, shown.stderr
-
-
-def test_exit_codes_are_explained():
-    assert end_of(OUT_OF_MEMORY, 10**6) == "it ran out of memory (limit 1M)"
-
-
-def test_python_seeds_its_random_numbers_anew_after_a_fork():
-    """Workers that are forked rely on it."""
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.write(write, repr(random.random()).encode())
-        os._exit(0)
-    os.waitpid(pid, 0)
-    assert os.read(read, 100).decode() != repr(random.random())
-    os.close(read)
-    os.close(write)

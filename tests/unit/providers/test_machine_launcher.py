@@ -59,27 +59,6 @@ def test_workers_have_the_start_timeout_of_the_target_to_connect():
     run(scenario)
 
 
-def test_units_are_launched_observed_and_stopped():
-    async def scenario(cloud, launcher):
-        ends = []
-        launcher.on_change = lambda: ends.append(1)
-        await launcher.launch(entries("a", "b"))
-        await launcher.launch(entries("a", "b"))
-        assert len(cloud.things) == 2, "a repeated launch starts nothing"
-        assert {o.state for o in launcher.observe().values()} == {UnitState.PENDING}
-        cloud.become(MachineState.RUNNING)
-        await until(lambda: launcher.observe()["a"].state is UnitState.RUNNING)
-        cloud.become(MachineState.ENDED, "a", reason="taken back", from_outside=True)
-        await until(lambda: launcher.observe()["a"].state is UnitState.ENDED)
-        assert ends
-        assert launcher.observe()["a"].from_outside
-        await launcher.stop(["a", "b", "never"])
-        assert launcher.observe() == {}
-        assert {m.state for m in cloud.things.values()} == {MachineState.ENDED}
-
-    run(scenario)
-
-
 def test_a_refused_machine_waits_with_its_reason_and_comes_when_there_is_room():
     async def scenario(cloud, launcher):
         await launcher.launch(entries("a", "b", "c"))
@@ -175,26 +154,6 @@ def test_a_launch_that_is_cancelled_leaves_nothing_after_its_stop():
         await asyncio.wait([launching])
         await launcher.stop(["a"])
         assert cloud.things["a"].state is MachineState.ENDED
-
-    run(scenario)
-
-
-def test_the_next_manager_takes_over_living_machines():
-    async def scenario(cloud, launcher):
-        await launcher.launch(entries("a", "b"))
-        await launcher.launch(entries("w", pool="water"))
-        cloud.become(MachineState.ENDED, "b")
-        following = MachineLauncher(cloud, FRAME, "m", COMPONENTS)
-        stranger = MachineLauncher(cloud, FRAME, "other", COMPONENTS)
-        try:
-            assert await following.adopt() == {"a": "crops", "w": "water"}
-            assert await following.adopt() == {}
-            assert await stranger.adopt() == {}
-            await following.stop(["a"])
-            assert cloud.things["a"].state is MachineState.ENDED
-        finally:
-            await following.close()
-            await stranger.close()
 
     run(scenario)
 

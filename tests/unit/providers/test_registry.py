@@ -23,17 +23,6 @@ def mine():
     unregister_provider("mine")
 
 
-def test_the_built_in_ones_are_the_folders():
-    assert set(provider_names()) >= {"local", "slurm", "kubernetes", "aws", "gcp"}
-    assert type(get_provider("LOCAL")).__name__ == "LocalProvider"
-
-
-def test_a_registered_one_is_found_in_any_case(mine):
-    assert isinstance(get_provider("MINE"), Mine)
-    assert "mine" in provider_names()
-    assert option_models()["mine"] is None
-
-
 @pytest.mark.parametrize("name", ["mine", "Local", "SLURM"])
 def test_a_duplicate_is_a_value_error(mine, name):
     with pytest.raises(ValueError, match=f"a provider '{name.lower()}' exists already"):

@@ -15,8 +15,6 @@ from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError, UnitState
 from scalable.providers.slurm.api import Slurm
 from scalable.providers.slurm.launcher import (
-    FASTEST_POLL_S,
-    SLOWEST_POLL_S,
     UNSEEN_GRACE_S,
     JobPool,
     SlurmLauncher,
@@ -149,19 +147,6 @@ async def settled(launcher):
 # Launching --------------------------------------------------------------------------------------
 
 
-def test_a_scale_up_is_one_array_and_the_next_another(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(*range(200)))
-        await launcher.launch(entries(200, 201, 205))
-
-    asyncio.run(scenario())
-    assert slurm.arrays() == [("first=0", "0-199"), ("first=0", "200-201,205")]
-    assert launcher.job_of("a-c1-7") == "101_7"
-    assert launcher.job_of("a-c1-205") == "102_205"
-    assert launcher.job_of("a-c1-206") is None
-    assert len(slurm.calls("scontrol")) == 1
-
-
 def test_existing_units_are_not_submitted_again(slurm, launcher):
     async def scenario():
         await launcher.launch(entries(0, 1))
@@ -246,13 +231,6 @@ def test_jobs_submitted_before_a_refusal_stay_known_and_can_be_cancelled(slurm, 
 
     asyncio.run(scenario())
     assert slurm.cancelled() == ["101_8", "101_9"]
-
-
-def test_a_missing_command_is_a_lasting_refusal(launcher, tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ProviderError, match="scontrol is not on the PATH") as caught:
-        asyncio.run(launcher.launch(entries(0)))
-    assert not caught.value.transient
 
 
 @pytest.mark.parametrize("out", ["", "Thank you for your submission\n"])
@@ -460,15 +438,6 @@ def test_the_element_that_has_the_array_s_id_is_not_mistaken_for_another(slurm, 
     assert asyncio.run(scenario()) == {"a-c1-0": UnitState.PENDING, "a-c1-1": UnitState.RUNNING}
 
 
-def test_the_queue_is_not_asked_while_nothing_is_launched(slurm, launcher):
-    async def scenario():
-        launcher.observe()
-        assert launcher._polling is None
-
-    asyncio.run(scenario())
-    assert slurm.calls("squeue") == []
-
-
 def test_looking_often_asks_slurm_seldom(slurm, launcher):
     async def scenario():
         await launcher.launch(entries(0))
@@ -499,32 +468,6 @@ def test_while_slurm_does_not_answer_states_are_kept_and_it_is_said_once(slurm, 
     assert len(texts) == 2
     assert "Unable to contact slurm controller" in texts[0]
     assert "answers again" in texts[1]
-
-
-def test_the_pause_between_polls_grows_and_begins_anew_with_a_change(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer("squeue", line(101, 0, "PENDING"))
-        pauses = []
-        for _ in range(9):
-            await look(launcher)
-            pauses.append(launcher._interval)
-        assert pauses[0] == FASTEST_POLL_S
-        assert pauses == sorted(pauses)
-        assert pauses[1] < pauses[3] < pauses[5]
-        assert pauses[-1] == SLOWEST_POLL_S
-        slurm.answer("squeue", line(101, 0, "RUNNING"))
-        await look(launcher)
-        assert launcher._interval == FASTEST_POLL_S
-        slurm.answer("squeue", err=NO_CONTACT)
-        await look(launcher)
-        await look(launcher)
-        assert launcher._interval > 2 * FASTEST_POLL_S
-        slurm.answer("squeue", line(101, 0, "RUNNING"))
-        await launcher.launch(entries(1))
-        assert launcher._interval == FASTEST_POLL_S
-
-    asyncio.run(scenario())
 
 
 def test_a_job_that_is_not_in_the_queue_has_ended_only_after_a_while(slurm, launcher):
@@ -566,18 +509,6 @@ def test_a_refusal_for_too_many_jobs_leaves_nothing_to_look_for(slurm, launcher)
 
     asyncio.run(scenario())
     assert slurm.count()["squeue"] == 0
-
-
-@pytest.mark.parametrize("state", ["SUSPENDED", "STOPPED"])
-def test_a_suspended_job_does_not_run(slurm, launcher, state):
-    async def scenario():
-        await launcher.launch(entries(0))
-        slurm.answer("squeue", line(101, 0, state))
-        return (await look(launcher))["a-c1-0"]
-
-    seen = asyncio.run(scenario())
-    assert (seen.state, seen.suspended) == (UnitState.PENDING, True)
-    assert seen.reason == f"suspended ({state}): it works again once it is resumed"
 
 
 def test_jobs_of_an_unanswered_request_are_cancelled_and_no_others(slurm, launcher):
@@ -670,16 +601,6 @@ def test_so_many_that_a_command_line_might_not_hold_them_are_cancelled_in_parts(
     assert len(slurm.calls("scancel")) == 2
 
 
-def test_only_what_is_named_is_cancelled(slurm, launcher):
-    async def scenario():
-        await launcher.launch(entries(0, 1, 2))
-        await launcher.stop(names(1))
-        assert set(launcher.observe()) == set(names(0, 2))
-
-    asyncio.run(scenario())
-    assert slurm.cancelled() == ["101_1"]
-
-
 def test_ended_jobs_need_no_cancel_command(slurm, launcher):
     async def scenario():
         await launcher.launch(entries(0))
@@ -711,12 +632,6 @@ def test_stopping_outlasts_a_moment_without_an_answer(slurm, launcher, command):
 
 
 # Logs -------------------------------------------------------------------------------------------
-
-
-def test_a_log_is_found_under_the_worker_s_name(slurm, launcher, tmp_path):
-    asyncio.run(launcher.launch(entries(0)))
-    Path(tmp_path / "log-101-0").write_text("its output")
-    assert Path(tmp_path / "a-c1-0.log").read_text() == "its output"
 
 
 def test_the_end_of_a_log(slurm, launcher, tmp_path):

@@ -1,23 +1,17 @@
 """Clusters on disk: who may read them, how they are found, in which state they are."""
 
-import json
 import multiprocessing
-import time
 import uuid
 
 import pytest
 
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.files import write_private
-from scalable.liveness import identify, identify_process
 from scalable.model import ClusterRecord
 from scalable.records import (
     ClusterDirectory,
     all_directories,
     find,
-    read_access_file,
-    status_of,
-    write_access_file,
 )
 from scalable.records.directory import SILENT_S, Sight, state_of
 
@@ -89,14 +83,6 @@ def test_finding(state):
     assert "broken/record.json" in errors[0]
 
 
-def test_removing_twice_is_fine():
-    directory = ClusterDirectory.create(record())
-    directory.remove()
-    directory.remove()
-    directory.set_stage("deleting")
-    assert not directory.path.exists()
-
-
 STATUS = {"written_at": 100.0, "state": "running", "reason": None, "pools": {}, "managers": []}
 
 
@@ -118,33 +104,3 @@ STATUS = {"written_at": 100.0, "state": "running", "reason": None, "pools": {}, 
 )
 def test_states(stage, status, sight, now, state):
     assert state_of(record(stage=stage), status, sight, now)[0] == state
-
-
-def test_an_embedded_cluster_lives_as_long_as_its_process(child):
-    directory = ClusterDirectory.create(
-        record(embedded=True, stage="made", creator=identify(child.pid))
-    )
-    directory.write_status({**STATUS, "written_at": time.time()})
-    assert status_of(directory, time.time()).state == "running"
-    child.kill()
-    child.wait()
-    assert status_of(directory, time.time()).state == "failed"
-
-
-def test_an_access_file_is_for_its_owner_alone(tmp_path):
-    directory = ClusterDirectory.create(record(tags=("a",)))
-    with pytest.raises(ClusterError, match="of cluster .* does not listen yet"):
-        write_access_file(tmp_path / "access", directory)
-    directory.write_scheduler({**identify_process(), "address": "tls://127.0.0.1:1"})
-    directory.write_pem("-----BEGIN ca", "-----BEGIN cert", "-----BEGIN key")
-    write_access_file(tmp_path / "access", directory)
-    assert (tmp_path / "access").stat().st_mode & 0o777 == 0o600
-    access = read_access_file(tmp_path / "access")
-    assert (access.address, access.tags) == ("tls://127.0.0.1:1", ("a",))
-    assert access.pem == directory.pem()
-    (tmp_path / "access").chmod(0o644)
-    with pytest.raises(ClusterError, match="is accessible to other users"):
-        read_access_file(tmp_path / "access")
-    write_private(tmp_path / "other", json.dumps({"version": 1}))
-    with pytest.raises(ClusterError, match="is not an access file"):
-        read_access_file(tmp_path / "other")

@@ -20,26 +20,6 @@ def overview(done):
     return Overview(at=1.0, tasks=(TaskOverview("fit", "big", CallCounts(done=done)),))
 
 
-def test_the_last_overview_of_each_session_is_read(file):
-    assert file.read() == {}
-    file.show("a", overview(1))
-    file.show("b", overview(5))
-    file.show("a", overview(2))
-    found = file.read()
-    assert {name: (each.overview.calls.done, each.ended) for name, each in found.items()} == {
-        "a": (2, False),
-        "b": (5, False),
-    }
-
-
-def test_a_session_that_has_ended_keeps_its_last_overview(file):
-    file.show("a", overview(3))
-    file.end("a")
-    file.end("unknown")
-    (found,) = file.read().values()
-    assert (found.overview.calls.done, found.ended) == (3, True)
-
-
 def test_a_shorter_text_leaves_nothing_of_a_longer_one(file, tmp_path):
     file.show("a", Overview(at=1.0, cluster={"name": "x" * 10_000}))
     file.show("a", Overview(at=1.0))

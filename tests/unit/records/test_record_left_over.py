@@ -56,12 +56,6 @@ def own_places(monkeypatch):
 class TestProcesses:
     """On what a cluster stands."""
 
-    def test_its_process_is_there(self, record, child):
-        made = running(record, identify(child.pid))
-        status = status_of(made, time.time())
-        assert (status.state, status.pools["a"].running) == ("running", 2)
-        assert status.address == "tls://127.0.0.1:1"
-
     @pytest.mark.parametrize(
         "other",
         [
@@ -154,18 +148,6 @@ class TestMaking:
         garbage.gc(dry_run=False)
         assert not half.path.exists()
         assert (half.path.parent / ".lock").exists()
-
-    def test_the_record_comes_last(self, record, monkeypatch):
-        seen = []
-        write = ClusterDirectory._write
-
-        def watched(self, name, value):
-            seen.append((name, {p.name for p in self.path.iterdir()}))
-            write(self, name, value)
-
-        monkeypatch.setattr(ClusterDirectory, "_write", watched)
-        ClusterDirectory.create(record())
-        assert seen == [("record.json", {"manifest.yaml", "plan.json", "token"})]
 
     def test_waiting_for_the_lock_ends_at_its_time_limit(self, record, state, monkeypatch):
         ClusterDirectory.create(record())
@@ -327,22 +309,6 @@ class TestUnreadable:
         with pytest.raises(ClusterError, match=r"record of cluster 'one' cannot be read.*crops"):
             resuming.running_cluster("one")
 
-    def test_the_others_are_found_all_the_same(self, record):
-        made = running(record, identify_process())
-        (made.path / "record.json").chmod(0o644)
-        other = ClusterDirectory.create(record("two"))
-        assert find("two").path == other.path
-
-    @pytest.mark.parametrize("name", ["status.json", "scheduler.json"])
-    @pytest.mark.parametrize("text", ["[]", "7", '{"state": ', "deep"])
-    def test_a_file_of_garbage_costs_only_its_own_row(self, record, name, text):
-        made = running(record, identify_process())
-        write_private(made.path / name, 100_000 * "[" if text == "deep" else text)
-        ClusterDirectory.create(record("two"))
-        listing = list_clusters()
-        assert [row.name for row in listing if not row.orphan] == ["two"]
-        assert any(str(made.path / name) in error for error in listing.errors)
-
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
     def test_a_record_of_somebody_else_is_refused_by_name(self, record):
         made = running(record, identify_process())
@@ -389,14 +355,6 @@ class TestNames:
         ClusterDirectory.create(record("one", id="aaaa1111-0000-4000-8000-000000000000"))
         with pytest.raises(UnknownClusterError, match="there are: one"):
             find(short)
-
-    def test_the_error_says_none_if_there_are_no_clusters(self):
-        with pytest.raises(UnknownClusterError, match="there are: none"):
-            find("one")
-
-    def test_a_name_is_free_again_once_the_cluster_is_removed(self, record):
-        ClusterDirectory.create(record()).remove()
-        assert ClusterDirectory.create(record()).record().name == "one"
 
 
 def test_a_record_is_what_was_written_and_may_come_from_a_later_version(record):

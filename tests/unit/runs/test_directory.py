@@ -3,20 +3,17 @@
 import json
 import logging
 import os
-import re
 import shutil
-import stat
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
-import psutil
 import pytest
 
 import scalable.runs.directory as directory_module
 from scalable.errors import RunError
-from scalable.runs import STREAMS, RunDirectory, amend_status, read_run
+from scalable.runs import RunDirectory, amend_status, read_run
 
 PLAN = {"scale_plan": {"workers_by_tag": {"demeter": 2}}}
 
@@ -46,33 +43,6 @@ def create(tmp_path):
 
 def final_row(task_id, state="succeeded", **fields):
     return {"task_id": task_id, "task_name": "sim", "tag": "demeter", "state": state, **fields}
-
-
-def test_a_new_run_holds_every_file(create):
-    run = create()
-    assert re.fullmatch(r"run-\d{8}T\d{6}Z-climate-[0-9a-f]{8}", run.run_id)
-    assert run.path.is_absolute()
-    assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
-    assert (run.path / "manifest.yaml").read_text() == "version: 1\n"
-    assert (run.path / "manifest.lock").read_text().strip() == "ab" * 32
-    assert json.loads((run.path / "plan.json").read_text()) == PLAN
-    assert {p.stem for p in run.path.glob("*.jsonl")} == set(STREAMS)
-    about = json.loads((run.path / "run.json").read_text())
-    assert about["run_id"] == run.run_id
-    assert about["status"] == "running"
-    assert about["started_at"].endswith("+00:00")
-    assert about["ended_at"] is None
-    assert about["pid"] == os.getpid()
-    assert about["process_started_at"] == psutil.Process().create_time()
-    assert about["workers_by_tag"] == {"demeter": 2}
-    assert not list(run.path.glob(".*"))
-
-
-def test_the_runs_directory_of_the_settings_is_the_default(tmp_path, monkeypatch):
-    monkeypatch.setenv("SCALABLE_RUNS_DIR", str(tmp_path / "elsewhere"))
-    run = RunDirectory.create("p", "t", manifest_yaml="", manifest_lock="", plan={})
-    run.release()
-    assert run.path.parent == tmp_path / "elsewhere"
 
 
 @pytest.mark.parametrize(
@@ -106,26 +76,6 @@ def test_a_place_that_cannot_be_written_to_says_the_way_out(tmp_path):
         RunDirectory.create(
             "p", "t", manifest_yaml="", manifest_lock="", plan={}, runs_dir=tmp_path / "file"
         )
-
-
-def test_rows_and_encoded_lines_are_appended_in_order(create):
-    run = create()
-    run.append("tasks", {"task_id": "a"})
-    run.extend("tasks", ['{"task_id":"b"}', {"task_id": "c", "odd": {1, 2}.__class__}])
-    run.extend("tasks", [])
-    record = read_run(run.path)
-    assert [row["task_id"] for row in record.tasks] == ["a", "b", "c"]
-    assert (run.path / "tasks.jsonl").read_bytes().endswith(b"}\n")
-    assert record.malformed_lines == 0
-
-
-def test_a_batch_is_one_write(create, monkeypatch):
-    run = create()
-    writes = []
-    real = os.write
-    monkeypatch.setattr(os, "write", lambda fd, data: writes.append(bytes(data)) or real(fd, data))
-    run.extend("tasks", ['{"a":1}', '{"b":2}'])
-    assert writes == [b'{"a":1}\n{"b":2}\n']
 
 
 def test_an_unknown_stream_is_an_error(create):

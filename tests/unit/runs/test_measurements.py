@@ -56,13 +56,6 @@ def test_they_are_those_of_the_rows(run):
     assert written.span_s == 32.0
 
 
-def test_they_are_used(run, monkeypatch):
-    run.extend("tasks", rows_of(1, "fit"))
-    run.close("completed")
-    monkeypatch.setattr(history, "_tail", None)
-    assert read(run).counts == {("model", "fit"): 1}
-
-
 def test_only_the_owner_can_read_them(run):
     run.close("completed")
     assert stat.S_IMODE((run.path / FILE).stat().st_mode) == 0o600

@@ -2,9 +2,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -12,7 +9,6 @@ import psutil
 import pytest
 
 import scalable.runs.reading as reading_module
-from scalable.errors import RunError
 from scalable.runs import RunDirectory, RunTail, read_run
 
 
@@ -35,18 +31,6 @@ def append_raw(run, data, stream="tasks"):
         file.write(data)
 
 
-def test_a_torn_last_line_is_passed_over(run):
-    append_raw(run, b'{"task_id":"a"}\n{"task_id":"b","sta')
-    record = read_run(run.path)
-    assert record.tasks == [{"task_id": "a"}]
-    assert record.malformed_lines == 0
-
-
-def test_a_last_line_without_newline_that_is_whole_is_read(run):
-    append_raw(run, b'{"task_id":"a"}')
-    assert read_run(run.path).tasks == [{"task_id": "a"}]
-
-
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -67,79 +51,11 @@ def test_garbage_in_the_middle_is_counted(run, garbage):
     assert record.malformed_lines == 1
 
 
-def test_not_a_number_is_read_as_null(run):
-    append_raw(run, b'{"duration_s":NaN,"cpu_s":-Infinity}\n')
-    assert read_run(run.path).tasks == [{"duration_s": None, "cpu_s": None}]
-
-
-def test_missing_files_are_empty(run):
-    for path in run.path.iterdir():
-        if path.name != "run.json":
-            path.unlink()
-    record = read_run(run.path)
-    assert (record.tasks, record.artifacts, record.plan) == ([], [], {})
-    assert record.manifest_lock == ""
-
-
-def test_a_run_without_run_json_is_an_error(run):
-    (run.path / "run.json").unlink()
-    with pytest.raises(RunError, match=r"run\.json is missing"):
-        read_run(run.path)
-
-
-def test_a_run_json_of_garbage_is_an_error(run):
-    (run.path / "run.json").write_text("[]")
-    with pytest.raises(RunError, match="not a JSON object"):
-        read_run(run.path)
-
-
-def test_a_file_is_no_run(tmp_path):
-    (tmp_path / "run-x").write_text("")
-    with pytest.raises(RunError, match="not a recorded run"):
-        read_run(tmp_path / "run-x")
-
-
-def test_a_stream_that_cannot_be_read_is_an_error(run):
-    (run.path / "tasks.jsonl").unlink()
-    (run.path / "tasks.jsonl").mkdir()
-    with pytest.raises(RunError, match="cannot read the run"):
-        read_run(run.path)
-
-
 class TestInterrupted:
     """A run that says it is running, and whose process is not there."""
 
     def test_own_process_is_running(self, run):
         assert read_run(run.path).status == "running"
-
-    def test_killed_process(self, tmp_path):
-        code = (
-            "import os, signal, sys\n"
-            "from scalable.runs import RunDirectory\n"
-            "run = RunDirectory.create('p', 't', manifest_yaml='', manifest_lock='', plan={},"
-            " runs_dir=sys.argv[1])\n"
-            "run.append('tasks', {'task_id': 'a'})\n"
-            "os.write(run._descriptors['tasks'], b'{\"task_id\": \"b')\n"
-            "print(run.path, flush=True)\n"
-            "signal.pause()\n"
-        )
-        process = subprocess.Popen(
-            [sys.executable, "-c", code, tmp_path], stdout=subprocess.PIPE, text=True
-        )
-        with process:
-            path = process.stdout.readline().strip()
-            assert read_run(path).status == "running"
-            process.send_signal(signal.SIGKILL)
-            deadline = time.monotonic() + 10
-            zombie = psutil.Process(process.pid)
-            while zombie.status() != psutil.STATUS_ZOMBIE and time.monotonic() < deadline:
-                time.sleep(0.01)
-            assert read_run(path).status == "interrupted", "before its parent has reaped it"
-            process.wait(10)
-            record = read_run(path)
-        assert record.status == "interrupted"
-        assert record.run["status"] == "running"
-        assert record.tasks == [{"task_id": "a"}]
 
     def test_pid_in_use_by_another_process(self, run):
         rewrite(run, start_ticks=1)
@@ -192,20 +108,6 @@ class TestInterrupted:
 
 class TestRunTail:
     """Every whole line once, as it comes."""
-
-    def test_only_what_is_new_and_whole(self, run):
-        tail = RunTail(run.path)
-        assert not any(tail.poll().values())
-        run.append("tasks", {"task_id": "a"})
-        append_raw(run, b'{"task_id"')
-        run.append("workers", {"event": "started"})
-        first = tail.poll()
-        assert first["tasks"] == [{"task_id": "a"}]
-        assert first["workers"] == [{"event": "started"}]
-        assert first["scaling"] == []
-        assert tail.poll()["tasks"] == []
-        append_raw(run, b':"b"}\ngarbage\n')
-        assert tail.poll()["tasks"] == [{"task_id": "b"}]
 
     def test_streams_that_come_later(self, tmp_path):
         tail = RunTail(tmp_path / "run-later")

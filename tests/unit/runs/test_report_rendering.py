@@ -1,13 +1,11 @@
 """The report: a whole one, its parts, and what does not fit."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from scalable.errors import RunError
-from scalable.runs import RunDirectory, RunRecord, Summary, report, summarize
+from scalable.runs import RunRecord, report, summarize
 from scalable.runs.report.table import shorten, table
 from scalable.runs.streams import StoredRows
 
@@ -122,15 +120,6 @@ def test_a_whole_report():
     assert report.render_human(summarize(record())) == WHOLE
 
 
-def test_the_workers_block_has_exactly_this_shape():
-    text = report.render_human(summarize(record()))
-    assert (
-        "\nWorkers:\n"
-        "  demeter: 5 started, 3 removed, 2 final\n"
-        "Scaling events: 3 scale-up, 1 scale-down\n"
-    ) in text
-
-
 def test_calls_that_failed_because_of_others_are_told():
     told = "Further calls failed only because they need the result of one of these."
     summary = summarize(record())
@@ -228,35 +217,6 @@ def test_many_task_names_are_cut_and_the_longest_come_first():
     start = lines.index("Duration:")
     assert lines[start + 2].split()[0] == "t39"
     assert lines[start + 32] == "  and 10 more task names (see the JSON report)"
-
-
-def test_json_is_one_versioned_value():
-    summary = summarize(record())
-    value = report.render_json(summary)
-    assert value == {"version": 1, "report": summary.to_dict()}
-    assert json.loads(json.dumps(value)) == value
-    assert value["report"]["workers"]["demeter"]["started"] == 5
-
-
-def test_build_reads_the_run_that_is_meant(tmp_path):
-    ids = []
-    for _ in range(2):
-        run = RunDirectory.create(
-            "p", "t", manifest_yaml="", manifest_lock="", plan={}, runs_dir=tmp_path
-        )
-        run.append("tasks", {"task_id": run.run_id, "state": "succeeded"})
-        run.close("completed")
-        ids.append(run.run_id)
-    assert isinstance(report.build(tmp_path), Summary)
-    assert report.build(tmp_path).run_id == ids[1]
-    first = report.build(tmp_path, ids[0])
-    assert list(first.task_names) == [ids[0]]
-    assert first.to_dict() == json.loads((tmp_path / ids[0] / "summary.json").read_text())
-
-
-def test_build_without_runs_is_an_error(tmp_path):
-    with pytest.raises(RunError):
-        report.build(tmp_path)
 
 
 @pytest.mark.parametrize(

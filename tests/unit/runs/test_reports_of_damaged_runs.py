@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from scalable.cli.main import main
-from scalable.errors import RunError
 from scalable.runs import RunDirectory, read_run, report
 
 ROW = {"task_id": "t-0", "task_name": "größe", "tag": "a", "worker": "a-0", "state": "succeeded"}
@@ -31,13 +29,6 @@ def page_of(path):
     return page
 
 
-def test_a_run_that_is_being_written_has_a_report_of_what_is_there(run):
-    assert "running (not ended yet" in page_of(run)
-    with (run / "tasks.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"task_id": "t-9", "state": "runn')
-    assert "1 succeeded" in page_of(run)
-
-
 @pytest.mark.parametrize("cut", range(1, 12))
 def test_a_record_that_is_torn_anywhere_has_a_report(run, cut):
     data = (run / "tasks.jsonl").read_bytes()
@@ -47,12 +38,6 @@ def test_a_record_that_is_torn_anywhere_has_a_report(run, cut):
         assert "1 succeeded" in page_of(run)
     (run / "tasks.jsonl").write_bytes(data[:place] + b"\n" + data)
     assert "1 lines of the record cannot be read" in page_of(run)
-
-
-def test_a_crashed_run_says_that_its_process_ended(run):
-    value = json.loads((run / "run.json").read_text())
-    (run / "run.json").write_text(json.dumps({**value, "pid": 2**22 + 1, "start_ticks": 1}))
-    assert "its process ended without closing the run" in page_of(run)
 
 
 def test_a_run_of_an_older_version_says_what_it_did_not_record(run):
@@ -65,32 +50,6 @@ def test_a_run_of_an_older_version_says_what_it_did_not_record(run):
     page = page_of(run)
     assert "not recorded" in page
     assert value["version"] in page
-
-
-def test_an_empty_run_has_a_report(run):
-    for file in run.glob("*.jsonl"):
-        file.write_text("")
-    assert "No worker connected." in page_of(run)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff\xfe", None])
-def test_a_run_whose_run_json_cannot_be_read_is_named(run, content, capsys):
-    (run / "run.json").unlink()
-    if content is not None:
-        (run / "run.json").write_bytes(content)
-    with pytest.raises(RunError, match="is not a recorded run"):
-        read_run(run)
-    assert main(["runs", "--format", "json"]) == 0
-    value = json.loads(capsys.readouterr().out)
-    assert value["runs"] == []
-    assert "is not a recorded run" in value["unreadable"][0]
-
-
-def test_a_file_that_cannot_be_read_is_named(run):
-    (run / "tasks.jsonl").unlink()
-    (run / "tasks.jsonl").mkdir()
-    with pytest.raises(RunError, match="cannot read the run"):
-        read_run(run)
 
 
 @pytest.mark.parametrize("value", [None, True, -1, 1e308, "x", [], {}, 10**400])

@@ -32,30 +32,6 @@ def worker(name, *events, tag="demeter"):
     return rows
 
 
-def test_states_are_the_last_final_ones():
-    summary = of(
-        tasks=[
-            *task("a", "submitted", "running", "succeeded"),
-            *task("b", "submitted", "running", "failed", "submitted", "running", "succeeded"),
-            *task("c", "submitted", "running", "succeeded", "submitted", "running", "failed"),
-            *task("d", "submitted", "running"),
-            *task("e", "submitted"),
-            *task("f", "submitted", "cancelled"),
-            *task("g", "running", "succeeded", "running"),
-        ]
-    )
-    assert summary.tasks == {
-        "succeeded": 3,
-        "failed": 1,
-        "cancelled": 1,
-        "running": 1,
-        "submitted": 1,
-    }
-    assert summary.reruns == ("b", "c", "g")
-    assert summary.task_names["sim"].count == 7
-    assert summary.task_names["sim"].failed == 1
-
-
 def test_spreads_are_of_the_last_final_rows():
     rows = [
         *task("a", "running", "failed", duration_s=99.0, queued_s=9.0, peak_memory=9, cpu_s=9.0),

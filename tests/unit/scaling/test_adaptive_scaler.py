@@ -3,8 +3,6 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from scalable import AdaptiveScaler
 
@@ -24,17 +22,6 @@ def pending(count, tag="a", **more):
 @pytest.fixture
 def clock():
     return Clock()
-
-
-def test_the_minimum_holds_from_zero():
-    decision = AdaptiveScaler({"a": 2}).evaluate(pending(1), {"a": 0})
-    assert (decision.workers_to_add, decision.workers_to_remove) == ({"a": 2}, {})
-    assert AdaptiveScaler({"a": 2}).evaluate([], {}).workers_to_add == {"a": 2}
-
-
-def test_above_the_maximum_goes_down_to_it():
-    decision = AdaptiveScaler(max_workers={"a": 3}).evaluate(pending(50), {"a": 5})
-    assert (decision.workers_to_add, decision.workers_to_remove) == ({}, {"a": 2})
 
 
 def test_tags_without_bounds_run_from_zero_to_unlimited():
@@ -208,27 +195,3 @@ def test_bad_input_decides_nothing(tasks, active, words):
 def test_contradictions_are_refused(options):
     with pytest.raises(ValueError, match="not an ascending range|not a valid range|is negative"):
         AdaptiveScaler(**options)
-
-
-COUNTS = st.integers(0, 200)
-
-
-@given(
-    tasks=st.lists(st.tuples(st.sampled_from("ab"), st.none() | st.floats(0, 1e4)), max_size=60),
-    active=st.fixed_dictionaries({"a": COUNTS, "b": COUNTS}),
-    low=COUNTS,
-    width=COUNTS,
-    thresholds=st.tuples(st.floats(0, 2), st.floats(0.01, 3)),
-)
-def test_applied_and_asked_again_it_changes_nothing(tasks, active, low, width, thresholds):
-    down, up = thresholds[0], thresholds[0] + thresholds[1]
-    bounds = {"min_workers": {"a": low}, "max_workers": {"a": low + width}}
-    scaler = AdaptiveScaler(
-        **bounds, scale_up_threshold=up, scale_down_threshold=down, cooldown_seconds=0
-    )
-    rows = [{"tag": tag, "duration": duration} for tag, duration in tasks]
-    decision = scaler.evaluate(rows, active)
-    after = {tag: active[tag] + decision.changes.get(tag, 0) for tag in active}
-    assert low <= after["a"] <= low + width
-    assert min(after.values()) >= 0
-    assert not scaler.evaluate(rows, after).has_changes

@@ -35,26 +35,6 @@ def test_a_machine_may_have_another_price_than_its_pool():
     assert cost(meter, 5.0) == pytest.approx(10.0)
 
 
-def test_a_minimum_is_charged_once_and_time_is_rounded_up():
-    meter = metered(minimum_s=60.0, granularity_s=60.0)
-    meter.report("m", {"a-0": Charge("a", 1.0, ("a-0",))}, 1.0)
-    (bill,) = meter.report("m", {}, 2.0)
-    assert bill.cost == pytest.approx(60.0)
-    meter.report("m", {"a-1": Charge("a", 1.0, ("a-1",))}, 3.0)
-    meter.report("m", {"a-1": Charge("a", 61.5, ("a-1",))}, 63.5)
-    assert cost(meter, 63.5) == pytest.approx(180.0)
-
-
-def test_time_with_calls_is_not_idle():
-    meter = metered()
-    units = {"a-0": Charge("a", 0.0, ("a-0",)), "a-1": Charge("a", 0.0, ("a-1",))}
-    for now in range(11):
-        meter.report("m", {u: Charge("a", float(now), (u,)) for u in units}, float(now))
-        meter.look({"a-0": True, "a-1": False}, float(now))
-    total = meter.costs(10.0).total
-    assert (total.cost, total.idle) == (pytest.approx(20.0), pytest.approx(10.0))
-
-
 def test_workers_of_a_silent_manager_cost_while_they_are_connected():
     meter = metered()
     meter.report(

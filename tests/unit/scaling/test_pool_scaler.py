@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from scalable.scaling.policy import PoolScaler
@@ -21,15 +19,6 @@ def model(duration_s: float = 30.0) -> TaskModel:
 
 def decide(scaler: PoolScaler, view: PoolView, duration_s: float = 30.0) -> int:
     return scaler.decide(view, model(duration_s)).workers
-
-
-def test_from_zero_a_call_gets_a_worker() -> None:
-    assert decide(PoolScaler(), PoolView(0.0, queued={RUN: 1}, submitted=1)) == 1
-
-
-def test_nothing_to_do_needs_nobody() -> None:
-    decision = PoolScaler().decide(PoolView(0.0), model())
-    assert (decision.workers, decision.predicted_s) == (0, 0.0)
 
 
 def test_never_more_workers_than_calls() -> None:
@@ -75,20 +64,6 @@ def test_blocked_calls_behind_unknown_ones_count() -> None:
 def test_slots_share_a_worker() -> None:
     view = PoolView(0.0, slots=4, queued={RUN: 8}, submitted=8, graph=True)
     assert decide(PoolScaler(), view) == 2
-
-
-def test_bounds_hold() -> None:
-    queued = {RUN: 100}
-    assert decide(PoolScaler(), PoolView(0.0, 0, 5, queued=queued, submitted=100)) == 5
-    assert decide(PoolScaler(), PoolView(0.0, 3, 5)) == 3
-    assert (
-        decide(PoolScaler(), PoolView(0.0, 0, 2, wanted=4, busy=4, running={RUN: [1.0] * 4})) == 2
-    )
-
-
-def test_busy_workers_stay() -> None:
-    view = PoolView(0.0, wanted=3, busy=3, running={RUN: [29.0] * 3}, submitted=3, graph=True)
-    assert decide(PoolScaler(), view) == 3
 
 
 def test_a_worker_that_would_come_too_late_is_not_asked_for() -> None:
@@ -258,16 +233,6 @@ def test_a_steady_stream_keeps_workers_where_starting_takes_long() -> None:
 def test_invalid_settings_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=str(next(iter(wrong.values())))):
         PoolScaler(**wrong)  # type: ignore[arg-type]
-
-
-def test_a_changed_count_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "scalable.scaling")
-    scaler = PoolScaler()
-    decide(scaler, PoolView(0.0))
-    assert caplog.messages == []
-    decision = scaler.decide(PoolView(1.0, queued={RUN: 1}, submitted=1), model())
-    (message,) = caplog.messages
-    assert message.endswith(f"1 queued calls -> 1 workers: {decision.reason}")
 
 
 def test_starting_workers_of_a_graph_are_cancelled_only_for_a_clear_gain():

@@ -1,6 +1,5 @@
 """How wanted counts are shared among managers."""
 
-import logging
 from dataclasses import replace
 from itertools import pairwise
 
@@ -18,11 +17,6 @@ def running(tier, count):
 def shares(policy, wanted, now, *tiers):
     allotted = policy.allot({"a": wanted}, tiers, now)
     return tuple(allotted[tier.manager].get("a") for tier in tiers)
-
-
-def test_one_manager_gets_what_is_wanted_however_slow_it_is():
-    policy = Waterfall(10)
-    assert [shares(policy, 5, now, HPC) for now in (0, 11, 1000)] == [(5,), (5,), (5,)]
 
 
 def test_the_first_tier_is_filled_within_its_limit_and_drained_last():
@@ -174,20 +168,6 @@ def test_a_lost_manager_keeps_what_runs_and_gets_nothing_new():
     lost = replace(running(HPC, 2), present=False)
     assert shares(policy, 5, 0, lost, CLOUD) == (2, 3)
     assert shares(policy, 1, 1, lost, running(CLOUD, 3)) == (1, 0)
-
-
-def test_a_tag_goes_to_those_who_have_it():
-    other = Tier("other", priority=0, tags=frozenset({"b"}))
-    allotted = Waterfall().allot({"a": 2, "b": 1, "c": 1}, [HPC, other], 0)
-    assert allotted == {"hpc": {"a": 2}, "other": {"b": 1}}
-
-
-def test_a_tier_that_is_passed_over_is_logged_once(caplog):
-    caplog.set_level(logging.DEBUG, "scalable.scaling")
-    policy = Waterfall(10)
-    for now in (0, 11, 12):
-        shares(policy, 4, now, running(HPC, 0), CLOUD)
-    assert caplog.messages == ["pool 'a' of 4 workers: manager 'hpc' is passed over"]
 
 
 def test_by_price_the_cheaper_manager_comes_first_and_then_the_priority():

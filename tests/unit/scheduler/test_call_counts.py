@@ -1,7 +1,5 @@
 """Numbers of calls by task name and state."""
 
-import json
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,13 +12,10 @@ from scalable.protocol.measured import (
     addition,
     remembered_addition,
 )
-from scalable.protocol.operations import KNOWN_ANNOTATION
 from scalable.scheduler import ledger
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.overview import call_counts
 from scalable.scheduler.overview.call_counts import NameCounts
-from scalable.scheduler.recorder import Recorder
-from scalable.scheduler.remembered import take_found
 from unit.scheduler.test_ledger import FakeScheduler
 
 
@@ -46,33 +41,6 @@ def computed(began, ended):
     }
 
 
-def test_calls_are_counted_by_name_tag_and_state(scheduler):
-    counts = counting(scheduler)
-    for key, tag in (("a", "small"), ("b", "small"), ("c", None)):
-        scheduler.add(key, {TASK_ANNOTATION: "fit"}, {tag: 1} if tag else None)
-    scheduler.send("a", "b", "c")
-    scheduler.move("a", "waiting", "processing", "memory", **computed(1.0, 3.0))
-    scheduler.move("b", "waiting", "processing", "erred", **computed(1.0, 2.0))
-    assert told(counts) == {("fit", "small"): (0, 1, 1, 0), ("fit", None): (1, 0, 0, 0)}
-    assert {row.tag: row.mean_s for row in counts} == {"small": 1.5, None: None}
-
-
-def test_a_call_that_is_forgotten_before_its_end_counts_as_cancelled(scheduler):
-    counts = counting(scheduler)
-    scheduler.add("a")
-    scheduler.send("a")
-    scheduler.move("a", "waiting", "processing", "released", "forgotten")
-    assert told(counts) == {("run", None): (0, 0, 0, 1)}
-
-
-def test_a_call_that_runs_again_after_its_worker_was_lost_counts_once(scheduler):
-    counts = counting(scheduler)
-    scheduler.add("a")
-    scheduler.send("a")
-    scheduler.move("a", "waiting", "processing", "released", "waiting", "processing", "memory")
-    assert told(counts) == {("run", None): (0, 1, 0, 0)}
-
-
 def test_a_bundle_counts_as_its_calls(scheduler):
     counts = counting(scheduler)
     scheduler.add("a", {BUNDLE_ANNOTATION: {"calls": 10, "rows": False}, TASK_ANNOTATION: "fit"})
@@ -86,40 +54,6 @@ def test_a_bundle_counts_as_its_calls(scheduler):
     assert [row.mean_s for row in counts] == [0.5]
 
 
-def hit(seconds=0.001, saved_s=8.0):
-    """Return the details of the end of a call whose result a worker found."""
-    details = computed(1.0, 1.0 + seconds)
-    outcome = RememberedOutcome(Kind.FOUND, saved_s=saved_s)
-    details["startstops"].append(remembered_addition([outcome]))
-    return details
-
-
-def test_calls_whose_results_are_found_did_not_run(scheduler):
-    counts, rows = counting(scheduler), Rows()
-    recorder = Recorder(scheduler, rows, ["small"])
-    Ledger.of(scheduler).listen(recorder)
-    for key in ("a", "b"):
-        scheduler.add(key, {TASK_ANNOTATION: "fit"}, {"small": 1})
-    scheduler.add("known", {TASK_ANNOTATION: "fit", KNOWN_ANNOTATION: True}, {"small": 1})
-    scheduler.send("a", "b", "known")
-    scheduler.move("a", "waiting", "processing", "memory", **hit())
-    scheduler.move("b", "waiting", "processing", "memory", **computed(1.0, 3.0))
-    scheduler.move("known", "waiting", "processing", "memory", **computed(1.0, 1.1))
-    take_found(Ledger.of(scheduler).hear, [["fit", "small", 10, 80.0]], client="one")
-    (row,) = counts
-    assert (row.unfinished, row.ended, row.mean_s) == (0, (1, 0, 0, 11), 2.0)
-    totals = counts.remembered_calls.totals()
-    assert (totals.found, totals.saved_s, totals.missed) == (11, 88.0, 0)
-    recorder.flush()
-    states = [(row["task_id"], row["state"]) for row in rows.tasks]
-    assert ("a", "found") in states
-    assert ("b", "succeeded") in states
-    assert "known" not in {key for key, _ in states}
-    assert [(r["task_id"], r["count"], r["saved_s"]) for r in rows.remembered] == [
-        ("a", 1, 8.0), (None, 10, 80.0)
-    ]  # fmt: skip
-
-
 def test_found_calls_of_a_bundle_did_not_run(scheduler):
     counts = counting(scheduler)
     scheduler.add("a", {BUNDLE_ANNOTATION: {"calls": 6, "rows": False}, TASK_ANNOTATION: "fit"})
@@ -130,16 +64,6 @@ def test_found_calls_of_a_bundle_did_not_run(scheduler):
     scheduler.move("a", "waiting", "processing", "memory", startstops=parts, worker="tcp://a")
     (row,) = counts
     assert (row.unfinished, row.ended, row.mean_s) == (0, (1, 1, 0, 4), 1.5)
-
-
-class Rows:
-    """The rows of a run, by stream."""
-
-    def __init__(self):
-        self.tasks, self.remembered = [], []
-
-    def extend(self, stream, rows):
-        getattr(self, stream).extend(json.loads(r) if isinstance(r, str) else r for r in rows)
 
 
 def test_many_names_are_summed_up_by_their_beginning(scheduler, monkeypatch):
@@ -197,15 +121,6 @@ def test_no_call_is_lost_or_counted_twice(moves):
     rows = list(counts)
     assert sum(sum(row.phases) for row in rows) == len(scheduler.tasks) + forgotten
     assert all(count >= 0 for row in rows for count in row.phases)
-
-
-def test_row_of_a_call_is_known_until_it_is_forgotten(scheduler):
-    counts = counting(scheduler)
-    scheduler.add("a")
-    scheduler.send("a")
-    assert counts.row_of("a").name == "run"
-    scheduler.move("a", "waiting", "released", "forgotten")
-    assert counts.row_of("a") is None
 
 
 def test_queue_times_are_counted_from_when_a_call_waits_for_a_worker_only(scheduler, monkeypatch):

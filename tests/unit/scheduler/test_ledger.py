@@ -9,12 +9,11 @@ from types import SimpleNamespace
 import pytest
 
 from scalable.protocol.described_failures import error_text
-from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, USAGE, addition
+from scalable.protocol.measured import TASK_ANNOTATION, USAGE, addition
 from scalable.protocol.operations import PROFILES
 from scalable.scheduler.ledger import EVENTS, Ledger, Listener
 from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.recorder import Recorder
-from scalable.scheduler.workload import Workload
 
 
 class FakeScheduler:
@@ -184,30 +183,6 @@ def test_a_listener_that_raises_keeps_no_event_from_the_others(scheduler, caplog
     assert "LookupError: x" in caplog.text
 
 
-def test_a_call_is_described_by_its_task(scheduler, notes):
-    bundle = {"calls": 3, "rows": False}
-    scheduler.add("x", {TASK_ANNOTATION: "fit", BUNDLE_ANNOTATION: bundle}, {"a": 2.0, "b": 1})
-    scheduler.add("y")
-    scheduler.send("x", "y", "not known")
-    ((event, (x, y)),) = notes.told
-    assert event == "submitted"
-    assert (x.key, x.name, x.tag, x.slots) == ("x", "fit", "a", (("a", 2), ("b", 1)))
-    assert x.bundle is bundle
-    assert (y.name, y.tag, y.slots, y.bundle) == ("run", None, (("", 1),), None)
-
-
-def test_an_ended_call_carries_what_was_measured(scheduler, notes):
-    scheduler.add("x")
-    scheduler.move(
-        "x", "waiting", "processing", "memory",
-        worker="tcp://1", nbytes=7, startstops=startstops(),
-    )  # fmt: skip
-    _, end = notes.told[-1]
-    assert end.succeeded
-    assert (end.address, end.nbytes) == ("tcp://1", 7)
-    assert end.measured == (100.0, 102.0, 0.5, 1.5, 2**20, None, None, ())
-
-
 @pytest.mark.parametrize(
     ("details", "failure"),
     [
@@ -250,21 +225,6 @@ def test_nothing_is_kept_of_calls_that_are_forgotten_or_dropped_by_a_restart(sch
     assert notes.names()[-1] == "restarted"
 
 
-def test_workers_and_the_end_of_the_scheduler_are_told(scheduler, notes):
-    ledger = Ledger.of(scheduler)
-    scheduler.connect("tcp://1", "a-0")
-    event = {
-        "action": "remove-worker", "worker": "tcp://1", "expected": False,
-        "processing-tasks": {"x"}, "lost-computed-tasks": set(),
-    }  # fmt: skip
-    ledger.log_event("tcp://1", event)
-    ledger.log_event("all", event)
-    ledger.log_event("all", {"action": "add-worker"})
-    scheduler.remove("tcp://1")
-    asyncio.run(ledger.close())
-    assert notes.names() == ["worker_added", "worker_lost", "worker_removed", "closed"]
-
-
 # Listeners ----------------------------------------------------------------------------------------
 
 
@@ -278,31 +238,6 @@ def recorder(scheduler, rows):
     recorder = Recorder(scheduler, rows, ["a"])
     Ledger.of(scheduler).listen(recorder)
     return recorder
-
-
-def test_the_three_listeners_agree_on_one_call(scheduler, recorder, rows):
-    profiles, workload = Profiles(scheduler), Workload(scheduler)
-    for listener in (profiles, workload):
-        Ledger.of(scheduler).listen(listener)
-    scheduler.connect("tcp://1", "a-0", a=1)
-    scheduler.add("x", {TASK_ANNOTATION: "fit"}, {"a": 1})
-    scheduler.send("x")
-    scheduler.move("x", "waiting", "processing")
-    assert [kind.task for kind in workload.ready_calls["a"]] == ["fit"]
-    scheduler.move("x", "memory", worker="tcp://1", nbytes=7, startstops=startstops())
-    recorder.flush()
-    assert [row["state"] for row in rows["tasks"]] == ["submitted", "running", "succeeded"]
-    row, profile = rows["tasks"][-1], profiles.profile("x")
-    shared = profile.keys() & row.keys() - {"queued_s"}
-    assert len(shared) == len(profile) - 1
-    assert {name: row[name] for name in shared} == {name: profile[name] for name in shared}
-    assert (row["worker"], row["tag"], row["duration_s"], row["nbytes"]) == ("a-0", "a", 2.0, 7)
-    assert workload.ready_calls == {"a": {}}
-    assert workload.submitted_calls == {"a": 1}
-    scheduler.move("x", "released", "forgotten")
-    recorder.flush()
-    assert profiles.profile("x") is None
-    assert len(rows["tasks"]) == 3
 
 
 def test_many_rows_are_written_before_it_is_time_in_parts(scheduler, recorder, rows, monkeypatch):
@@ -348,15 +283,6 @@ def test_time_in_the_queue_counts_as_queued(scheduler, recorder, rows, monkeypat
     scheduler.move("x", "waiting", "queued", "processing", "memory", startstops=startstops())
     recorder.flush()
     assert rows["tasks"][-1]["queued_s"] == 100.0 - 10.0 - 0.5
-
-
-def test_a_call_that_nobody_wants_is_cancelled(scheduler, recorder, rows):
-    scheduler.add("x")
-    scheduler.send("x")
-    scheduler.move("x", "waiting", "released", "forgotten")
-    recorder.flush()
-    assert [row["state"] for row in rows["tasks"]] == ["submitted", "cancelled"]
-    assert not recorder._pending
 
 
 def managed(event, worker="a-0"):

@@ -1,14 +1,12 @@
 """Calls of lost bundles: what runs again is counted when it begins, what fails is counted once."""
 
 import pickle
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 from distributed.scheduler import KilledWorker
 
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
-from scalable.runs import read_run, summarize
 from scalable.scheduler.bundle_relay import LostBundles
 from scalable.scheduler.ledger import Ledger
 from scalable.scheduler.overview.call_counts import NameCounts
@@ -102,19 +100,3 @@ def test_a_bundle_that_waited_at_the_lost_worker_did_not_begin(tmp_path):
     assert lossy.reruns() == [("three", "worker lost", "w1")]
     lossy.lost.give_up("three", [[0, "KilledWorker", "no", None]], "me")
     assert lossy.rows["failures"][-1]["details"]["tries"] == 2
-
-
-def test_the_summary_of_a_run_counts_reruns_and_failures_of_executors(tmp_path):
-    lossy = Lossy(rows=True)
-    lossy.send("one")
-    lossy.lose("w1", "one")
-    lossy.send("two", after="one")
-    lossy.lose("w2", "two")
-    lossy.lost.give_up("two", [[0, "LostWorkers", "no", None]], "me")
-    lossy.recorder.flush()
-    (tmp_path / "run.json").write_text('{"status": "completed"}')
-    rows = {stream: lossy.rows[stream] for stream in ("tasks", "failures")}
-    summary = summarize(replace(read_run(tmp_path), **rows))
-    assert summary.tasks == {"failed": 1}
-    assert summary.rerun_reasons == {"worker lost": 1}
-    assert summary.failures.classes["LostWorkers"].count == 1

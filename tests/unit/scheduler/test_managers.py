@@ -58,15 +58,6 @@ def test_managers_agree_on_what_a_tag_means():
     assert "memory 4G there, 2G here" in answer["reason"]
 
 
-def test_counts_are_summed_over_managers():
-    managers = Managers()
-    for name in ("m", "n"):
-        managers.attach(attachment(name), 0)
-        managers.beat(name, "one", report(wanted=2, running=1), [], 0)
-    pool = managers.pools()["a"]
-    assert (pool.wanted, pool.running, pool.slots) == (4, 2, 1)
-
-
 def test_a_worker_that_its_manager_does_not_know_is_a_stranger_after_a_while():
     managers = Managers()
     managers.attach(attachment(), 0)
@@ -79,18 +70,6 @@ def test_a_worker_that_its_manager_does_not_know_is_a_stranger_after_a_while():
     later = UNKNOWN_GRACE_S + LEASE_S + 10
     assert managers.strangers({"a-2": "m"}, later) == []
     assert managers.silent(5, later) == {"m"}
-
-
-def test_leaving_and_gone():
-    managers = Managers()
-    managers.attach(attachment(), 0)
-    managers.leave("m", "another", gone=True)
-    assert "m" in managers
-    managers.leave("m", "one", gone=False)
-    assert [m.state(1) for m in managers] == ["leaving"]
-    assert [t.present for t in managers.tiers({}, 1)] == [False]
-    managers.leave("m", "one", gone=True)
-    assert "m" not in managers
 
 
 def test_an_order_is_renewed_when_the_same_count_is_asked_for_again():

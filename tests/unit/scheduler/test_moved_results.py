@@ -4,9 +4,8 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
-from distributed.active_memory_manager import ActiveMemoryManagerExtension, ReduceReplicas
+from distributed.active_memory_manager import ReduceReplicas
 
-from scalable.dask_compat.extensions import extensions
 from scalable.dask_compat.moved_results import COMPARED, SamplingMemoryManager
 
 
@@ -83,9 +82,3 @@ def test_no_worker_is_looked_at_where_no_result_has_copies(copies, policies, loo
     manager._run_policies = lambda: ran.append(True)
     manager.run_once()
     assert ran == [True] * looks
-
-
-def test_schedulers_have_it_instead_of_dasks():
-    kind = extensions()["amm"]
-    assert kind is SamplingMemoryManager
-    assert issubclass(kind, ActiveMemoryManagerExtension)

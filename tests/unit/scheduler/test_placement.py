@@ -59,13 +59,6 @@ def place(scheduler, task):
 
 
 @in_loop
-def test_calls_go_to_workers_of_their_tag_and_spread():
-    scheduler = scheduler_with(a1=1, b=0, a2=1, a3=1)
-    placed = [place(scheduler, call(scheduler, f"k-{i}")) for i in range(6)]
-    assert sorted(placed) == ["a1", "a1", "a2", "a2", "a3", "a3"]
-
-
-@in_loop
 def test_many_workers_are_loaded_evenly():
     scheduler = scheduler_with(**{f"w{i}": 1 for i in range(100)})
     for i in range(300):

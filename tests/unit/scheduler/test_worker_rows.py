@@ -31,17 +31,6 @@ def rows(*workers, leaves=()):
     return WorkerRows(cluster)
 
 
-def test_workers_have_their_pool_state_slots_and_memory():
-    found = rows(
-        worker("b-1", "b", Status.paused), worker("a-1", "a"), worker("x", ""), leaves={"a-1"}
-    ).answer()["workers"]
-    assert [(w["name"], w["tag"], w["state"], w["slots"], w["memory"]) for w in found] == [
-        ("x", None, "running", 2, 10**8),
-        ("a-1", "a", "leaving", 4, 10**8),
-        ("b-1", "b", "paused", 4, 10**8),
-    ]
-
-
 def test_a_pool_is_chosen_and_long_lists_come_in_parts():
     made = rows(*(worker(f"a-{n:04d}", "a") for n in range(600)), worker("b-1", "b"))
     assert [w["name"] for w in made.answer("b")["workers"]] == ["b-1"]

@@ -6,7 +6,7 @@ from distributed import versions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.dask_compat.connections import compare_distinct_versions, comparing_distinct
+from scalable.dask_compat.connections import comparing_distinct
 from scalable.scheduler.controller import Versions
 
 COMPARE = getattr(versions.error_message, "__wrapped__", versions.error_message)
@@ -36,15 +36,6 @@ def test_workers_that_share_a_set_are_compared_once():
     workers = {f"tcp://{i}": one if i % 2 else other for i in range(100)}
     comparing_distinct(compare)(one, workers, one, source_name="a worker")
     assert seen == [(2, "a worker")]
-
-
-def test_it_is_installed_once_in_a_process(monkeypatch):
-    monkeypatch.setattr(versions, "error_message", COMPARE)
-    compare_distinct_versions()
-    installed = versions.error_message
-    assert installed is not COMPARE
-    compare_distinct_versions()
-    assert versions.error_message is installed
 
 
 @given(SETS, st.lists(SETS, max_size=4), SETS)

@@ -65,42 +65,6 @@ def ran(seconds, memory=None):
 RUN = TaskKind("a", "run", size_bucket(0))
 
 
-def test_calls_are_counted_from_ready_to_their_end(calls):
-    for key in ("x", "y", "z"):
-        calls.add(key)
-    assert calls.workload.graph
-    calls.move("x", "y", "processing")
-    calls.move("z", "no-worker")
-    assert calls.workload.ready_calls == {"a": {RUN: 3}}
-    assert not calls.workload.graph
-    calls.move("z", "processing")  # from one ready state to another
-    assert calls.workload.ready_calls == {"a": {RUN: 3}}
-    calls.move("x", "memory", **ran(2.0))
-    calls.move("y", "erred")
-    calls.move("z", "released")  # its worker was lost
-    assert calls.workload.ready_calls == {"a": {}}
-    calls.move("z", "waiting")
-    calls.move("z", "queued")
-    assert calls.workload.ready_calls == {"a": {RUN: 1}}
-    calls.move("z", "forgotten")
-    assert calls.workload.ready_calls == {"a": {}}
-
-
-def test_pools_kinds_and_slots_are_told_apart(calls):
-    calls.add("x", slots=3)
-    calls.add("y", tag="b")
-    calls.add("z", tag=None)
-    calls.move("x", "y", "z", "processing")
-    calls.scheduler.tasks["y"].nbytes = 10**6
-    calls.move("y", "memory", **ran(1.0))
-    calls.add("w", name="reduce", needs=("y",))
-    calls.move("w", "processing")
-    size = size_bucket(10**6)
-    assert calls.workload.ready_calls["a"] == {RUN: 3, TaskKind("a", "reduce", size): 1}
-    assert calls.workload.ready_calls[""] == {TaskKind("", "run", 0): 1}
-    assert calls.workload.submitted_calls == {"a": 4, "b": 1, "": 1}
-
-
 def test_ended_calls_teach_durations_and_failed_calls_do_not(calls):
     for key in ("x", "y", "z", "hit", "known"):
         calls.add(key)
@@ -146,19 +110,6 @@ def test_running_calls_are_those_that_workers_name_and_those_that_fill_slots(cal
         worker.processing.add(tasks[key])
     running = sorted((elapsed for _, elapsed in calls.workload.running_on(worker)), reverse=True)
     assert running == [8.0, 0.5, 0.5]
-
-
-def test_coming_calls_are_those_that_wait(calls):
-    calls.add("x")
-    calls.move("x", "processing")
-    calls.add("y", name="reduce", tag="b", needs=("x",))
-    calls.scheduler.tasks["y"].waiting_on = {calls.scheduler.tasks["x"]}
-    calls.workload.model.observe(Sample(RUN, 30.0))
-    for outlook in calls.workload.outlooks("b", {}, 1.0):
-        ((ready_s, kind, count),) = outlook.coming
-        assert ready_s == outlook.lengths.residual_s(RUN, 0.0)
-        assert (kind, count) == (TaskKind("b", "reduce"), 1)
-    assert not calls.workload.outlooks("a", {}, 1.0)[0].coming
 
 
 # Workers on their way ----------------------------------------------------------------------------

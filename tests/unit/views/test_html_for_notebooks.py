@@ -10,7 +10,7 @@ import pytest
 from scalable.model import Plan, PoolStatus, ScalePlan
 from scalable.model.overview import CallCounts, Overview, PoolOverview, TaskOverview
 from scalable.model.plan import FrontPoint
-from scalable.runs.report.plans import render_plan, shown_plan
+from scalable.runs.report.plans import shown_plan
 from scalable.views.clusters import (
     render_cluster,
     render_executor,
@@ -106,12 +106,3 @@ def test_what_does_not_answer_is_said():
     degraded = replace(OVERVIEW, cluster={"state": "degraded"})
     html = render_cluster("PoolCluster", "climate", "running", "tls://x:1", degraded)
     assert 'class="state warn">degraded' in html
-
-
-def test_a_plan_shows_itself():
-    plan = shown_plan(replace(PLAN, target_name="local"))
-    assert isinstance(plan, Plan)
-    assert str(plan) == render_plan(plan).rstrip("\n")
-    assert repr(plan) == "<Plan for 'local': 2 workers in 1 pool; time not known>"
-    assert replace(plan, budget=3.0).budget == 3.0
-    assert plan.to_dict() == replace(PLAN, target_name="local").to_dict()
