@@ -164,10 +164,7 @@ def parted(workload: Workload, part: float, chance: random.Random) -> tuple[dict
 def remaining(
     workload: Workload, part: float, chance: random.Random
 ) -> tuple[dict, Workload] | None:
-    """Return the running times of a part of each task's calls, and the graph of the others.
-
-    Where a call of the part stood between others, these wait for each other.
-    """
+    """Return the running times of a part of each task's calls, and the graph of the others."""
     by_kind: dict[Kind, list[int]] = defaultdict(list)
     for place, call in enumerate(workload.calls):
         by_kind[call.kind].append(place)

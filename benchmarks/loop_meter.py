@@ -57,10 +57,7 @@ class Measure:
 
 
 class LoopMeter:
-    """Measures the turns of the event loop of this thread, and calls of labelled methods in them.
-
-    ``inside`` maps the labels of one turn to their CPU seconds in it.
-    """
+    """Measures the turns of this thread's event loop, and labelled methods in them."""
 
     def __init__(self) -> None:
         self.turns: dict[str, Measure] = {}
@@ -72,17 +69,7 @@ class LoopMeter:
         self._gc_s = self._gc_began = 0.0
 
     def install(self, whole: Labels, parts: Labels, followed: Labels) -> None:
-        """Begin to measure; to be called before any scheduler exists.
-
-        Parameters
-        ----------
-        whole
-            Methods for which the whole turn counts in which they run.
-        parts
-            Methods whose own time counts.
-        followed
-            Coroutine functions of which all turns count.
-        """
+        """Begin to measure; to be called before any scheduler exists."""
         for label, (owner, names) in whole.items():
             for name in names:
                 self._wrap(owner, name, label, whole=True)

@@ -29,15 +29,7 @@ components: {model: {}, post: {}}
 
 
 class Bed:
-    """A scheduler in a process of its own, and a client of it.
-
-    Parameters
-    ----------
-    place
-        Directory for everything.
-    *options
-        Options of the scheduler's program, ``measured_scheduler.py``.
-    """
+    """A scheduler in a process of its own, and a client of it."""
 
     def __init__(self, place: Path, *options: str) -> None:
         os.environ |= {

@@ -148,11 +148,7 @@ class Handlers:
         self._controller = controller
         self._switch = Switch(controller)
         controller.scheduler.handlers.update(
-            {
-                SIZES: self.sizes,
-                KNOWN: lambda: len(controller.scheduler.tasks),
-                SWITCH: self.switch,
-            }
+            {SIZES: self.sizes, KNOWN: lambda: len(controller.scheduler.tasks), SWITCH: self.switch}
         )
 
     def sizes(self) -> dict[str, int]:

@@ -260,15 +260,7 @@ WAYS: Mapping[str, Callable[[ScalableClient, int], None]] = {
 
 
 class Throughput:
-    """Compares rounds of the same calls with the model and without it.
-
-    Parameters
-    ----------
-    scene
-        Scheduler and client, with workers.
-    calls
-        Way to submit -> calls in a round.
-    """
+    """Compares rounds of the same calls with the model and without it."""
 
     def __init__(self, scene: Bed, calls: Mapping[str, int]) -> None:
         self._scene, self._calls = scene, calls

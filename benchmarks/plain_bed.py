@@ -43,15 +43,7 @@ FOLLOWED: Labels = {
 
 
 class PlainBed:
-    """Plain Dask's scheduler in a process of its own, its simulated workers, and a client.
-
-    Parameters
-    ----------
-    place
-        Directory for everything.
-    *options
-        Options of the scheduler's program.
-    """
+    """Plain Dask's scheduler in a process of its own, its simulated workers, and a client."""
 
     def __init__(self, place: Path, *options: str) -> None:
         os.environ |= {"XDG_STATE_HOME": str(place / "state")}

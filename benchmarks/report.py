@@ -58,7 +58,7 @@ PROGRAMS = {
     "end of the run: summary and measurements": (
         "import sys; from scalable.runs import RunDirectory; "
         "RunDirectory.open(sys.argv[2]).close('completed')"
-    ),
+    )
 }
 HISTORY = """
 import sys, time
@@ -117,17 +117,7 @@ def opened_s(page: Path, chromium: str) -> float | None:
 
 
 class Bench:
-    """Measurements as rows of Markdown tables, and bars.
-
-    Parameters
-    ----------
-    place
-        Directory for the runs.
-    workers
-        Number of workers of a run.
-    chromium
-        Path of a browser.
-    """
+    """Measurements as rows of Markdown tables, and bars."""
 
     def __init__(self, place: Path, workers: int, chromium: str) -> None:
         self.place, self.workers, self.chromium = place, workers, chromium

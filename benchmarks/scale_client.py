@@ -75,15 +75,7 @@ WAYS: Mapping[str, tuple[Way, bool]] = {
 
 
 class Rounds:
-    """Measures the ways to send calls, through one client.
-
-    Parameters
-    ----------
-    client
-        The client.
-    tagged
-        Options of tagged calls.
-    """
+    """Measures the ways to send calls, through one client."""
 
     def __init__(self, client: Any, tagged: Mapping[str, Any]) -> None:
         self._client, self._tagged, self._meter = client, tagged, LoopMeter()

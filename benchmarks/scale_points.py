@@ -30,13 +30,7 @@ def note(words: str) -> None:
 
 
 class Point:
-    """Measures of one scheduler at one number of workers.
-
-    Parameters
-    ----------
-    scene
-        Scheduler, workers and client.
-    """
+    """Measures of one scheduler at one number of workers."""
 
     system = "dask"
 

@@ -185,10 +185,7 @@ def _shown(results: Iterable[list[Cell]], runs: int) -> Iterator[Cell]:
 
 
 def marked(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells, with those marked where another policy was quicker and cheaper at once.
-
-    Policies of this project do not dominate each other.
-    """
+    """Return the cells, with those marked where another policy was quicker and cheaper at once."""
     others: dict[tuple[str, float, int], list[Cell]] = {}
     for cell in cells:
         if not CONTENDERS[cell.policy].ours:

@@ -124,11 +124,7 @@ def nine() -> list[Case]:
 
 
 def traces(directory: Path) -> list[Case]:
-    """Return two cases for each trace (WfFormat) of a directory: in one pool, and in two pools.
-
-    The family of a trace is the first word of its file's name; the pipelines of nf-core, which
-    Nextflow runs, are one family.
-    """
+    """Return two cases for each trace (WfFormat) of a directory: in one pool, and in two pools."""
     cases = []
     for path in sorted(directory.glob("*.json")):
         document = json.loads(path.read_text())

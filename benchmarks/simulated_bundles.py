@@ -29,19 +29,7 @@ def given_back(key: str, client: str) -> dict[str, Any]:
 
 
 class SimulatedBundle:
-    """One running bundle, whose calls all take the same time.
-
-    Like a real one it gives back the calls that have not begun after ``OVERDUE_S``.
-
-    Parameters
-    ----------
-    message
-        Message ``compute-task`` of the bundle.
-    worker
-        Name of the worker.
-    call_s
-        Seconds that each call takes.
-    """
+    """One running bundle, whose calls all take the same time."""
 
     def __init__(self, message: Mapping[str, Any], worker: str, call_s: float) -> None:
         header = message["run_spec"]._loaded().args[0]

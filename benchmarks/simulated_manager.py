@@ -42,15 +42,7 @@ ENDLESS = "endless"
 
 
 class SimulatedLauncher:
-    """Launcher (see :mod:`scalable.manager.launcher`) whose units are simulated workers.
-
-    Parameters
-    ----------
-    workers
-        Workers of the process.
-    tag
-        Tag of the pool.
-    """
+    """Launcher (see :mod:`scalable.manager.launcher`) whose units are simulated workers."""
 
     def __init__(self, workers: SimulatedWorkers, tag: str) -> None:
         self._workers, self._tag = workers, tag
@@ -120,10 +112,7 @@ async def manage(
     behaviour: Behaviour,
     stats: Path | None = None,
 ) -> None:
-    """Attach to a cluster, and start and stop simulated workers until it ends.
-
-    With ``stats``, a file for measures, it obeys the signals of :func:`obey_signals`.
-    """
+    """Attach to a cluster, and start and stop simulated workers until it ends."""
     address = wait_for_scheduler(directory)["address"]
     security = security_of(directory.pem()) if address.startswith("tls") else None
     nonce = secrets.token_hex(3)

@@ -72,10 +72,7 @@ def metrics(running: int, waiting: int, held: int, held_bytes: int) -> dict[str,
 def finished(
     call: Mapping[str, Any], seconds: float, nbytes: int, entries: Iterable[Any] = ()
 ) -> dict[str, Any]:
-    """Return the message that a call has a result, which took some seconds.
-
-    ``entries`` are further entries of its timings.
-    """
+    """Return the message that a call has a result, which took some seconds."""
     now = time.time()
     return {
         "op": "task-finished",

@@ -25,28 +25,7 @@ def collect_seldom() -> None:
 
 
 class SimulatedWorkers:
-    """The simulated workers of one process.
-
-    Parameters
-    ----------
-    scheduler
-        Address of the scheduler.
-    behaviour
-        What the workers do.
-    security
-        Credentials; None for connections without TLS.
-    manager
-        Id of the manager that the workers belong to; "" for none.
-    registering
-        Largest number of workers that register at the same time.
-
-    Attributes
-    ----------
-    workers
-        Name -> worker, of those that have registered and not ended.
-    traffic
-        Numbers of what was sent.
-    """
+    """The simulated workers of one process."""
 
     def __init__(
         self,

@@ -39,21 +39,7 @@ _CONNECT_TIMEOUT_S = 60.0
 
 @dataclass
 class Behaviour:
-    """What a simulated worker does, with made-up values from one source of chance.
-
-    Attributes
-    ----------
-    call_s
-        Function of the key of a call that returns its running time in seconds.
-    fails
-        Function of the key of a call that returns whether it fails.
-    nbytes
-        Size that each result is said to have, in bytes.
-    start_s
-        Function that returns the seconds from the request for a worker until it registers.
-    threads, memory
-        Number of calls that a worker runs at once; its memory limit in bytes.
-    """
+    """What a simulated worker does, with made-up values from one source of chance."""
 
     call_s: Callable[[Any], float] = lambda _: 0.0
     fails: Callable[[Any], bool] = lambda _: False
@@ -89,25 +75,7 @@ def _credentials(security: Security) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 class SimulatedWorker:
-    """One simulated worker.
-
-    Parameters
-    ----------
-    scheduler
-        Address of the scheduler.
-    name, tag
-        Name of the worker, and tag of its pool; "" for none.
-    behaviour
-        What the worker does.
-    security
-        Credentials; None for connections without TLS.
-    manager
-        Id of the manager that the worker belongs to; "" for none.
-    host
-        Address on the loopback interface on which the worker listens.
-    traffic
-        Counts of what is sent.
-    """
+    """One simulated worker."""
 
     def __init__(
         self,

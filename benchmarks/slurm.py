@@ -121,15 +121,7 @@ JOBQUEUE_TLS = JOBQUEUE | {
 
 
 class Bench:
-    """A private Slurm, wrappers that count, and children that use both.
-
-    Parameters
-    ----------
-    directory
-        Where everything of it lies.
-    testbed
-        A Slurm that runs.
-    """
+    """A private Slurm, wrappers that count, and children that use both."""
 
     def __init__(self, directory: Path, testbed: SlurmTestbed) -> None:
         self.directory = directory

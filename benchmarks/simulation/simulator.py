@@ -198,13 +198,7 @@ def simulate(
     seed: int = 0,
     looks_ahead: bool = True,
 ) -> SimulationResult:
-    """Simulate a workload on pools whose worker counts a policy decides.
-
-    ``policy`` takes the name of a pool and returns its policy, which decides each ``every_s``
-    seconds. ``model`` may have prior knowledge; it learns from the calls that end. ``looks_ahead``:
-    whether policies see the calls that will become ready, which takes time to compute. A
-    ValueError if the calls have not ended after :data:`LONGEST_S` simulated seconds.
-    """
+    """Simulate a workload on pools whose worker counts a policy decides."""
     run = Run(workload, policy, startup or Startup(), model or TaskModel(), seed)
     return run.through(every_s, looks_ahead=looks_ahead)
 
