@@ -19,7 +19,7 @@ from typing import Any
 
 from distributed.core import rpc
 
-from loop_meter import Labels, LoopMeter, used
+from measured_schedulers import Labels, LoopMeter, used
 from scalable.clusters.managing import wait_for_scheduler
 from scalable.files import write_json
 from scalable.liveness import identify_process
@@ -30,8 +30,13 @@ from scalable.manager.scheduler_link import RpcLink
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.records import ClusterDirectory
-from simulated_process import SimulatedWorkers, collect_seldom, open_many_files
-from simulated_workers import Behaviour, SimulatedWorker
+from simulated_workers import (
+    Behaviour,
+    SimulatedWorker,
+    SimulatedWorkers,
+    collect_seldom,
+    open_many_files,
+)
 
 MANAGER = "simulated"
 ENDED_AT_ONCE = 1000

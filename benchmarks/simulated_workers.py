@@ -2,7 +2,8 @@
 
 A simulated worker registers, sends heartbeats, takes calls, and reports that they have ended, with
 made-up times, results and failures. It loads no function, and starts no thread. A call with other
-calls as input takes them as given. The calls of bundles (``simulated_bundles.py``) have results.
+calls as input takes them as given. The calls of bundles (batches of calls of an
+executor) have made-up times and results too.
 
 Workers leave (:meth:`SimulatedWorker.leave`), die (:meth:`SimulatedWorker.die`) and hang
 (:meth:`SimulatedWorker.hang`) when they are told to. Each listens on an address of its own on the
@@ -14,11 +15,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import gc
 import heapq
 import itertools
+import math
+import os
+import pickle
 import random
+import resource
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from array import array
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,13 +33,250 @@ from distributed import Security
 from distributed.batched import BatchedSend
 from distributed.comm import connect, listen
 from distributed.comm.core import Comm, CommClosedError
-from distributed.protocol import to_serialize
+from distributed.protocol import Serialize, to_serialize
 from distributed.protocol.pickle import loads
+from distributed.versions import get_versions
 
-from scalable.protocol.bundles import EVERY
-from scalable.protocol.operations import INTERRUPT
-from simulated_bundles import SimulatedBundle, given_back, is_bundle
-from simulated_messages import MB, erred, finished, metrics, registration
+from scalable.protocol.bundles import EVERY, PLAIN
+from scalable.protocol.measured import BUNDLE_ANNOTATION, FAILURE, USAGE, addition
+from scalable.protocol.operations import BEGUN, INTERRUPT, LEFT, MANAGER_KEY, OUTCOMES, RETURNED
+from scalable.worker.bundles import OVERDUE_S
+from scalable.worker.outcomes import BundleCounts, EndedCalls
+
+MB = 1_000_000
+_RESULT_TYPE = pickle.dumps(int)
+#: As long as that of a call deep in a library.
+_TRACEBACK = '  File "/somewhere/model.py", line 1, in call\n    raise ValueError\n' * 80
+_known_versions: dict[str, Any] = {}
+
+
+def registration(
+    name: str, address: str, tag: str, manager: str, threads: int, memory: int
+) -> dict[str, Any]:
+    """Return the message with which a worker registers."""
+    return {
+        "op": "register-worker",
+        "reply": False,
+        "address": address,
+        "status": "running",
+        "nthreads": threads,
+        "name": name,
+        "now": time.time(),
+        "resources": {tag: float(threads)} if tag else {},
+        "memory_limit": memory,
+        "local_directory": "/simulated",
+        "services": {},
+        "nanny": None,
+        "pid": os.getpid(),
+        "versions": _versions(),
+        "metrics": metrics(0, 0, 0, 0),
+        "extra": {MANAGER_KEY: manager, LEFT: True} if manager else {},
+        "stimulus_id": f"worker-connect-{time.time()}",
+        "server_id": f"Worker-{name}",
+    }
+
+
+def metrics(running: int, waiting: int, held: int, held_bytes: int) -> dict[str, Any]:
+    """Return the metrics of a heartbeat, from the numbers of calls and results of a worker."""
+    return {
+        "task_counts": {"executing": running, "memory": held, "ready": waiting},
+        "bandwidth": {"total": 100 * MB, "workers": {}, "types": {}},
+        "digests_total_since_heartbeat": {"latency": 0.001, "tick-duration": 0.5},
+        "managed_bytes": held_bytes,
+        "spilled_bytes": {"memory": 0, "disk": 0},
+        "transfer": {
+            "incoming_bytes": 0, "incoming_count": 0, "incoming_count_total": 0,
+            "outgoing_bytes": 0, "outgoing_count": 0, "outgoing_count_total": 0,
+        },
+        "event_loop_interval": 0.02,
+        "cpu": 100.0 * bool(running),
+        "memory": 100 * MB,
+        "time": time.time(),
+        "host_net_io": {"read_bps": 0.0, "write_bps": 0.0},
+        "host_disk_io": {"read_bps": 0.0, "write_bps": 0.0},
+        "num_fds": 30,
+    }  # fmt: skip
+
+
+def finished(
+    call: Mapping[str, Any], seconds: float, nbytes: int, entries: Iterable[Any] = ()
+) -> dict[str, Any]:
+    """Return the message that a call has a result, which took some seconds."""
+    now = time.time()
+    return {
+        "op": "task-finished",
+        "status": "OK",
+        "key": call["key"],
+        "run_id": call["run_id"],
+        "nbytes": nbytes,
+        "type": _RESULT_TYPE,
+        "typename": "int",
+        "metadata": {},
+        "thread": 1,
+        "startstops": [*_times(now - seconds, seconds), *entries],
+        "stimulus_id": f"task-finished-{now}",
+    }
+
+
+def erred(call: Mapping[str, Any], seconds: float, worker: str, words: str) -> dict[str, Any]:
+    """Return the message that a call has failed on a worker, after some seconds."""
+    now = time.time()
+    told = addition(FAILURE, {"worker": worker})
+    return {
+        "op": "task-erred",
+        "status": "error",
+        "key": call["key"],
+        "run_id": call["run_id"],
+        "exception": Serialize(ValueError(words)),
+        "traceback": None,
+        "exception_text": f"ValueError({words!r})",
+        "traceback_text": _TRACEBACK,
+        "thread": 1,
+        "startstops": [*_times(now - seconds, seconds), told],
+        "stimulus_id": f"task-erred-{now}",
+    }
+
+
+def _times(began: float, seconds: float) -> list[dict[str, Any]]:
+    ended = began + seconds
+    return [
+        {"action": "compute", "start": began, "stop": ended},
+        addition(USAGE, {"cpu_s": seconds, "peak_memory": 100 * MB}),
+    ]
+
+
+def _versions() -> dict[str, Any]:
+    """Return the versions of this process, which take long to find."""
+    if not _known_versions:
+        _known_versions.update(get_versions())
+    return _known_versions
+
+
+#: Peak memory of each worker in bytes.
+MEMORY = 100_000_000
+
+
+def is_bundle(message: Mapping[str, Any]) -> bool:
+    """Return whether the call of a message ``compute-task`` is a bundle."""
+    return BUNDLE_ANNOTATION in (message.get("annotations") or {})
+
+
+def given_back(key: str, client: str) -> dict[str, Any]:
+    """Return the message that a bundle was given back before it began."""
+    return {"op": RETURNED, "client": client, "key": key, "numbers": EVERY}
+
+
+class SimulatedBundle:
+    """One running bundle, whose calls all take the same time."""
+
+    def __init__(self, message: Mapping[str, Any], worker: str, call_s: float) -> None:
+        header = message["run_spec"]._loaded().args[0]
+        self._about = {"client": header["client"], "key": header["key"]}
+        self._rows = header["profile"] or header["record"]
+        self._worker, self._call_s = worker, call_s
+        self._calls = int(message["annotations"][BUNDLE_ANNOTATION]["calls"])
+        begun = math.ceil(OVERDUE_S / call_s) if call_s > 0 else self._calls
+        self._begun = max(1, min(self._calls, begun))
+        self._counts = BundleCounts()
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until all calls that it begins have ended."""
+        return self._begun * self._call_s
+
+    def begins(self) -> dict[str, Any]:
+        """Return the message that the bundle has begun."""
+        return {"op": BEGUN, **self._about}
+
+    def ends(self) -> Iterator[dict[str, Any]]:
+        """Return the messages of the end: the calls that did not begin, and the outcomes."""
+        if self._begun < self._calls:
+            numbers = list(range(self._begun, self._calls))
+            yield {"op": RETURNED, **self._about, "numbers": numbers}
+        now, call_s = time.time(), self._call_s
+        ended = EndedCalls([(n, n, PLAIN, 0.0, call_s, call_s) for n in range(self._begun)])
+        self._counts.ran(ended.numbers, ended.durations)
+        measured = None
+        if self._rows:
+            began = now - self.seconds
+            columns = (array("d", [each]) * self._begun for each in (began, call_s, call_s))
+            measured = (self._worker, 0.0, *columns, MEMORY)
+            self._counts.rows = [("succeeded", (began, call_s, call_s, MEMORY))] * self._begun
+        told = ended.message(measured)
+        busy_s = max(self.seconds, 1e-6 * self._begun)
+        yield {"op": OUTCOMES, **self._about, "outcomes": told, "busy_s": busy_s, "over": True}
+
+    def entry(self) -> Any:
+        """Return the entry of the bundle's calls in the timings of its Dask task."""
+        return self._counts.entry()
+
+
+def open_many_files() -> None:
+    """Let this process have as many connections as it may."""
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def collect_seldom() -> None:
+    """Collect garbage seldom: that leaves the machine to what is measured."""
+    gc.set_threshold(100_000, 50, 100)
+
+
+class SimulatedWorkers:
+    """The simulated workers of one process."""
+
+    def __init__(
+        self,
+        scheduler: str,
+        behaviour: Behaviour | None = None,
+        *,
+        security: Security | None = None,
+        manager: str = "",
+        registering: int = 50,
+    ) -> None:
+        self.workers: dict[str, SimulatedWorker] = {}
+        self.traffic = Traffic()
+        self.behaviour = behaviour or Behaviour()
+        self._scheduler, self._security, self._manager = scheduler, security, manager
+        self._hosts = itertools.count()
+        # Handshakes share this process, and would all take too long if they began together.
+        self._gate = asyncio.Semaphore(registering)
+
+    async def add(self, names: Iterable[str], tag: str = "") -> None:
+        """Start workers; return when all have registered."""
+        await asyncio.gather(*(self.start(name, tag) for name in names))
+
+    async def start(self, name: str, tag: str = "") -> SimulatedWorker:
+        """Start one worker, after the time that its start takes; return it once it registered."""
+        await asyncio.sleep(self.behaviour.start_s())
+        async with self._gate:
+            return await self._started(name, tag)
+
+    async def _started(self, name: str, tag: str) -> SimulatedWorker:
+        number = next(self._hosts)
+        worker = SimulatedWorker(
+            self._scheduler,
+            name,
+            tag,
+            behaviour=self.behaviour,
+            security=self._security,
+            manager=self._manager,
+            host=f"127.{1 + number // 62_500 % 250}.{number // 250 % 250}.{1 + number % 250}",
+            traffic=self.traffic,
+        )
+        await worker.start()
+        self.workers[name] = worker
+        return worker
+
+    async def close(self) -> None:
+        """End all workers."""
+        await self.end(len(self.workers))
+
+    async def end(self, count: int, *, dies: bool = False) -> None:
+        """End the first workers: they leave as if told to, or die without a word."""
+        ending = [self.workers.pop(name) for name in list(self.workers)[:count]]
+        await asyncio.gather(*(w.die() if dies else w.leave() for w in ending))
+
 
 _CONNECT_TIMEOUT_S = 60.0
 

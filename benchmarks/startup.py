@@ -1,4 +1,4 @@
-"""The cost of starting: CPU time of the light commands, and the first result of a cold session.
+"""The cost of starting: the first result of a cold session, and of a worker that was killed.
 
     python benchmarks/startup.py [--rounds 7]
 
@@ -87,17 +87,6 @@ def printed(source: str, directory: str, **names: object) -> list[float]:
     return [float(number) for number in shown.stdout.split()]
 
 
-def commands(rounds: int, directory: str) -> None:
-    """Print the CPU time of the commands that start nothing."""
-    scalable = [sys.executable, "-m", "scalable"]
-    for name, bar in (("--help", 150), ("validate", 180), ("plan", 260)):
-        spent = [cpu_ms([*scalable, name], directory) for _ in range(rounds)]
-        print(
-            f"scalable {name}: median {statistics.median(spent):.0f} CPU-ms, "
-            f"least {min(spent):.0f}; bar {bar}"
-        )
-
-
 def first_results(rounds: int, directory: str) -> None:
     """Print the time to the first result beside that of LocalCluster."""
     for label, processes, workers, bar in (
@@ -131,7 +120,6 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "scalable.yaml").write_text(MANIFEST)
-        commands(rounds, directory)
         first_results(rounds, directory)
         killed_worker(rounds, directory)
 

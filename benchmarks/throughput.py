@@ -4,8 +4,8 @@
 
 Contenders alternate in each round, on two worker processes of one thread each; each is started
 once, before the first round. Medians and ratios are printed. Dask's and ours share one cluster with
-TLS; ProcessPoolExecutor has none. Peers (loky, joblib, executorlib, parsl, ray, opengris-scaler)
-take part where they are installed.
+TLS; ProcessPoolExecutor has none. joblib
+takes part where it is installed.
 """
 
 from __future__ import annotations
@@ -152,26 +152,8 @@ def peers(stack: ExitStack) -> Iterator[Any]:
     """What is installed of the others."""
     processes = stack.enter_context(ProcessPoolExecutor(SLOTS))
     yield OfExecutor("processes", processes, chunksize=1)
-    if importlib.util.find_spec("loky"):
-        import loky
-
-        yield OfExecutor("loky", loky.get_reusable_executor(SLOTS), chunksize=1)
     if importlib.util.find_spec("joblib"):
         yield Joblib()
-    if importlib.util.find_spec("executorlib"):
-        from executorlib import SingleNodeExecutor
-
-        yield OfExecutor(
-            "executorlib",
-            stack.enter_context(SingleNodeExecutor(max_workers=SLOTS, block_allocation=True)),
-        )
-    if importlib.util.find_spec("parsl"):
-        import parsl
-        from parsl.concurrent import ParslPoolExecutor
-        from parsl.configs.htex_local import fresh_config
-
-        del parsl
-        yield OfExecutor("parsl", stack.enter_context(ParslPoolExecutor(fresh_config())))
 
 
 @contextmanager
@@ -237,8 +219,7 @@ def short_calls(client: Any, rounds: int, *, quick: bool) -> None:
         show(f"{singles} no-ops, one by one", alternate(rounds, runs), bars, singles)
 
         values = list(range(many))
-        slow = {"dask", "parsl", "executorlib"}
-        runs = {c.name: lambda c=c: c.map(noop, values) for c in contenders if c.name not in slow}
+        runs = {c.name: lambda c=c: c.map(noop, values) for c in contenders if c is not dask}
         seconds = alternate(rounds, runs)
         seconds |= alternate(1, {"dask": lambda: dask.map(noop, values)})
         bars = {"dask": 100.0, "processes": 0.5}
