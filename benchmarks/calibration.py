@@ -149,7 +149,6 @@ def order_of(workload: Workload) -> dict[str, list[str]]:
 
 
 def lengths_of(workload: Workload) -> dict[Kind, list[float]]:
-    """Return kind -> running times."""
     found: dict[Kind, list[float]] = defaultdict(list)
     for call in workload.calls:
         found[call.kind].append(call.duration_s)
@@ -246,7 +245,6 @@ def record(
     startup_s: Sequence[float],
     spans: Mapping[tuple[str, str], Span] | None = None,
 ) -> EarlierRun:
-    """Return the record of an earlier run."""
     calls = [
         CallRecord(kind.component, kind.task, length)
         for kind, lengths in seen.items()
@@ -265,19 +263,10 @@ def record(
     )
 
 
-@dataclass(frozen=True)
-class Work:
-    """Workload to execute, with its family, the kind of case, and earlier runs."""
-
-    family: str
-    kind: str
-    workload: Workload
-    history: Sequence[EarlierRun]
-
-
-def planned(work: Work, workers: int, delay_s: float, seed: int) -> Case:
-    """Plan with the history, and execute the workload."""
-    workload = work.workload
+def outcome(
+    workload: Workload, history: Sequence[EarlierRun], workers: int, delay_s: float, seed: int
+) -> tuple[float, float, tuple[float, float], float]:
+    """Plan with the history, execute the workload, and return the last fields of a case."""
     before, lengths = order_of(workload), lengths_of(workload)
     tasks = {
         k.task: TaskSpec(k.task, k.component, count=len(found), after=tuple(before[k.task]))
@@ -291,7 +280,7 @@ def planned(work: Work, workers: int, delay_s: float, seed: int) -> Case:
         {tag: ComponentSpec(tag, workers=WorkerRange(workers, workers)) for tag in used},
         tasks,
     )
-    plan = make_plan(spec, "0" * 64, knowledge_of(spec, work.history))
+    plan = make_plan(spec, "0" * 64, knowledge_of(spec, history))
     pools = {tag: Terms(workers, workers) for tag in used}
     run = simulate(
         replace(workload, pools=pools),
@@ -303,14 +292,7 @@ def planned(work: Work, workers: int, delay_s: float, seed: int) -> Case:
     )
     assert plan.predicted_time_s is not None
     assert plan.predicted_interval_s is not None
-    return Case(
-        work.family,
-        work.kind,
-        plan.confidence,
-        plan.predicted_time_s,
-        plan.predicted_interval_s,
-        run.makespan_s,
-    )
+    return plan.confidence, plan.predicted_time_s, plan.predicted_interval_s, run.makespan_s
 
 
 def case(family: str, kind: str, workload: Workload, seed: str) -> Case | None:
@@ -331,7 +313,8 @@ def case(family: str, kind: str, workload: Workload, seed: str) -> Case | None:
         if found is None:
             return None
         history, rest = [record(0, found[0], starts)], found[1]
-    return planned(Work(family, kind, rest, history), workers, delay_s, chance.randrange(10**6))
+    seed_of_run = chance.randrange(10**6)
+    return Case(family, kind, *outcome(rest, history, workers, delay_s, seed_of_run))
 
 
 BINS = 5
@@ -363,7 +346,6 @@ def of_graphs(each: int, seed: int) -> list[Case]:
 
 
 def table(title: str, shown: Sequence[Case]) -> None:
-    """Print the reliability table and the coverage."""
     print(f"\n{title}: {len(shown)} runs")
     if not shown:
         return
@@ -404,7 +386,6 @@ def _error(share: float, count: int) -> float:
 
 
 def main() -> None:
-    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("directory", nargs="?", type=Path, help="traces in WfFormat 1.5")
     parser.add_argument("--each", type=int, default=10, help="cases of each trace and kind")

@@ -46,7 +46,6 @@ session.close()
 
 
 def waited(condition: Callable[[], bool], what: str) -> float:
-    """Wait until a condition holds; return the seconds."""
     began = time.perf_counter()
     while not condition():
         if time.perf_counter() - began > 300:

@@ -1,7 +1,7 @@
 """Schedulers whose event loops are measured, ours and Dask's, in processes of their own.
 
-    python benchmarks/measured_schedulers.py ours DIRECTORY [--turns] [--plain-tcp]
-    python benchmarks/measured_schedulers.py dask DIRECTORY [--plain-tcp]
+    python benchmarks/measured_schedulers.py ours DIRECTORY [--turns]
+    python benchmarks/measured_schedulers.py dask DIRECTORY
     python benchmarks/measured_schedulers.py workers DIRECTORY ADDRESS
 
 DIRECTORY is that of a cluster on record. Ours is the program of detached clusters; ``--turns``
@@ -25,7 +25,6 @@ import sys
 import tempfile
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -35,7 +34,7 @@ from typing import Any
 
 import dask
 import psutil
-from distributed import Client, Scheduler, Security
+from distributed import Client, Scheduler
 from distributed.stealing import WorkStealing
 
 from scalable import ScalableClient
@@ -55,18 +54,17 @@ from scalable.scheduler.adaptation import PoolAdaptive
 from scalable.scheduler.controller import Attendance, Controller, Status
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.ledger import EVENTS, Ledger, Listener
-from scalable.scheduler.overview.call_counts import NameCounts, NameRow
+from scalable.scheduler.overview.call_counts import NameCounts
 from scalable.scheduler.overview.overviews import Overviews
 from scalable.scheduler.overview.timeline import Timeline
-from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.scheduler.recorder import Recorder
 from scalable.scheduler.workload import Workload
 from scalable.watch.dashboard import routes
 from simulated_workers import SimulatedWorkers, collect_seldom, open_many_files
 
 #: Names of the handlers with which a measured scheduler answers: the measures since the last time,
-#: what its process has used, the number of its workers, and the bytes of our model.
-TAKE, USED, COUNT, SIZES = "bench_take", "bench_used", "bench_count", "bench_sizes"
+#: what its process has used, and the number of its workers.
+TAKE, USED, COUNT = "bench_take", "bench_used", "bench_count"
 #: Number of the longest turns that are named.
 NAMED_TURNS = 12
 #: Seconds up to which the wall time of a turn is taken for its CPU time.
@@ -95,7 +93,6 @@ class Measure:
     longest_gc_s: float = 0.0
 
     def add(self, cpu_s: float, wall_s: float, gc_s: float = 0.0) -> None:
-        """Add one turn or call."""
         self.count += 1
         self.cpu_s += cpu_s - gc_s
         self.longest_cpu_s = max(self.longest_cpu_s, cpu_s - gc_s)
@@ -193,26 +190,22 @@ class LoopMeter:
 
         setattr(owner, name, followed)
 
-    def measures(self) -> dict[str, Any]:
-        """Return what was measured since it was last taken, as plain values."""
-        return {
-            "turns": {label: asdict(measure) for label, measure in self.turns.items()},
-            "parts": {label: asdict(measure) for label, measure in self.parts.items()},
-            "shares": {label: asdict(measure) for label, measure in self.shares.items()},
-            "longest": [list(turn) for turn in self.longest],
-        }
-
     def take(self) -> dict[str, Any]:
         """Return what was measured since the last time, as plain values."""
-        found = self.measures()
+        kinds = {"turns": self.turns, "parts": self.parts, "shares": self.shares}
+        found: dict[str, Any] = {
+            kind: {label: asdict(measure) for label, measure in measures.items()}
+            for kind, measures in kinds.items()
+        }
+        found["longest"] = [list(turn) for turn in self.longest]
         self.turns, self.parts, self.shares, self.longest = {}, {}, {}, []
         return found
 
 
-def offer_measures(scheduler: Any, meter: LoopMeter | None) -> None:
+def offer_measures(scheduler: Any, meter: LoopMeter) -> None:
     """Let a scheduler answer to ``TAKE``, ``USED`` and ``COUNT``."""
     scheduler.handlers |= {
-        TAKE: lambda: {} if meter is None else meter.take(),
+        TAKE: meter.take,
         USED: lambda: used() | {"tasks": len(scheduler.tasks)},
         COUNT: lambda: len(scheduler.workers),
     }
@@ -295,39 +288,6 @@ def record_cluster(name: str, manifest_yaml: str, target: str, **more: Any) -> C
     return directory
 
 
-def model_bytes(controller: Controller) -> int:
-    """Return the bytes that the model holds, without the keys that belong to the scheduler."""
-    overviews = controller.overviews
-    seen = {id(key) for key in controller.scheduler.tasks} | {id(controller.scheduler)}
-    roots = (overviews._names, overviews._timeline, overviews.recent)
-    return sum(sys.getsizeof(part) for part in _reachable(roots, seen))
-
-
-def _reachable(roots: Any, seen: set[int]) -> Iterator[Any]:
-    left = list(roots)
-    while left:
-        part = left.pop()
-        if id(part) in seen:
-            continue
-        seen.add(id(part))
-        yield part
-        if isinstance(part, dict):
-            left += [*part, *part.values()]
-        elif isinstance(part, list | tuple | set | frozenset | deque):
-            left += part
-        elif isinstance(part, NameRow):
-            left += [getattr(part, name) for name in part.__slots__]
-        elif type(part).__module__.startswith("scalable.scheduler.overview"):
-            left.append(vars(part))
-
-
-class PlainTcp(PoolScheduler):
-    """Our scheduler without TLS, to compare."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs | {"protocol": "tcp://", "security": None})
-
-
 def parts() -> Labels:
     """Return the methods whose own time is measured, the listeners' among them."""
     listeners = {
@@ -366,23 +326,18 @@ class Bed:
         known = wait_for_scheduler(self.directory)
         self.page = known["dashboard"]
         self.address = known["address"]
-        tls = self.address.startswith("tls")
-        # False, not None: otherwise Dask looks for credentials by the address.
-        self.security = security_of(self.directory.pem()) if tls else False
-        self.client = ScalableClient(self.address, security=self.security)
+        security = security_of(self.directory.pem())
+        self.client = ScalableClient(self.address, security=security)
 
     def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
-        """Start a program of this directory, and return it."""
         started = subprocess.Popen([sys.executable, str(HERE / name), *arguments])
         self._programs.append(started)
         return started
 
     def call(self, handler: str, **arguments: Any) -> Any:
-        """Call a handler of the scheduler."""
         return self.client.sync(getattr(self.client.scheduler, handler), **arguments)
 
     def close(self) -> None:
-        """End the cluster and its programs."""
         self.call(Handler.END.value, reason="the benchmark is over")
         self.client.close()
         for started in self._programs:
@@ -435,14 +390,11 @@ class PlainBed:
         written = self.directory.path / "plain"
         until(written.exists, "Dask's scheduler")
         self.address = written.read_text()
-        tls = self.address.startswith("tls")
-        self.security = security_of(self.directory.pem()) if tls else False
-        self.client = Client(self.address, security=self.security)
+        self.client = Client(self.address, security=security_of(self.directory.pem()))
         self._workers = _start("workers", path, self.address, stdin=subprocess.PIPE)
         self._orders = 0
 
     def call(self, handler: str, **arguments: Any) -> Any:
-        """Call a handler of the scheduler."""
         return self.client.sync(getattr(self.client.scheduler, handler), **arguments)
 
     def scale(self, count: int) -> None:
@@ -456,7 +408,6 @@ class PlainBed:
         until(lambda: self.call(COUNT) == count, "workers")
 
     def close(self) -> None:
-        """End everything."""
         self.client.close()
         for started in (self.scheduler, self._workers):
             started.terminate()
@@ -467,11 +418,7 @@ def _start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, __file__, *arguments], **options)
 
 
-def _security(directory: ClusterDirectory, *, tls: bool) -> Security | None:
-    return security_of(directory.pem()) if tls else None
-
-
-async def schedule(directory: ClusterDirectory, *, tls: bool) -> None:
+async def schedule(directory: ClusterDirectory) -> None:
     """Run Dask's scheduler until it is terminated."""
     gc.set_threshold(*(3 * each for each in gc.get_threshold()))  # as ``dask scheduler`` does
     meter = LoopMeter()
@@ -479,8 +426,8 @@ async def schedule(directory: ClusterDirectory, *, tls: bool) -> None:
     # Ours does not remove workers whose heartbeats are late, as with many of them in one process.
     with dask.config.set({"distributed.scheduler.worker-ttl": None}):
         scheduler = Scheduler(
-            host="127.0.0.1", port=0, dashboard=False, protocol="tls://" if tls else "tcp://",
-            security=_security(directory, tls=tls),
+            host="127.0.0.1", port=0, dashboard=False, protocol="tls://",
+            security=security_of(directory.pem()),
         )  # fmt: skip
     async with scheduler:
         offer_measures(scheduler, meter)
@@ -494,8 +441,7 @@ async def work(directory: ClusterDirectory, address: str) -> None:
     """Start and end simulated workers, as the standard input says."""
     open_many_files()
     collect_seldom()
-    security = _security(directory, tls=address.startswith("tls"))
-    workers = SimulatedWorkers(address, security=security)
+    workers = SimulatedWorkers(address, security_of(directory.pem()))
     reader = asyncio.StreamReader()
     protocol = asyncio.StreamReaderProtocol(reader)
     await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, sys.stdin)
@@ -507,18 +453,11 @@ async def work(directory: ClusterDirectory, address: str) -> None:
 
 
 def serve(directory: ClusterDirectory) -> None:
-    """Run our scheduler until its cluster ends."""
     meter = LoopMeter()
     meter.install(TURNS, {} if "--turns" in sys.argv else parts(), EXPLAINED)
-    if "--plain-tcp" in sys.argv:
-        program.PoolScheduler = PlainTcp  # type: ignore[misc]
 
     async def beside(controller: Controller, close: Callable[[], None]) -> None:  # noqa: ARG001
-        scheduler = controller.scheduler
-        offer_measures(scheduler, meter)
-        scheduler.handlers[SIZES] = lambda: {
-            "calls": len(scheduler.tasks), "bytes": model_bytes(controller),
-        }  # fmt: skip
+        offer_measures(controller.scheduler, meter)
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.Event().wait()
 
@@ -534,7 +473,7 @@ def main() -> None:
     if which == "ours":
         serve(directory)
     elif which == "dask":
-        asyncio.run(schedule(directory, tls="--plain-tcp" not in sys.argv))
+        asyncio.run(schedule(directory))
     else:
         asyncio.run(work(directory, sys.argv[3]))
 

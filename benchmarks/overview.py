@@ -1,11 +1,11 @@
-"""What the model of a cluster costs: time of the scheduler's loop, and memory.
+"""What the model of a cluster costs: time of the scheduler's loop.
 
     python benchmarks/overview.py [--workers 1000] [--calls 100000] [--json FILE]
 
 A scheduler runs in a process of its own with all our plug-ins, simulated workers in another, and a
 client here. Two viewers poll the live page each second; requests for overviews, explanations and
-the status come every two seconds. Shown are the longest turns of the scheduler's loop, the share of
-the listeners in the turn in which they took longest, and what the model holds.
+the status come every two seconds. Shown are the longest turns of the scheduler's loop, and the
+share of the listeners in the turn in which they took longest.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from distributed import wait
 
-from measured_schedulers import SIZES, TAGS, TAKE, TIMEOUT_S, USED, Bed, bed, until
+from measured_schedulers import TAGS, TAKE, TIMEOUT_S, USED, Bed, bed, until
 from scalable.protocol.handlers import Handler
 from simulated_manager import ENDLESS
 
@@ -54,7 +54,6 @@ class Viewer(threading.Thread):
         self.ends = threading.Event()
 
     def run(self) -> None:
-        """Poll until the end."""
         self._opener.open(self._page, timeout=60).close()  # the token becomes a cookie
         while not self.ends.wait(1.0):
             link = f"{self._address}/scalable/overview.json?since={self._seq}"
@@ -75,7 +74,7 @@ class Loop:
 
     def __init__(self, scene: Bed, workers: int, calls: int) -> None:
         self._scene, self._workers, self._calls = scene, workers, calls
-        self.found: dict[str, Any] = {"phases": {}, "sizes": []}
+        self.found: dict[str, Any] = {"phases": {}}
 
     def _phase(self, name: str) -> None:
         print(f"{time.strftime('%X')} {name}", file=sys.stderr, flush=True)
@@ -86,7 +85,6 @@ class Loop:
         return sum(pool["running"] for pool in pools.values())
 
     def run(self) -> dict[str, Any]:
-        """Return what was measured in each phase."""
         scene = self._scene
         scene.start("simulated_manager.py", str(scene.directory.path), "--tags", *TAGS)
         until(lambda: set(scene.call(Handler.POOLS.value)) >= set(TAGS), "a manager")
@@ -138,11 +136,9 @@ class Loop:
             first = client.map(steps, range(count), key=f"read-{total}", tag=TAGS[1])
             kept += first + client.map(steps, first, key=f"plot-{total}", tag=TAGS[1])
             until(lambda: self._scene.call(USED)["tasks"] >= known, "calls")  # noqa: B023
-            self.found["sizes"].append(self._scene.call(SIZES) | {"when": "submitted"})
             if total == self._calls:
                 self._phase("calls are submitted")
             wait(kept, timeout=TIMEOUT_S)
-        self.found["sizes"].append(self._scene.call(SIZES) | {"when": "ended"})
         return kept
 
     def _ask(self, end: threading.Event) -> None:
@@ -202,11 +198,6 @@ def show_loop(found: Mapping[str, Any]) -> None:
     for label, measure in found["requests"].items():
         mark = "" if measure["longest_cpu_s"] * 1e3 <= LOOP_BAR_MS else f"  above {LOOP_BAR_MS:g}"
         print(_row(label, measure) + mark)
-    print("\nmemory of the model")
-    for size in found["sizes"]:
-        each = size["bytes"] / max(1, size["calls"])
-        mb = size["bytes"] / 1e6
-        print(f"  {size['calls']:>7} calls {size['when']:10} {mb:7.2f} MB, {each:.0f} B/call")
     print(f"viewers: {found['viewers']}")
 
 

@@ -219,13 +219,10 @@ print()
 print(time.perf_counter() - began, used.ru_utime + used.ru_stime, used.ru_maxrss)
 """
 CLI = "import sys; from scalable.cli.main import main; sys.exit(main())"
-#: What a reader does -> its program, whose arguments are the directories of runs and of the run.
-PROGRAMS = {
-    "end of the run: summary and measurements": (
-        "import sys; from scalable.runs import RunDirectory; "
-        "RunDirectory.open(sys.argv[2]).close('completed')"
-    )
-}
+CLOSE = (
+    "import sys; from scalable.runs import RunDirectory as R; "
+    "R.open(sys.argv[1]).close('completed')"
+)
 HISTORY = """
 import sys, time
 from pathlib import Path
@@ -268,7 +265,6 @@ class Bench:
         self.bars: list[str] = []
 
     def bar(self, value: float, most: float, words: str) -> None:
-        """Note whether a value is within its bar."""
         verdict = "met" if value <= most else "MISSED"
         self.bars.append(f"- {verdict}: {words} (bar {most:g})")
 
@@ -285,7 +281,7 @@ class Bench:
     def read(self, kind: str, run: Written, calls: int) -> Iterator[str]:
         """Yield rows about the readers of a run."""
         runs = str(run.run.parent)
-        programs = {name: ["-c", program, runs, str(run.run)] for name, program in PROGRAMS.items()}
+        programs = {"end of the run: summary and measurements": ["-c", CLOSE, str(run.run)]}
         page = self.place / "report.html"
         for options in (["report"], ["report", "--failed"], ["runs"]):
             programs[f"`scalable {' '.join(options)}`"] = ["-c", CLI, *options, "--runs-dir", runs]
@@ -327,7 +323,7 @@ class Bench:
         """Yield rows about the next plan after several runs that have ended in order."""
         runs = self.place / f"several-{KINDS.index(kind)}"
         run = write_record(runs, calls, kind, workers=self.workers).run
-        took("-c", PROGRAMS["end of the run: summary and measurements"], str(runs), str(run))
+        took("-c", CLOSE, str(run))
         for number in range(1, count):
             other = runs / f"{run.name[:-4]}{number:04x}"
             shutil.copytree(run, other, copy_function=os.link)
@@ -357,7 +353,6 @@ def main() -> None:
 
 
 def measure(bench: Bench, kinds: Sequence[str], calls: int, runs: int) -> None:
-    """Print the tables."""
     print("| record | calls | rows | MB | recorder, CPU µs a call | longest turn ms |")
     print("| --- | --- | --- | --- | --- | --- |")
     written: Mapping[str, Written] = {}

@@ -1,6 +1,6 @@
 """How a cluster grows: from 10 to 5,000 simulated workers, beside plain Dask.
 
-    python benchmarks/scale.py [--workers 10 100 1000] [--calls 10000] [--tls on|off|both]
+    python benchmarks/scale.py [--workers 10 100 1000] [--calls 10000]
                                [--only ours|dask] [--ways WAY ...] [--json FILE] [--show FILE ...]
 
 Scheduler, client and simulated workers are processes of their own; only the workers are simulated
@@ -15,7 +15,6 @@ import argparse
 import json
 import logging
 import operator
-import os
 import signal
 import subprocess
 import sys
@@ -54,13 +53,11 @@ ARRIVAL_S, REPLACED_S = 60.0, 30.0
 
 
 def tables(points: Sequence[Measures]) -> str:
-    """Return the tables of all points."""
     return "\n".join([*_calls(points), "", *_phases(points), "", *_loops(points)])
 
 
 def _name(point: Measures) -> str:
-    system = "scalable" if point["system"] == "ours" else "Dask"
-    return f"{system}{'' if point['tls'] else ', no TLS'}"
+    return "scalable" if point["system"] == "ours" else "Dask"
 
 
 def _row(*cells: Any) -> str:
@@ -122,16 +119,6 @@ def _phases(points: Sequence[Measures]) -> Iterator[str]:
                 )  # fmt: skip
     for point in (point for point in points if "closing_s" in point):
         yield _row("closing", point["workers"], _name(point), f"{point['closing_s']:.1f}", *"    ")
-    for command in ("scalable status", "scalable list"):
-        for point in points:
-            if (m := point.get(command)) is not None:
-                words = f"`{command}`, {m['bytes']:,} bytes"
-                yield _row(words, point["workers"], _name(point), f"{m['wall_s']:.2f}", *"    ")
-    for point in points:
-        if (files := point.get("record")) is not None:
-            largest = sorted(files.items(), key=lambda file: -file[1])[:3]
-            words = ", ".join(f"{name} {size / 1e6:.2f} MB" for name, size in largest)
-            yield _row(f"record: {words}", point["workers"], _name(point), *"     ")
 
 
 def _loops(points: Sequence[Measures]) -> Iterator[str]:
@@ -140,13 +127,6 @@ def _loops(points: Sequence[Measures]) -> Iterator[str]:
         for point in points:
             if (found := _turns(point, turn)) is not None:
                 mean, longest, _ = found
-                yield _row(words, point["workers"], _name(point), f"{mean:.2f}", f"{longest:.1f}")
-    for point in points:
-        if (manager := point.get("manager")) is not None:
-            m = manager["parts"].get("decision of a pass")
-            if m is not None:
-                mean, longest = 1e3 * m["cpu_s"] / m["count"], 1e3 * m["longest_cpu_s"]
-                words = "a manager's decision, in its own process"
                 yield _row(words, point["workers"], _name(point), f"{mean:.2f}", f"{longest:.1f}")
 
 
@@ -169,9 +149,8 @@ def _turns(point: Measures, turn: str) -> tuple[float, float, int] | None:
 
 def bars(points: Sequence[Measures]) -> str:
     """Return the bars with their numbers, one a line, as met or MISSED."""
-    with_tls = [point for point in points if point["tls"]]
-    ours = {p["workers"]: p for p in with_tls if p["system"] == "ours"}
-    dask = {p["workers"]: p for p in with_tls if p["system"] == "dask"}
+    ours = {p["workers"]: p for p in points if p["system"] == "ours"}
+    dask = {p["workers"]: p for p in points if p["system"] == "dask"}
     return "\n".join([*_beside(ours, dask), *_held(ours), *_moves(ours)])
 
 
@@ -335,9 +314,7 @@ def send(directory: str, address: str, system: str, *asked: str) -> None:
     """Send calls in one way after the other, and print the measures of each as a line of JSON."""
     logging.basicConfig(level=logging.ERROR)
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    security: Any = False  # None lets Dask look for credentials by the address
-    if address.startswith("tls"):
-        security = security_of(ClusterDirectory(Path(directory)).pem())
+    security = security_of(ClusterDirectory(Path(directory)).pem())
     client: Any
     if system == "ours":
         client, tagged = ScalableClient(address, security=security), {"tag": TAGS[0]}
@@ -359,7 +336,6 @@ ORDERED = 1000
 
 
 def note(words: str) -> None:
-    """Tell how far the benchmark is."""
     print(f"{time.strftime('%X')} {words}", file=sys.stderr, flush=True)
 
 
@@ -433,7 +409,6 @@ class Point:
         """Measure changes of the number of workers."""
 
     def close(self) -> None:
-        """End the scheduler and its workers."""
         self.scene.close()
 
 
@@ -445,10 +420,9 @@ class OurPoint(Point):
 
     def __init__(self, scene: Bed) -> None:
         super().__init__(scene)
-        self._stats = scene.directory.path / "stats.json"
         self._manager = scene.start(
             "simulated_manager.py", str(scene.directory.path), "--tags", *TAGS,
-            "--call-seconds", "0", "--failures", "0", "--stats", str(self._stats),
+            "--call-seconds", "0", "--failures", "0",
         )  # fmt: skip
         until(lambda: set(scene.call(Handler.POOLS.value)) >= set(TAGS), "a manager")
 
@@ -458,23 +432,11 @@ class OurPoint(Point):
         until(lambda: self.scene.call(COUNT) == count, f"{count} workers")
 
     def questions(self) -> None:
-        """Measure the status, and the commands that show it."""
         self._phase("status", self._ask_status)
-        self.found["manager"] = json.loads(self._stats.read_text())
-        for command in (["status", "bench"], ["list"]):
-            began = time.perf_counter()
-            shown = subprocess.run(
-                [sys.executable, "-m", "scalable", *command, "--format", "json"],
-                capture_output=True, check=False,
-            )  # fmt: skip
-            wall_s = time.perf_counter() - began
-            answer = {"wall_s": wall_s, "bytes": len(shown.stdout), "code": shown.returncode}
-            self.found[f"scalable {command[0]}"] = answer
 
     def _ask_status(self) -> None:
         for _ in range(10):
-            answer = self.scene.call(Handler.STATUS.value)
-        self.found["status bytes"] = len(json.dumps(answer))
+            self.scene.call(Handler.STATUS.value)
 
     def orders(self, workers: int) -> None:
         """Measure losses, a smaller and a larger number of workers, and decisions."""
@@ -512,25 +474,11 @@ class OurPoint(Point):
         time.sleep(10)
         scene.call(Handler.ADAPT.value, tag=TAGS[0], enabled=False)
 
-    def close(self) -> None:
-        """End the cluster; measure its record."""
-        self.scene.close()
-        runs = Path(os.environ["SCALABLE_RUNS_DIR"])
-        files = [path for path in runs.rglob("*") if path.is_file()]
-        self.found["record"] = {path.name: path.stat().st_size for path in files}
 
-
-def plain(place: Path, *options: str) -> Point:
-    """Return the measures of plain Dask, in a directory."""
-    return Point(PlainBed(place, *options))
-
-
-def ours(place: Path, *options: str) -> Point:
-    """Return the measures of our scheduler, in a directory."""
-    return OurPoint(Bed(place, "--turns", *options))
-
-
-SYSTEMS = {"dask": plain, "ours": ours}
+SYSTEMS: Mapping[str, Callable[[Path], Point]] = {
+    "dask": lambda place: Point(PlainBed(place)),
+    "ours": lambda place: OurPoint(Bed(place, "--turns")),
+}
 #: Share of the calls that are sent in each way other than by executor, whose calls are cheaper.
 SHARE = 0.2
 #: Tagged calls of plain Dask, at most, from so many workers on: each compares all workers.
@@ -538,7 +486,6 @@ MOST_TAGGED, MANY_WORKERS = 1_000, 1000
 
 
 def calls_of(system: str, way: str, calls: int, workers: int) -> int:
-    """Return how many calls are sent in a way."""
     if way.startswith("executor"):
         return calls if system == "ours" else 0
     count = max(1, int(SHARE * calls))
@@ -546,12 +493,11 @@ def calls_of(system: str, way: str, calls: int, workers: int) -> int:
     return min(count, MOST_TAGGED) if compares_all else count
 
 
-def measured(system: str, workers: int, asked: argparse.Namespace, *, tls: bool) -> dict[str, Any]:
-    """Return the measures of one system at one number of workers."""
-    note(f"{system}: {workers} workers, {'TLS' if tls else 'no TLS'}")
+def measured(system: str, workers: int, asked: argparse.Namespace) -> dict[str, Any]:
+    note(f"{system}: {workers} workers")
     ways = {way: calls_of(system, way, asked.calls, workers) for way in asked.ways}
     with tempfile.TemporaryDirectory() as place:
-        point = SYSTEMS[system](Path(place), *([] if tls else ["--plain-tcp"]))
+        point = SYSTEMS[system](Path(place))
         try:
             found = point.run(workers, ways)
         except BaseException as error:
@@ -560,7 +506,7 @@ def measured(system: str, workers: int, asked: argparse.Namespace, *, tls: bool)
                 raise
             note(f"cut short: {error}")  # what there is counts
             found = point.found
-    return {"system": system, "workers": workers, "tls": tls, **found}
+    return {"system": system, "workers": workers, **found}
 
 
 def main() -> None:
@@ -569,7 +515,6 @@ def main() -> None:
     parser.add_argument(
         "--calls", type=int, default=10_000, help="by executor; fewer in other ways"
     )
-    parser.add_argument("--tls", choices=["on", "off", "both"], default="on")
     parser.add_argument("--only", choices=list(SYSTEMS))
     parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--json", type=Path, help="write the values here too, point by point")
@@ -587,12 +532,11 @@ def measure_all(asked: argparse.Namespace) -> Iterator[Mapping[str, Any]]:
     """Measure one point after the other, and write down what there is after each."""
     points: list[Mapping[str, Any]] = []
     for workers in asked.workers:
-        for tls in {"on": [True], "off": [False], "both": [True, False]}[asked.tls]:
-            for system in [asked.only] if asked.only else SYSTEMS:
-                points.append(measured(system, workers, asked, tls=tls))
-                if asked.json is not None:
-                    asked.json.write_text(json.dumps(points, indent=1) + "\n")
-                yield points[-1]
+        for system in [asked.only] if asked.only else SYSTEMS:
+            points.append(measured(system, workers, asked))
+            if asked.json is not None:
+                asked.json.write_text(json.dumps(points, indent=1) + "\n")
+            yield points[-1]
 
 
 if __name__ == "__main__":

@@ -7,11 +7,9 @@
 
 Simulated. The score of a cell (workload, start-up, seed) is the square root of time times cost over
 that of the clairvoyant schedule (``simulation/reference.py``). There are three groups of
-workloads: nine that were known while the policy was made; recorded traces, which are documents in
+workloads: five that were known while the policy was made; recorded traces, which are documents in
 WfFormat in a directory (for example from github.com/wfcommons/WfInstances); and generated graphs.
 Policies run cold there: they know no running times and not how long workers take to start.
-
-Four of the nine workloads are graphs that wfcommons generates: ``pip install wfcommons``.
 """
 
 from __future__ import annotations
@@ -23,20 +21,18 @@ import multiprocessing
 import os
 import random
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean, geometric_mean
 
 from scalable.scaling.policy import PoolScaler
 from scalable.scaling.pool_policy import PoolPolicy
 from scalable.scaling.task_model import Kind, TaskModel
-from simulation.reference import Reference, clairvoyant
+from simulation.reference import clairvoyant
 from simulation.rules import DaskAdaptive, Fixed, HyperQueue, JgcriScalable, OpenGris, Parsl
 from simulation.simulator import look_every_s, simulate
 from simulation.workloads import Call, Startup, Terms, Workload, long_types_in, of_wfformat
@@ -44,14 +40,6 @@ from simulation.workloads import Call, Startup, Terms, Workload, long_types_in, 
 #: Pools of traces and of generated graphs: one, or two at different prices.
 ONE_POOL = {"run": Terms(0, 16)}
 TWO_POOLS = {"small": Terms(0, 16), "big": Terms(0, 8, price=3.0)}
-#: Graphs that wfcommons generates, and its recipe for each.
-RECIPES = {
-    "wf-epigenomics": "EpigenomicsRecipe",
-    "wf-montage": "MontageRecipe",
-    "wf-1000genome": "GenomeRecipe",
-    "wf-srasearch": "SrasearchRecipe",
-}
-RECIPE_TASKS = 400
 
 
 @dataclass(frozen=True)
@@ -64,7 +52,7 @@ class Case:
     make: Callable[[int], Workload]
 
 
-# Nine workloads: arriving calls, bags of calls, and graphs of wfcommons ---------------------------
+# Known workloads: arriving calls, and bags of calls ----------------------------------------------
 
 
 def one_pool(name: str, calls: list[Call], maximum: int, *, stream: bool) -> Workload:
@@ -110,35 +98,16 @@ def long60(rng: random.Random) -> Workload:
     return one_pool("long60", calls, 64, stream=False)
 
 
-def of_recipe(name: str, rng: random.Random) -> Workload:
-    """Return a graph that wfcommons generates from one of its recipes."""
-    import numpy as np
-    from wfcommons import WorkflowGenerator
-    from wfcommons.wfchef import recipes
-
-    seed = rng.randrange(2**32)
-    random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002 - the generator draws from the global one
-    recipe = getattr(recipes, RECIPES[name]).from_num_tasks(RECIPE_TASKS)
-    with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "workflow.json"
-        WorkflowGenerator(recipe).build_workflow().write_json(path)
-        document = json.loads(path.read_text())
-    pools = {"small": Terms(0, 64), "big": Terms(0, 32, price=3.0)}
-    return replace(of_wfformat(document, pools, long_types_in("big", "small")), name=name)
-
-
-NINE: dict[str, Callable[[random.Random], Workload]] = {
-    **{make.__name__: make for make in (burst2, heavytail, ramp, trickle, long60)},
-    **{name: partial(of_recipe, name) for name in RECIPES},
-}
-
-
-def nine() -> list[Case]:
-    """Return the nine workloads."""
+def known() -> list[Case]:
+    """Return the workloads that were known while the policy was made."""
     return [
-        Case(name, "nine", name, lambda seed, n=name: NINE[n](random.Random(f"{n} {seed}")))  # type: ignore[misc]
-        for name in NINE
+        Case(
+            make.__name__,
+            "known",
+            make.__name__,
+            lambda seed, make=make: make(random.Random(f"{make.__name__} {seed}")),
+        )
+        for make in (burst2, heavytail, ramp, trickle, long60)
     ]
 
 
@@ -308,9 +277,6 @@ def _homes(nodes: Sequence[Node], lengths: Sequence[float]) -> dict[str, str]:
 STARTUPS = (Startup(1.0, 1.0), Startup(60.0, 60.0), Startup(600.0, 30.0))
 #: Start-up time that a controller expects that has never seen a worker start.
 UNKNOWN_STARTUP_S = 30.0
-#: Cells (workload, start-up) whose reference is the best constant count of workers: one standing
-#: worker is the best that can be known, since nothing tells when the next call comes.
-BESIDE_FIXED = {("trickle", 600.0)}
 
 
 @dataclass(frozen=True)
@@ -356,7 +322,6 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, float, int]:
-        """Workload, start-up and seed."""
         return self.case, self.startup_s, self.seed
 
 
@@ -368,8 +333,6 @@ class Run:
     startup: Startup
     seed: int
     policies: tuple[str, ...]
-    #: Whether policies expect the true start-up time from the beginning.
-    tells_startup: bool = False
 
 
 @lru_cache(maxsize=4)
@@ -380,18 +343,14 @@ def _made(case: Case, seed: int) -> Workload:
 def cells_of(run: Run) -> list[Cell]:
     """Return the cells of a run; the references are computed once."""
     workload, startup = _made(run.case, run.seed), run.startup
-    if (run.case.name, startup.delay_s) in BESIDE_FIXED:
-        best = best_fixed(workload, startup, run.seed)
-    else:
-        best = clairvoyant(workload, startup)
+    best = clairvoyant(workload, startup)
 
     def cell(name: str) -> Cell:
         contender = CONTENDERS[name]
         model = TaskModel()
         if contender.warm:  # knows the calls of another seed
             model = TaskModel(history=_made(run.case, run.seed + 1000).samples())
-        told = contender.warm or run.tells_startup
-        expected = startup.delay_s if told else UNKNOWN_STARTUP_S
+        expected = startup.delay_s if contender.warm else UNKNOWN_STARTUP_S
         began = time.process_time()
         outcome = simulate(
             workload,
@@ -418,29 +377,6 @@ def cells_of(run: Run) -> list[Cell]:
         )
 
     return [cell(name) for name in run.policies]
-
-
-def best_fixed(workload: Workload, startup: Startup, seed: int) -> Reference:
-    """Return time and cost with the constant count of workers that has the least product."""
-    (most,) = {terms.maximum for terms in workload.pools.values()}
-    outcomes = []
-    for count in range(1, most + 1):
-        pools = {
-            name: replace(terms, minimum=count, maximum=count)
-            for name, terms in workload.pools.items()
-        }
-        fixed = replace(workload, pools=pools)
-        every_s = Fixed.every_s
-        outcome = simulate(
-            fixed,
-            lambda _: Fixed(most=True),
-            startup,
-            every_s=every_s,
-            seed=seed,
-            looks_ahead=False,
-        )
-        outcomes.append(Reference(outcome.time_s, outcome.cost))
-    return min(outcomes, key=lambda reference: reference.product)
 
 
 _runs: Sequence[Run] = ()
@@ -471,51 +407,40 @@ def _shown(results: Iterable[list[Cell]], runs: int) -> Iterator[Cell]:
 
 def marked(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells, with those marked where another policy was quicker and cheaper at once."""
-    others: dict[tuple[str, float, int], list[Cell]] = {}
+    at: dict[tuple[str, float, int], list[Cell]] = defaultdict(list)
     for cell in cells:
-        if not CONTENDERS[cell.policy].ours:
-            others.setdefault(cell.place, []).append(cell)
-    ours = {}
-    for cell in cells:
-        if CONTENDERS[cell.policy].ours:
-            ours.setdefault(cell.place, []).append(cell)
+        at[cell.place].append(cell)
 
     def beaten(cell: Cell) -> bool:
-        rivals = others.get(cell.place, [])
-        if not CONTENDERS[cell.policy].ours:
-            rivals = rivals + ours.get(cell.place, [])
+        mine = CONTENDERS[cell.policy].ours
+        rivals = (o for o in at[cell.place] if not (mine and CONTENDERS[o.policy].ours))
         return any(o.time_s < cell.time_s and o.cost < cell.cost for o in rivals)
 
     return [replace(cell, dominated=beaten(cell)) for cell in cells]
 
 
-#: Bars on the nine workloads: geometric means, worst cell, dominated share, worse than Dask's.
-NINE_BARS = {"warm": 1.10, "cold": 1.15, "worst": 1.35, "dominated": 0.05, "dask": 1.02}
-#: Bars elsewhere, cold.
-BARS = {"all": 1.10, "beside": 1.005, "worst": 1.5, "dominated": 0.05}
+#: Bars: geometric mean, beside the best of the others, worst cell, dominated share.
+BARS = {"known": 1.15, "all": 1.10, "beside": 1.005, "worst": 1.5, "dominated": 0.05}
 
 
 def mean(cells: Iterable[Cell]) -> float:
-    """Return the geometric mean of the scores."""
     scores = [cell.score for cell in cells]
     return geometric_mean(scores) if scores else math.nan
 
 
-def show_scores(
-    title: str, cells: Sequence[Cell], column: Callable[[Cell], str], policies: Sequence[str]
-) -> None:
+def show_scores(title: str, cells: Sequence[Cell], policies: Sequence[str]) -> None:
     """Print, for each start-up, the geometric means of each policy in each column."""
-    columns = list(dict.fromkeys(column(cell) for cell in cells))
+    columns = list(dict.fromkeys(cell.family for cell in cells))
     for startup_s in sorted({cell.startup_s for cell in cells}):
         here = [cell for cell in cells if cell.startup_s == startup_s]
         print(f"\n{title}, start-up {startup_s:g} s: score, geometric means")
-        heads = (name.removeprefix("wf-")[:11] for name in columns)
+        heads = (name[:11] for name in columns)
         print(f"{'':14s}" + "".join(f"{name:>12s}" for name in heads) + f"{'all':>8s}{'worst':>8s}")
         for name in policies:
             mine = [c for c in here if c.policy == name]
             if not mine:
                 continue
-            by = [mean(c for c in mine if column(c) == each) for each in columns]
+            by = [mean(c for c in mine if c.family == each) for each in columns]
             print(f"{name:14s}" + "".join(f"{score:12.2f}" for score in by), end="")
             print(f"{mean(mine):8.3f}{max(c.score for c in mine):8.2f}")
 
@@ -538,30 +463,12 @@ def show_summary(cells: Sequence[Cell], policies: Sequence[str]) -> None:
         )
 
 
-def show_bars_of_nine(cells: Sequence[Cell]) -> None:
-    """Print the verdicts on the nine workloads."""
-    print("\nbars on the nine workloads")
-    dask = {c.place: c.score for c in cells if c.policy == "dask-adaptive" and c.startup_s == 1.0}
-    for name, bar in (("ours-warm", NINE_BARS["warm"]), ("ours-cold", NINE_BARS["cold"])):
-        mine = [c for c in cells if c.policy == name]
-        if not mine:
-            continue
-        verdict(f"{name}: geometric mean", mean(mine), bar)
-        worst = max(mine, key=lambda c: c.score)
-        verdict(f"{name}: worst cell ({_named(worst)})", worst.score, NINE_BARS["worst"])
-        verdict(f"{name}: share of dominated cells", _dominated(mine), NINE_BARS["dominated"])
-        ratios = {c: c.score / dask[c.place] for c in mine if c.place in dask}
-        if ratios:
-            cell = max(ratios, key=lambda c: ratios[c])
-            verdict(f"{name}: beside Dask ({_named(cell)})", ratios[cell], NINE_BARS["dask"])
-
-
 def show_bars(title: str, mine: Sequence[Cell], cells: Sequence[Cell]) -> None:
     """Print the verdicts on cells of the policy, beside all cells of the others."""
     if not mine:
         return
     print(f"\nbars: {title}")
-    verdict("geometric mean", mean(mine), BARS["all"])
+    verdict("geometric mean", mean(mine), BARS.get(title, BARS["all"]))
     places = {cell.place for cell in mine}
     for startup_s in sorted({cell.startup_s for cell in mine}):
         here = [c for c in mine if c.startup_s == startup_s]
@@ -584,7 +491,6 @@ def show_bars(title: str, mine: Sequence[Cell], cells: Sequence[Cell]) -> None:
 
 
 def show_worst(cells: Sequence[Cell], count: int = 8) -> None:
-    """Print the worst cells, and the dominated ones."""
     print("\nworst cells")
     for cell in sorted(cells, key=lambda c: -c.score)[:count]:
         print(f"  {cell.score:6.2f}  {_named(cell)}")
@@ -602,74 +508,56 @@ def _named(cell: Cell) -> str:
 
 
 def verdict(what: str, reached: float, bar: float) -> None:
-    """Print whether a bar is met."""
     print(f"  {'met   ' if reached <= bar else 'MISSED'} {what}: {reached:.3f} (bar {bar:g})")
 
 
-GROUPS = ("nine", "traces", "traces in two pools", "generated")
+GROUPS = ("known", "traces", "traces in two pools", "generated")
 
 
 def cases_of(options: argparse.Namespace) -> list[Case]:
     """Return the chosen workloads, without those that cannot be made here."""
-    cases = nine() + generated()
+    cases = known() + generated()
     if options.traces is not None:
         cases += traces(options.traces)
         if not any(case.group == "traces" for case in cases):
             sys.exit(f"{options.traces} has no document in WfFormat (*.json)")
-    if find_spec("wfcommons") is None:
-        print("without the graphs of wfcommons: pip install wfcommons", file=sys.stderr)
-        cases = [case for case in cases if case.name not in RECIPES]
-    elif options.quick:
-        cases = [case for case in cases if case.name not in RECIPES]
     return [c for c in cases if c.group in options.groups and options.only in c.name]
 
 
 def runs_of(options: argparse.Namespace, cases: Sequence[Case]) -> list[Run]:
     """Return what is to be computed; the longest runs come first."""
     cold = tuple(name for name in options.policies if not CONTENDERS[name].warm)
-    runs = []
-    for case in cases:
-        known = case.group == "nine"
-        for startup in STARTUPS:
-            if startup.delay_s not in options.startups:
-                continue
-            for seed in options.seeds if known else options.seeds[:1]:
-                policies = tuple(options.policies) if known else cold
-                runs.append(Run(case, startup, seed, policies, options.tell_startup))
-    return runs
+    return [
+        Run(case, startup, seed, tuple(options.policies) if case.group == "known" else cold)
+        for case in cases
+        for startup in STARTUPS
+        if startup.delay_s in options.startups
+        for seed in (options.seeds if case.group == "known" else options.seeds[:1])
+    ]
 
 
 def show(cells: Sequence[Cell], options: argparse.Namespace) -> None:
-    """Print all tables and verdicts."""
-    known = [cell for cell in cells if cell.group == "nine"]
-    if known:
-        show_scores("nine workloads", known, lambda cell: cell.case, options.policies)
-        show_summary(known, options.policies)
-        show_bars_of_nine(known)
-    other = [cell for cell in cells if cell.group != "nine"]
-    for group in GROUPS[1:]:
-        if here := [cell for cell in other if cell.group == group]:
-            show_scores(group, here, lambda cell: cell.family, options.policies)
+    mine = [cell for cell in cells if cell.policy == "ours-cold"]
+    for group in GROUPS:
+        if here := [cell for cell in cells if cell.group == group]:
+            show_scores(group, here, options.policies)
             show_summary(here, options.policies)
-    mine = [cell for cell in other if cell.policy == "ours-cold"]
-    if not mine:
-        return
-    for group in GROUPS[1:]:
+    for group in GROUPS:
         show_bars(group, [cell for cell in mine if cell.group == group], cells)
-    show_bars("all together", mine, cells)
-    show_worst(mine)
+    if mine:
+        show_bars("all together", mine, cells)
+        show_worst(mine)
 
 
 def options_of() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--traces", type=Path, help="directory of traces in WfFormat")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2], help="of the nine")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2], help="of the known ones")
     parser.add_argument("--groups", nargs="+", choices=GROUPS, default=list(GROUPS))
     parser.add_argument("--only", default="", help="workloads whose names contain this")
     parser.add_argument("--policies", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--startups", type=float, nargs="+", default=[s.delay_s for s in STARTUPS])
-    parser.add_argument("--quick", action="store_true", help="one seed, without wfcommons")
-    parser.add_argument("--tell-startup", action="store_true", help="policies know the start-up")
+    parser.add_argument("--quick", action="store_true", help="one seed")
     parser.add_argument("--processes", type=int, default=min(2, os.cpu_count() or 1))
     parser.add_argument("--json", type=Path, help="write every cell there")
     options = parser.parse_args()

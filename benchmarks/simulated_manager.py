@@ -13,15 +13,12 @@ import random
 import secrets
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from distributed.core import rpc
 
-from measured_schedulers import Labels, LoopMeter, used
 from scalable.clusters.managing import wait_for_scheduler
-from scalable.files import write_json
 from scalable.liveness import identify_process
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
@@ -40,8 +37,6 @@ from simulated_workers import (
 
 MANAGER = "simulated"
 ENDED_AT_ONCE = 1000
-PARTS: Labels = {"decision of a pass": (Reconciler, ("_decide",))}
-PASSES: Labels = {"manager's pass": (Reconciler, ("reconcile",))}
 #: Calls whose key contains this text end only when they are cancelled.
 ENDLESS = "endless"
 
@@ -54,7 +49,6 @@ class SimulatedLauncher:
         self._starts: dict[UnitName, asyncio.Task[SimulatedWorker]] = {}
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Request workers."""
         for name in entries:
             started = self._workers.start(str(name), self._tag)
             self._starts[name] = asyncio.create_task(started)
@@ -64,7 +58,6 @@ class SimulatedLauncher:
         return {}
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """End workers."""
         for name in names:
             task = self._starts.pop(name, None)
             if task is None:
@@ -76,7 +69,6 @@ class SimulatedLauncher:
                 await worker.leave()
 
     def observe(self) -> Mapping[UnitName, Observation]:
-        """Return name -> state of each worker."""
         return {name: self._observed(task) for name, task in self._starts.items()}
 
     @staticmethod
@@ -111,28 +103,19 @@ def made_up(mean_s: float, failures: float, start_s: float) -> Behaviour:
     )
 
 
-async def manage(
-    directory: ClusterDirectory,
-    tags: Sequence[str],
-    behaviour: Behaviour,
-    stats: Path | None = None,
-) -> None:
+async def manage(directory: ClusterDirectory, tags: Sequence[str], behaviour: Behaviour) -> None:
     """Attach to a cluster, and start and stop simulated workers until it ends."""
     address = wait_for_scheduler(directory)["address"]
-    security = security_of(directory.pem()) if address.startswith("tls") else None
+    security = security_of(directory.pem())
     nonce = secrets.token_hex(3)
-    workers = SimulatedWorkers(address, behaviour, security=security, manager=MANAGER)
-    arguments = {} if security is None else security.get_connection_args("client")
+    workers = SimulatedWorkers(address, security, behaviour, manager=MANAGER)
+    arguments = security.get_connection_args("client")
     # No worker counts as lost while it starts: a busy machine is slow.
     reconciler = Reconciler(f"{MANAGER}-{nonce}", start_timeout=3600.0)
     for tag in tags:
         launcher = SimulatedLauncher(workers, tag)
         reconciler.inventory.add_pool(Pool(tag, launcher, template={}))
-    if stats is not None:
-        meter = LoopMeter()
-        meter.install({}, PARTS, PASSES)
-        obey_signals(workers)
-        reporting = asyncio.create_task(report_to(stats, workers, meter))
+    obey_signals(workers)
     async with rpc(address, timeout=60, connection_args=arguments) as comm:
         pools = {tag: {"slots": 1, "cpus": 1} for tag in tags}
         attachment = Attachment(
@@ -147,8 +130,6 @@ async def manage(
         await reconciler.close()
         if reconciler.end_wanted:
             await SchedulerCalls(comm).leave(MANAGER, nonce, gone=True)
-    if stats is not None:
-        reporting.cancel()
     await workers.close()
 
 
@@ -168,14 +149,6 @@ def obey_signals(workers: SimulatedWorkers) -> None:
     loop.add_signal_handler(signal.SIGUSR2, hang)
 
 
-async def report_to(path: Path, workers: SimulatedWorkers, meter: LoopMeter) -> None:
-    """Write what the workers have sent, and the measures of this process, each half second."""
-    while True:
-        told = {"traffic": asdict(workers.traffic), "used": used(), **meter.measures()}
-        write_json(path, told)
-        await asyncio.sleep(0.5)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
@@ -183,14 +156,13 @@ def main() -> None:
     parser.add_argument("--call-seconds", type=float, default=0.5)
     parser.add_argument("--failures", type=float, default=0.005, help="share of calls that fail")
     parser.add_argument("--start-seconds", type=float, default=0.0)
-    parser.add_argument("--stats", type=Path, help="file for measures; signals end workers")
     asked = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     open_many_files()
     collect_seldom()
     behaviour = made_up(asked.call_seconds, asked.failures, asked.start_seconds)
     directory = ClusterDirectory(asked.directory)
-    asyncio.run(manage(directory, asked.tags, behaviour, asked.stats))
+    asyncio.run(manage(directory, asked.tags, behaviour))
 
 
 if __name__ == "__main__":

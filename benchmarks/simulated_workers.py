@@ -53,7 +53,6 @@ _known_versions: dict[str, Any] = {}
 def registration(
     name: str, address: str, tag: str, manager: str, threads: int, memory: int
 ) -> dict[str, Any]:
-    """Return the message with which a worker registers."""
     return {
         "op": "register-worker",
         "reply": False,
@@ -157,7 +156,6 @@ MEMORY = 100_000_000
 
 
 def is_bundle(message: Mapping[str, Any]) -> bool:
-    """Return whether the call of a message ``compute-task`` is a bundle."""
     return BUNDLE_ANNOTATION in (message.get("annotations") or {})
 
 
@@ -185,7 +183,6 @@ class SimulatedBundle:
         return self._begun * self._call_s
 
     def begins(self) -> dict[str, Any]:
-        """Return the message that the bundle has begun."""
         return {"op": BEGUN, **self._about}
 
     def ends(self) -> Iterator[dict[str, Any]]:
@@ -228,19 +225,17 @@ class SimulatedWorkers:
     def __init__(
         self,
         scheduler: str,
+        security: Security,
         behaviour: Behaviour | None = None,
         *,
-        security: Security | None = None,
         manager: str = "",
-        registering: int = 50,
     ) -> None:
         self.workers: dict[str, SimulatedWorker] = {}
-        self.traffic = Traffic()
         self.behaviour = behaviour or Behaviour()
         self._scheduler, self._security, self._manager = scheduler, security, manager
         self._hosts = itertools.count()
         # Handshakes share this process, and would all take too long if they began together.
-        self._gate = asyncio.Semaphore(registering)
+        self._gate = asyncio.Semaphore(50)
 
     async def add(self, names: Iterable[str], tag: str = "") -> None:
         """Start workers; return when all have registered."""
@@ -262,14 +257,12 @@ class SimulatedWorkers:
             security=self._security,
             manager=self._manager,
             host=f"127.{1 + number // 62_500 % 250}.{number // 250 % 250}.{1 + number % 250}",
-            traffic=self.traffic,
         )
         await worker.start()
         self.workers[name] = worker
         return worker
 
     async def close(self) -> None:
-        """End all workers."""
         await self.end(len(self.workers))
 
     async def end(self, count: int, *, dies: bool = False) -> None:
@@ -291,18 +284,6 @@ class Behaviour:
     start_s: Callable[[], float] = lambda: 0.0
     threads: int = 1
     memory: int = 2_000 * MB
-
-
-@dataclass
-class Traffic:
-    """Numbers of what the simulated workers of a process have sent, together."""
-
-    registered: int = 0
-    heartbeats: int = 0
-    finished: int = 0
-    failed: int = 0
-    bundles: int = 0
-    longest_heartbeat_s: float = 0.0
 
 
 @dataclass(order=True)
@@ -328,19 +309,16 @@ class SimulatedWorker:
         tag: str,
         *,
         behaviour: Behaviour,
-        security: Security | None = None,
-        manager: str = "",
-        host: str = "127.0.0.1",
-        traffic: Traffic | None = None,
+        security: Security,
+        manager: str,
+        host: str,
     ) -> None:
         self.name, self.tag, self.address = name, tag, ""
         self.ended = asyncio.Event()
         self.registered = False
-        self.traffic = traffic or Traffic()
         self._scheduler, self._host, self._manager = scheduler, host, manager
         self._behaviour = behaviour
-        self._protocol = "tcp" if security is None else "tls"
-        self._connecting, self._listening = _credentials(security) if security else ({}, {})
+        self._connecting, self._listening = _credentials(security)
         self._stream: BatchedSend | None = None
         self._comms: set[Comm] = set()
         self._listener: Any = None
@@ -356,9 +334,7 @@ class SimulatedWorker:
 
     async def start(self) -> None:
         """Listen, and register with the scheduler; return when that is done."""
-        self._listener = await listen(
-            f"{self._protocol}://{self._host}:0", self._serve, **self._listening
-        )
+        self._listener = await listen(f"tls://{self._host}:0", self._serve, **self._listening)
         self.address = self._listener.contact_address
         comm = await self._connect()
         behaviour = self._behaviour
@@ -371,7 +347,6 @@ class SimulatedWorker:
             await self._close()
             raise RuntimeError(f"worker {self.name} was refused: {answer}")
         self.registered = True
-        self.traffic.registered += 1
         self._stream = BatchedSend(interval="2ms")
         self._stream.start(comm)
         self._begin(self._follow(comm))
@@ -441,20 +416,10 @@ class SimulatedWorker:
                     comm = await self._connect()
                 began = time.monotonic()
                 running = {key: began - at for key, (_, at, _) in self._running.items()}
-                await comm.write(
-                    {
-                        "op": "heartbeat_worker",
-                        "address": self.address,
-                        "now": time.time(),
-                        "metrics": self._metrics(),
-                        "executing": running,
-                        "extensions": {},
-                    }
-                )
+                told = {"op": "heartbeat_worker", "address": self.address, "now": time.time()}
+                told |= {"metrics": self._metrics(), "executing": running, "extensions": {}}
+                await comm.write(told)
                 answer = await comm.read()
-                took = time.monotonic() - began
-                self.traffic.heartbeats += 1
-                self.traffic.longest_heartbeat_s = max(self.traffic.longest_heartbeat_s, took)
                 if answer["status"] == "missing":
                     await self._close()
                     return
@@ -535,7 +500,6 @@ class SimulatedWorker:
             return
         if bundle is not None:
             self._results.add(key)
-            self.traffic.bundles += 1
             self._send(*bundle.ends())
             entries = [bundle.entry()]
             self._send(finished(message, seconds, self._behaviour.nbytes, entries))
@@ -543,12 +507,10 @@ class SimulatedWorker:
             self._fail(message, seconds, "made up")
         else:
             self._results.add(key)
-            self.traffic.finished += 1
             self._send(finished(message, seconds, self._behaviour.nbytes))
         self._run_more()
 
     def _fail(self, message: Mapping[str, Any], seconds: float, words: str) -> None:
-        self.traffic.failed += 1
         self._send(erred(message, seconds, self.name, words))
 
     def _give_back(self, key: Any) -> str | None:

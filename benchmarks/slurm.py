@@ -149,14 +149,9 @@ class Bench:
         (work / "calls").touch()
         process = subprocess.Popen(
             [python, "child.py", str(count), str(wide), str(idle_s)],
-            cwd=work,
-            env=self._environment(work),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+            cwd=work, env=self._environment(work), text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
         try:
             shown, errors = process.communicate(timeout=TIMEOUT_S + idle_s)
         finally:
@@ -240,7 +235,6 @@ def submitting(bench: Bench, theirs: str | None, workers: int, rounds: int) -> N
 
 
 def polling(bench: Bench, workers: int, seconds: float) -> None:
-    """Commands while nothing happens."""
     for count in (10, workers):
         looked = bench.run(sys.executable, OURS, count, wide=64, idle_s=seconds)["looking"]
         row(f"commands a minute while {count} jobs rest", f"{looked * 60 / seconds:.1f}")

@@ -62,7 +62,6 @@ with ScalableSession.local({"a": 1}, processes=True) as client:
 
 
 def cpu_ms(command: list[str], directory: str) -> float:
-    """Return the CPU milliseconds of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=120)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -107,7 +106,6 @@ def first_results(rounds: int, directory: str) -> None:
 
 
 def killed_worker(rounds: int, directory: str) -> None:
-    """Print the time until a killed worker is back."""
     times: list[float] = []
     while len(times) < rounds:
         times += printed(KILLED, directory)

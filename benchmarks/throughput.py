@@ -84,12 +84,10 @@ class Ours:
         self.pool = client.pool(tag="a")
 
     def submit(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """One by one, then all results."""
         for future in [self.pool.submit(function, value) for value in values]:
             future.result()
 
     def map(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """All at once."""
         for _ in self.pool.map(function, values):
             pass
 
@@ -105,12 +103,10 @@ class Dask:
         self.client = Client(client.scheduler.address, security=client.security)
 
     def submit(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """One by one, then all results."""
         options = {"pure": False, "resources": {"a": 1}}
         self.client.gather([self.client.submit(function, value, **options) for value in values])
 
     def map(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """All at once."""
         self.client.gather(self.client.map(function, values, pure=False, resources={"a": 1}))
 
 
@@ -121,12 +117,10 @@ class OfExecutor:
         self.name, self.executor, self.mapping = name, executor, mapping
 
     def submit(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """One by one, then all results."""
         for future in [self.executor.submit(function, value) for value in values]:
             future.result()
 
     def map(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """All at once."""
         options = dict(self.mapping)
         if "chunksize" in options:  # the best of a few that were tried: a quarter of a share
             options["chunksize"] = max(1, len(values) // (4 * SLOTS))
@@ -140,7 +134,6 @@ class Joblib:
     name = "joblib"
 
     def submit(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """One by one, then all results."""
         import joblib
 
         joblib.Parallel(n_jobs=SLOTS)(joblib.delayed(function)(value) for value in values)
@@ -299,7 +292,6 @@ def memory(*, quick: bool) -> None:
 
 
 def data(client: Any, rounds: int, *, quick: bool) -> None:
-    """Large arguments and results."""
     size = (10 if quick else 100) * MB
     pool, dask = client.pool(tag="a"), Dask(client).client
     options = {"pure": False, "resources": {"a": 1}}

@@ -60,21 +60,17 @@ class Place:
         assert len(self.client.gather(self.made, direct=direct)) == self.size
 
     def relayed_result(self) -> None:
-        """Fetch a large result through the scheduler."""
         assert len(self.client.gather(self.made, direct=False)) == self.size
 
     def argument(self) -> None:
-        """Send a large argument."""
         data = os.urandom(16) + bytes(self.size - 16)
         assert self.pool.submit(size_of, data).result() == self.size
 
     def small_calls(self) -> None:
-        """Make small calls one after the other."""
         for _ in range(SMALL_CALLS):
             self.pool.submit(size_of, b"").result()
 
     def connection(self) -> None:
-        """Connect one more client, and close it."""
         from distributed import Client
 
         Client(self.client.scheduler.address, security=self.client.security).close()
@@ -82,7 +78,6 @@ class Place:
 
 @contextmanager
 def places(size: int) -> Iterator[list[Place]]:
-    """Run both clusters."""
     from kubernetes_bed import KubernetesBed
     from scalable import ScalableSession
 
