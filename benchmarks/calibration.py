@@ -26,7 +26,7 @@ import math
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -80,17 +80,14 @@ class Case:
 
     @property
     def inside(self) -> bool:
-        """Whether the run took a time in the stated interval."""
         return self.interval_s[0] <= self.actual_s <= self.interval_s[1]
 
 
 def traces(directory: Path) -> Iterator[tuple[str, Workload]]:
-    """Return family and workload of each trace in a directory."""
     return simulated.traces(directory, POOLS, long_types_in("big", "small"))
 
 
 def generated(chance: random.Random) -> tuple[str, Workload]:
-    """Return the family and workload of a random graph."""
     family = chance.choice(["fork-join", "chains", "levels", "heavy-tailed"])
     typical = 10 ** chance.uniform(0, 2.5)
 
@@ -252,15 +249,8 @@ def record(
     ]
     starts = tuple((tag, seconds) for tag in POOLS for seconds in startup_s)
     counts = Counter((call.tag, call.task) for call in calls)
-    return EarlierRun(
-        f"run-{number}",
-        "t",
-        "completed",
-        tuple(calls),
-        counts=counts,
-        spans=spans or {},
-        startups_s=starts,
-    )
+    more = {"counts": counts, "spans": spans or {}, "startups_s": starts}
+    return EarlierRun(f"run-{number}", "t", "completed", tuple(calls), **more)
 
 
 def outcome(
@@ -273,13 +263,8 @@ def outcome(
         for k, found in lengths.items()
     }
     used = dict.fromkeys(k.component for k in lengths)
-    spec = DeploymentSpec(
-        "p",
-        "t",
-        "slurm",
-        {tag: ComponentSpec(tag, workers=WorkerRange(workers, workers)) for tag in used},
-        tasks,
-    )
+    components = {tag: ComponentSpec(tag, workers=WorkerRange(workers, workers)) for tag in used}
+    spec = DeploymentSpec("p", "t", "slurm", components, tasks)
     plan = make_plan(spec, "0" * 64, knowledge_of(spec, history))
     pools = {tag: Terms(workers, workers) for tag in used}
     run = simulate(
@@ -296,7 +281,6 @@ def outcome(
 
 
 def case(family: str, kind: str, workload: Workload, seed: str) -> Case | None:
-    """Return one case; None if the workload is too small to be parted."""
     chance = random.Random(seed)
     workers, delay_s = chance.choice(WORKERS), chance.choice(STARTUPS_S)
     starts = [delay_s * chance.uniform(0.8, 1.3) for _ in range(min(workers, 8))]
@@ -322,24 +306,12 @@ BINS = 5
 FEW = 20
 
 
-def recorded(directory: Path, each: int, seed: int) -> list[Case]:
-    """Return ``each`` cases of each trace and kind."""
+def cases(work: Iterable[tuple[str, Workload]], each: int, seed: int) -> list[Case]:
+    """Return ``each`` cases of each workload and kind."""
     made = [
-        case(family, kind, workload, f"{seed} {workload.name} {number} {kind}")
-        for family, workload in traces(directory)
-        for number in range(each)
-        for kind in KINDS
-    ]
-    return [one for one in made if one is not None]
-
-
-def of_graphs(each: int, seed: int) -> list[Case]:
-    """Return the cases of ``each`` random graphs."""
-    chance = random.Random(seed)
-    work = [generated(chance) for _ in range(each)]
-    made = [
-        case(family, kind, workload, f"{seed} {place} {kind}")
+        case(family, kind, workload, f"{seed} {place} {workload.name} {number} {kind}")
         for place, (family, workload) in enumerate(work)
+        for number in range(each)
         for kind in KINDS
     ]
     return [one for one in made if one is not None]
@@ -393,8 +365,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     began = time.perf_counter()
-    real = [] if given.directory is None else recorded(given.directory, given.each, given.seed)
-    graphs = of_graphs(given.graphs, given.seed)
+    found_traces = () if given.directory is None else traces(given.directory)
+    real = cases(found_traces, given.each, given.seed)
+    chance = random.Random(given.seed)
+    graphs = cases((generated(chance) for _ in range(given.graphs)), 1, given.seed)
     for kind in KINDS:
         table(f"traces, {kind}", [c for c in real if c.kind == kind])
         table(f"generated graphs, {kind}", [c for c in graphs if c.kind == kind])

@@ -113,7 +113,6 @@ class LoopMeter:
         self._gc_s = self._gc_began = 0.0
 
     def install(self, whole: Labels, parts: Labels, followed: Labels) -> None:
-        """Begin to measure; to be called before any scheduler exists."""
         for label, (owner, names) in whole.items():
             for name in names:
                 self._wrap(owner, name, label, whole=True)
@@ -307,7 +306,16 @@ components: {model: {}, post: {}}
 """
 
 
-class Bed:
+class Called:
+    """A scheduler with a client, whose handlers can be called."""
+
+    client: Any
+
+    def call(self, handler: str, **arguments: Any) -> Any:
+        return self.client.sync(getattr(self.client.scheduler, handler), **arguments)
+
+
+class Bed(Called):
     """A scheduler in a process of its own, and a client of it."""
 
     def __init__(self, place: Path, *options: str) -> None:
@@ -333,9 +341,6 @@ class Bed:
         started = subprocess.Popen([sys.executable, str(HERE / name), *arguments])
         self._programs.append(started)
         return started
-
-    def call(self, handler: str, **arguments: Any) -> Any:
-        return self.client.sync(getattr(self.client.scheduler, handler), **arguments)
 
     def close(self) -> None:
         self.call(Handler.END.value, reason="the benchmark is over")
@@ -379,7 +384,7 @@ DASK_FOLLOWED: Labels = {
 }
 
 
-class PlainBed:
+class PlainBed(Called):
     """Plain Dask's scheduler in a process of its own, its simulated workers, and a client."""
 
     def __init__(self, place: Path, *options: str) -> None:
@@ -393,9 +398,6 @@ class PlainBed:
         self.client = Client(self.address, security=security_of(self.directory.pem()))
         self._workers = _start("workers", path, self.address, stdin=subprocess.PIPE)
         self._orders = 0
-
-    def call(self, handler: str, **arguments: Any) -> Any:
-        return self.client.sync(getattr(self.client.scheduler, handler), **arguments)
 
     def scale(self, count: int) -> None:
         """Start or end simulated workers, and wait until as many are connected."""
@@ -419,7 +421,6 @@ def _start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
 
 
 async def schedule(directory: ClusterDirectory) -> None:
-    """Run Dask's scheduler until it is terminated."""
     gc.set_threshold(*(3 * each for each in gc.get_threshold()))  # as ``dask scheduler`` does
     meter = LoopMeter()
     meter.install(DASK_TURNS, {}, DASK_FOLLOWED)

@@ -32,10 +32,10 @@ LOOP_BAR_MS = 20.0
 REQUESTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "overview alone": (Handler.OVERVIEW.value, {}),
     "overview, all events": (Handler.OVERVIEW.value, {"since": 0}),
-    "overview, failures": (Handler.OVERVIEW.value, {"since": 0, "kinds": ["failures"]}),
-    "overview, spans": (Handler.OVERVIEW.value, {"since": 0, "kinds": ["spans"]}),
-    "overview, samples": (Handler.OVERVIEW.value, {"since": 0, "kinds": ["samples"]}),
-    "overview, decisions": (Handler.OVERVIEW.value, {"since": 0, "kinds": ["decisions"]}),
+    **{
+        f"overview, {kind}": (Handler.OVERVIEW.value, {"since": 0, "kinds": [kind]})
+        for kind in ("failures", "spans", "samples", "decisions")
+    },
     "explain all": (Handler.EXPLAIN.value, {}),
     "explain a pool": (Handler.EXPLAIN.value, {"tag": "model"}),
     "status": (Handler.STATUS.value, {}),
@@ -50,7 +50,7 @@ class Viewer(threading.Thread):
         self._address, _, token = page.rpartition("/")  # to Dask's own page
         self._page = f"{self._address}/scalable/?{token.partition('?')[2]}"
         self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        self.answers, self.bytes, self.longest_s, self._seq = 0, 0, 0.0, 0
+        self.answers, self.longest_s, self._seq = 0, 0.0, 0
         self.ends = threading.Event()
 
     def run(self) -> None:
@@ -62,7 +62,7 @@ class Viewer(threading.Thread):
                 text = answer.read()
             self.longest_s = max(self.longest_s, time.perf_counter() - began)
             self._seq = json.loads(text)["events"]["seq"]
-            self.answers, self.bytes = self.answers + 1, self.bytes + len(text)
+            self.answers += 1
 
 
 def steps(number: int) -> float:
@@ -114,9 +114,7 @@ class Loop:
         for viewer in viewers:
             viewer.ends.set()
             viewer.join()
-        self.found["viewers"] = [
-            {"answers": v.answers, "bytes": v.bytes, "longest_s": v.longest_s} for v in viewers
-        ]
+        self.found["viewers"] = [(v.answers, v.longest_s) for v in viewers]
         self._each_request()
         del kept
         scene.call(Handler.SCALE.value, counts=dict.fromkeys(TAGS, 0))
@@ -198,7 +196,7 @@ def show_loop(found: Mapping[str, Any]) -> None:
     for label, measure in found["requests"].items():
         mark = "" if measure["longest_cpu_s"] * 1e3 <= LOOP_BAR_MS else f"  above {LOOP_BAR_MS:g}"
         print(_row(label, measure) + mark)
-    print(f"viewers: {found['viewers']}")
+    print(f"viewers, answers and longest s: {found['viewers']}")
 
 
 def _shares(phase: Mapping[str, Any]) -> dict[str, Any]:

@@ -55,7 +55,6 @@ def placing_us(scheduler: Scheduler, calls: int, *, tagged: bool) -> float:
 
 
 async def row(count: int, calls: int) -> tuple[float, float, float]:
-    """Microseconds of each way with so many workers."""
     rounds = []
     for _ in range(3):
         values = []

@@ -273,7 +273,6 @@ def main() -> None:
         sys.path.insert(0, place)
         os.environ["PYTHONPATH"] = os.pathsep.join((place, os.environ.get("PYTHONPATH", "")))
         model = importlib.import_module("remembered_model")
-        print(f"load of the machine: {os.getloadavg()[0]:.1f}", flush=True)
         if "key" in given.only:
             large_key(model, given.rounds)
         if "hits" in given.only:
@@ -284,7 +283,6 @@ def main() -> None:
             plain(model, given.rounds, 300 // share)
         if "peers" in given.only:
             peers(model, min(given.rounds, 3), 1000 // share)
-        print(f"\nload of the machine: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

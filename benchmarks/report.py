@@ -247,7 +247,6 @@ class Took:
 
 
 def took(*arguments: str, **environ: str) -> Took:
-    """Run Python with arguments, and return what that took."""
     shown = subprocess.run(
         [sys.executable, "-c", USED, sys.executable, *arguments],
         check=True, capture_output=True, text=True, env={**os.environ, **environ},
@@ -269,7 +268,6 @@ class Bench:
         self.bars.append(f"- {verdict}: {words} (bar {most:g})")
 
     def written(self, kind: str, calls: int) -> tuple[Written, str]:
-        """Write a run, and return it with its row in a table."""
         run = write_record(self.place / str(KINDS.index(kind)), calls, kind, workers=self.workers)
         held = 1e3 * run.longest_turn_s
         self.bar(held, HELD_MS, f"the recorder holds the loop for {held:.0f} ms, {kind}")
@@ -279,7 +277,6 @@ class Bench:
         return run, f"| {kind} | {cells} | {held:.1f} |"
 
     def read(self, kind: str, run: Written, calls: int) -> Iterator[str]:
-        """Yield rows about the readers of a run."""
         runs = str(run.run.parent)
         programs = {"end of the run: summary and measurements": ["-c", CLOSE, str(run.run)]}
         page = self.place / "report.html"
@@ -304,7 +301,6 @@ class Bench:
                 self.bar(found.cpu_s, most, made)
 
     def planned(self, kind: str, runs: Path, words: str) -> Iterator[str]:
-        """Yield rows about the next plan after runs."""
         manifest = runs / "scalable.yaml"
         names = [f"{tag}-{number}" for tag in TAGS for number in range(3)]
         tasks = ", ".join(f"{name}: {{component: {name.split('-')[0]}}}" for name in names)

@@ -262,7 +262,6 @@ class Rounds:
         self._meter.install({}, {}, {})
 
     def run(self, way: str, calls: int) -> dict[str, Any]:
-        """Run calls in one way, and return what was measured."""
         function, is_tagged = WAYS[way]
         options = self._tagged if is_tagged else {}
         began = time.perf_counter()
@@ -298,7 +297,6 @@ class Rounds:
         return self._client.sync(getattr(self._client.scheduler, handler))
 
     def _at_rest(self) -> None:
-        """Wait until the calls of the last way are forgotten."""
         deadline = time.monotonic() + 60
         while self._ask(USED)["tasks"] and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -349,7 +347,6 @@ class Point:
         self.found: dict[str, Any] = {}
 
     def scale(self, count: int) -> None:
-        """Make the number of workers so, and wait until it is."""
         self.scene.scale(count)
 
     def run(self, workers: int, ways: Mapping[str, int]) -> dict[str, Any]:

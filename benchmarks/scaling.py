@@ -99,7 +99,6 @@ def long60(rng: random.Random) -> Workload:
 
 
 def known() -> list[Case]:
-    """Return the workloads that were known while the policy was made."""
     return [
         Case(
             make.__name__,
@@ -118,28 +117,19 @@ def traces(directory: Path) -> list[Case]:
     """Return two cases for each trace (WfFormat) of a directory: in one pool, and in two pools."""
     cases = []
     for path in sorted(directory.glob("*.json")):
-        document = json.loads(path.read_text())
-        system = document.get("runtimeSystem", {}).get("name", "")
+        system = json.loads(path.read_text()).get("runtimeSystem", {}).get("name", "")
         family = "nf-core" if system == "Nextflow" else path.stem.split("-")[0]
-        name = path.stem
-        cases += [
-            Case(name, "traces", family, partial(of_trace, path, name, two=False)),
-            Case(
-                f"{name} in two pools",
-                "traces in two pools",
-                family,
-                partial(of_trace, path, name, two=True),
-            ),
-        ]
+        for two in (False, True):
+            group = "traces in two pools" if two else "traces"
+            name = path.stem + two * " in two pools"
+            cases.append(Case(name, group, family, partial(of_trace, path, name, two=two)))
     return cases
 
 
 def of_trace(path: Path, name: str, _seed: int, *, two: bool) -> Workload:
     document = json.loads(path.read_text())
-    if not two:
-        return replace(of_wfformat(document, ONE_POOL), name=name)
-    split = long_types_in("big", "small")
-    return replace(of_wfformat(document, TWO_POOLS, split), name=f"{name} in two pools")
+    split = long_types_in("big", "small") if two else None
+    return replace(of_wfformat(document, TWO_POOLS if two else ONE_POOL, split), name=name)
 
 
 # Generated graphs ---------------------------------------------------------------------------------
@@ -179,7 +169,6 @@ def chains(rng: random.Random, size: int) -> Iterator[Node]:
 
 
 def out_tree(rng: random.Random, size: int) -> Iterator[Node]:
-    """A tree that grows from one call."""
     fan = rng.randint(2, 6)
     yield Node("node 0")
     depth = [0]
@@ -362,19 +351,10 @@ def cells_of(run: Run) -> list[Cell]:
             looks_ahead=contender.ours,
         )
         spent = time.process_time() - began
-        return Cell(
-            run.case.name,
-            run.case.group,
-            run.case.family,
-            startup.delay_s,
-            run.seed,
-            name,
-            outcome.time_s,
-            outcome.cost,
-            math.sqrt(outcome.time_s * outcome.cost / best.product),
-            len(outcome.changes),
-            1000 * spent / outcome.looks,
-        )
+        score = math.sqrt(outcome.time_s * outcome.cost / best.product)
+        where = run.case.name, run.case.group, run.case.family, startup.delay_s, run.seed, name
+        looks = len(outcome.changes), 1000 * spent / outcome.looks
+        return Cell(*where, outcome.time_s, outcome.cost, score, *looks)
 
     return [cell(name) for name in run.policies]
 
@@ -446,7 +426,6 @@ def show_scores(title: str, cells: Sequence[Cell], policies: Sequence[str]) -> N
 
 
 def show_summary(cells: Sequence[Cell], policies: Sequence[str]) -> None:
-    """Print the means of each policy over all cells."""
     print("\nall of them")
     heads = ("score", "worst", "dominated", "changes", "ms/look")
     widths = (8, 8, 12, 9, 9)
@@ -490,15 +469,6 @@ def show_bars(title: str, mine: Sequence[Cell], cells: Sequence[Cell]) -> None:
     verdict("share of dominated cells", _dominated(mine), BARS["dominated"])
 
 
-def show_worst(cells: Sequence[Cell], count: int = 8) -> None:
-    print("\nworst cells")
-    for cell in sorted(cells, key=lambda c: -c.score)[:count]:
-        print(f"  {cell.score:6.2f}  {_named(cell)}")
-    print("dominated cells")
-    for cell in sorted((c for c in cells if c.dominated), key=lambda c: -c.score):
-        print(f"  {cell.score:6.2f}  {_named(cell)}")
-
-
 def _dominated(cells: Sequence[Cell]) -> float:
     return sum(cell.dominated for cell in cells) / len(cells)
 
@@ -515,7 +485,6 @@ GROUPS = ("known", "traces", "traces in two pools", "generated")
 
 
 def cases_of(options: argparse.Namespace) -> list[Case]:
-    """Return the chosen workloads, without those that cannot be made here."""
     cases = known() + generated()
     if options.traces is not None:
         cases += traces(options.traces)
@@ -546,7 +515,6 @@ def show(cells: Sequence[Cell], options: argparse.Namespace) -> None:
         show_bars(group, [cell for cell in mine if cell.group == group], cells)
     if mine:
         show_bars("all together", mine, cells)
-        show_worst(mine)
 
 
 def options_of() -> argparse.Namespace:

@@ -94,13 +94,9 @@ def rays(workers: int, size: int) -> Iterator[Any]:
     os.environ["RAY_raylet_start_wait_time_s"] = "200"  # noqa: SIM112
     import ray
 
-    ray.init(
-        num_cpus=workers,
-        object_store_memory=max(3 * size, 10**9),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-    )
+    memory = max(3 * size, 10**9)
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+    ray.init(num_cpus=workers, object_store_memory=memory, **quiet)
 
     @ray.remote(num_cpus=1)
     class Worker:
@@ -185,13 +181,12 @@ def one_round(
         "given": given,
         "reached": given + reach,
         "used": given + reach + use,
-        "cpu": reached_cpu_s / copied_cpu_s,
+        "cpu": reached_cpu_s / max(copied_cpu_s, 0.01),
         "held": memory / array.nbytes,
     }
 
 
 def run_alone(name: str, size: int, workers: int, rounds: int) -> list[dict[str, float]]:
-    """Measure one contender in a new process."""
     arguments = (name, str(size), str(workers), str(rounds))
     done = subprocess.run(
         [sys.executable, __file__, "--alone", *arguments],
@@ -205,7 +200,6 @@ def run_alone(name: str, size: int, workers: int, rounds: int) -> list[dict[str,
 
 
 def alone(name: str, size: int, workers: int, rounds: int) -> None:
-    """Measure one contender, and print the rounds as JSON."""
     context = rays(workers, size) if name == "ray" else ours(workers, str(int(name == "shared")))
     with context as give:
         print(json.dumps(measured(give, size, workers, rounds)))

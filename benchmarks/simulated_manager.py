@@ -89,18 +89,14 @@ class SimulatedLauncher:
         return ""
 
 
-def made_up(mean_s: float, failures: float, start_s: float) -> Behaviour:
+def made_up(mean_s: float, failures: float) -> Behaviour:
     """Return a behaviour with lognormal running times of a mean, and a share of failures."""
     chance = random.Random(1)
 
     def call_s(key: Any) -> float:
         return 1e6 if ENDLESS in str(key) else chance.lognormvariate(-0.5, 1.0) * mean_s
 
-    return Behaviour(
-        call_s=call_s,
-        fails=lambda _: chance.random() < failures,
-        start_s=lambda: chance.uniform(0.5, 1.5) * start_s,
-    )
+    return Behaviour(call_s=call_s, fails=lambda _: chance.random() < failures)
 
 
 async def manage(directory: ClusterDirectory, tags: Sequence[str], behaviour: Behaviour) -> None:
@@ -155,12 +151,11 @@ def main() -> None:
     parser.add_argument("--tags", nargs="+", default=["model", "post"])
     parser.add_argument("--call-seconds", type=float, default=0.5)
     parser.add_argument("--failures", type=float, default=0.005, help="share of calls that fail")
-    parser.add_argument("--start-seconds", type=float, default=0.0)
     asked = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     open_many_files()
     collect_seldom()
-    behaviour = made_up(asked.call_seconds, asked.failures, asked.start_seconds)
+    behaviour = made_up(asked.call_seconds, asked.failures)
     directory = ClusterDirectory(asked.directory)
     asyncio.run(manage(directory, asked.tags, behaviour))
 

@@ -27,6 +27,7 @@ import time
 from array import array
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from distributed import Security
@@ -238,27 +239,16 @@ class SimulatedWorkers:
         self._gate = asyncio.Semaphore(50)
 
     async def add(self, names: Iterable[str], tag: str = "") -> None:
-        """Start workers; return when all have registered."""
         await asyncio.gather(*(self.start(name, tag) for name in names))
 
     async def start(self, name: str, tag: str = "") -> SimulatedWorker:
-        """Start one worker, after the time that its start takes; return it once it registered."""
-        await asyncio.sleep(self.behaviour.start_s())
-        async with self._gate:
-            return await self._started(name, tag)
-
-    async def _started(self, name: str, tag: str) -> SimulatedWorker:
+        """Start one worker; return it once it has registered."""
         number = next(self._hosts)
-        worker = SimulatedWorker(
-            self._scheduler,
-            name,
-            tag,
-            behaviour=self.behaviour,
-            security=self._security,
-            manager=self._manager,
-            host=f"127.{1 + number // 62_500 % 250}.{number // 250 % 250}.{1 + number % 250}",
-        )
-        await worker.start()
+        host = f"127.{1 + number // 62_500 % 250}.{number // 250 % 250}.{1 + number % 250}"
+        common = {"behaviour": self.behaviour, "security": self._security, "host": host}
+        async with self._gate:
+            worker = SimulatedWorker(self._scheduler, name, tag, manager=self._manager, **common)
+            await worker.start()
         self.workers[name] = worker
         return worker
 
@@ -281,7 +271,6 @@ class Behaviour:
     call_s: Callable[[Any], float] = lambda _: 0.0
     fails: Callable[[Any], bool] = lambda _: False
     nbytes: int = 28
-    start_s: Callable[[], float] = lambda: 0.0
     threads: int = 1
     memory: int = 2_000 * MB
 
@@ -315,7 +304,6 @@ class SimulatedWorker:
     ) -> None:
         self.name, self.tag, self.address = name, tag, ""
         self.ended = asyncio.Event()
-        self.registered = False
         self._scheduler, self._host, self._manager = scheduler, host, manager
         self._behaviour = behaviour
         self._connecting, self._listening = _credentials(security)
@@ -346,7 +334,6 @@ class SimulatedWorker:
         if answer.get("status") != "OK":
             await self._close()
             raise RuntimeError(f"worker {self.name} was refused: {answer}")
-        self.registered = True
         self._stream = BatchedSend(interval="2ms")
         self._stream.start(comm)
         self._begin(self._follow(comm))
@@ -458,13 +445,8 @@ class SimulatedWorker:
             self._forget([message["key"]])
         elif operation == "steal-request":
             state = self._give_back(message["key"])
-            stimulus = message["stimulus_id"]
-            self._send(
-                {
-                    "op": "steal-response", "key": message["key"], "state": state,
-                    "stimulus_id": stimulus,
-                }
-            )  # fmt: skip
+            about = {"key": message["key"], "stimulus_id": message["stimulus_id"]}
+            self._send({"op": "steal-response", "state": state, **about})
         elif operation == INTERRUPT:
             if message["number"] == EVERY and self._give_back(message["key"]) == "ready":
                 self._send(given_back(message["key"], message["client"]))
@@ -524,11 +506,13 @@ class SimulatedWorker:
             return "executing"
         return "memory" if key in self._results else None
 
-    def _states(self, keys: Iterable[Any]) -> tuple[str, dict[Any, str]]:
-        """Return the worker's status, and the states of those of its calls that it knows."""
-        known = dict.fromkeys(self._results, "memory") | dict.fromkeys(self._running, "executing")
-        known |= {waiting.message["key"]: "ready" for waiting in self._waiting}
-        return self._status, {key: known[key] for key in keys if key in known}
+    def _seen(self) -> Any:
+        """Return what a function of the scheduler's questions reads of a worker."""
+        states = dict.fromkeys(self._results, "memory") | dict.fromkeys(self._running, "executing")
+        states |= {waiting.message["key"]: "ready" for waiting in self._waiting}
+        tasks = {key: SimpleNamespace(state=state) for key, state in states.items()}
+        status = SimpleNamespace(name=self._status)
+        return SimpleNamespace(status=status, state=SimpleNamespace(tasks=tasks))
 
     def _forget(self, keys: Iterable[Any]) -> None:
         gone = set(keys)
@@ -575,6 +559,8 @@ class SimulatedWorker:
         if operation == "gather":
             self._results.update(message["who_has"])
             return {"status": "OK"}
-        if operation == "run":  # a drain's question about the worker and some of its calls
-            return {"status": "OK", "result": to_serialize(self._states(*loads(message["args"])))}
+        if operation == "run":  # a question about the worker and some of its calls
+            asked = loads(message["function"])
+            answer = asked(*loads(message["args"]), dask_worker=self._seen())
+            return {"status": "OK", "result": to_serialize(answer)}
         return "OK"

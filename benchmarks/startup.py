@@ -76,13 +76,9 @@ def printed(source: str, directory: str, **names: object) -> list[float]:
     script.write_text(source)
     shown = subprocess.run(
         [sys.executable, str(script)],
-        cwd=directory,
-        env={**os.environ, "SCALABLE_RUNS_DIR": f"{directory}/runs"},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+        cwd=directory, env={**os.environ, "SCALABLE_RUNS_DIR": f"{directory}/runs"},
+        check=True, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     return [float(number) for number in shown.stdout.split()]
 
 

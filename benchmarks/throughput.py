@@ -275,13 +275,9 @@ def memory(*, quick: bool) -> None:
         for way in ("dask", "submit", "map"):
             shown = subprocess.run(
                 [sys.executable, str(script), way, str(count)],
-                cwd=directory,
-                env={**os.environ, "SCALABLE_RUNS_DIR": f"{directory}/runs"},
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=600,
-            )
+                cwd=directory, env={**os.environ, "SCALABLE_RUNS_DIR": f"{directory}/runs"},
+                check=True, capture_output=True, text=True, timeout=600,
+            )  # fmt: skip
             used[way] = float(shown.stdout.split()[0])
     print(f"\nmemory of client and scheduler for {count:,} queued calls, MB")
     print("  " + ", ".join(f"{way} {mb:.0f}" for way, mb in used.items()))

@@ -145,7 +145,6 @@ class Line:
         self.paid_s += seconds
 
     def leave(self, place: int, now: float) -> None:
-        """Release the slot of a call that has ended."""
         worker = self.on.pop(place)
         if not worker.slots:
             self.free.append(worker)
@@ -155,5 +154,4 @@ class Line:
             self.pay(worker, now - self.begun.pop(worker))
 
     def cost(self) -> float:
-        """Return the cost of all workers."""
         return self.terms.price * max(self.paid_s, self.workers * self.startup.least_s)

@@ -57,7 +57,6 @@ class DaskAdaptive:
         self._nominated: deque[int] = deque(maxlen=self.wait_count)
 
     def ended(self, kind: Kind, duration_s: float) -> None:
-        """Record a call that ended."""
         known = self._means.get(kind)
         self._means[kind] = duration_s if known is None else 0.5 * duration_s + 0.5 * known
 

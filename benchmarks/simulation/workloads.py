@@ -65,7 +65,6 @@ class Startup:
 
     @property
     def boot_s(self) -> float:
-        """Billed part of a delay."""
         return min(self.billed_s, self.delay_s)
 
     def paid_s(self, seconds: float) -> float:
@@ -92,7 +91,6 @@ class Workload:
             raise ValueError(f"{self.name}: calls wait for each other in a circle")
 
     def samples(self) -> list[Sample]:
-        """Return the calls as samples for a task model."""
         return [Sample(call.kind, call.duration_s, call.memory) for call in self.calls]
 
 
