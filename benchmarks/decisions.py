@@ -22,10 +22,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--traces", type=Path, required=True, help="directory of traces")
     traces = str(parser.parse_args().traces)
-    tables = {
-        "scaling.py": ["--traces", traces, "--seeds", "1"],
-        "calibration.py": [traces],
-    }
+    tables = {"scaling.py": ["--traces", traces, "--seeds", "1"], "calibration.py": [traces]}
     began = time.monotonic()
     for script, arguments in tables.items():
         print(f"\n=== {script} ===", flush=True)

@@ -7,10 +7,7 @@ from scalable.planning.objectives import Problem
 
 
 def exactly(problem: Problem, most: int, deadline_s: float) -> tuple[int, ...]:
-    """Return the cheapest counts with at most `most` workers in each pool.
-
-    One binary variable for each pool and count, one end for each stage.
-    """
+    """Return the cheapest counts with at most `most` workers in each pool."""
     stages, pools = problem.predicted.stages, range(len(problem.bounds.rates))
     options = [(p, w) for p in pools for w in range(1, most + 1)]
     rates = [problem.bounds.rates[p] * w for p, w in options]

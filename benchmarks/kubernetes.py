@@ -1,10 +1,13 @@
-"""Kubernetes on the test bed: requests for many pods, and the time to a first result.
+"""Kubernetes on the test bed: requests for many pods, the time to a first result, and large data.
 
-    python benchmarks/kubernetes.py [--pods 200] [--rounds 5] [--only requests|first]
+    python benchmarks/kubernetes.py [--pods 200] [--rounds 5] [--size 100]
+                                    [--only requests|first|tunnel]
 
-The requests are those that the API server of the test bed counts while pods are asked for and
-removed; their image takes long to pull, so that no program runs. The first result is measured in
-cold processes, alternating with a detached local cluster.
+``requests``: those that the API server of the test bed counts while pods are asked for and removed;
+their image takes long to pull, so that no program runs. ``first``: the first result, in cold
+processes. ``tunnel``: large results and arguments, small calls one after the other, and new
+connections. The last two take turns with a detached local cluster, whose results come from their
+worker; "through the scheduler" is the way of the tunnel's.
 """
 
 from __future__ import annotations
@@ -17,13 +20,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
+
+from distributed import Client, wait
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
 from kubernetes_bed import KubernetesBed
 
 MOST_REQUESTS = 450
+MB = 1_000_000
+SMALL_CALLS = 50
 BAR = 1.5
 MANIFEST = """\
 version: 1
@@ -32,7 +41,7 @@ targets:
   local: {provider: local, processes: true}
   k: {provider: kubernetes, image: "site/scalable:1"}
 components:
-  a: {cpus: 0.05, memory: 500M, workers: 1}
+  a: {cpus: 0.05, memory: 4G, workers: 1}
 """
 MANY = MANIFEST.replace("workers: 1", 'workers: 0, image: "slow/model:1"')
 SESSION = """
@@ -46,7 +55,6 @@ session.close()
 
 
 def waited(condition: Callable[[], bool], what: str) -> float:
-    """Wait until a condition holds; return the seconds."""
     began = time.perf_counter()
     while not condition():
         if time.perf_counter() - began > 300:
@@ -113,20 +121,89 @@ def compare_first_results(rounds: int) -> None:
     print(f"ratio {ratio:.2f} x; bar {BAR:g} x")
 
 
+def size_of(data: bytes) -> int:
+    return len(data)
+
+
+class Place:
+    """A running cluster, and what is measured on it."""
+
+    def __init__(self, name: str, client: Any, size: int) -> None:
+        self.name = name
+        self.client = client
+        self.size = size
+        self.pool = client.pool(tag="a")
+        self.made = client.submit(os.urandom, size, tag="a")
+        wait(self.made)
+        self.pool.submit(size_of, b"").result()
+
+    def result(self) -> None:
+        """Fetch a large result; from its worker if the client can."""
+        direct = True if self.name == "local" else None
+        assert len(self.client.gather(self.made, direct=direct)) == self.size
+
+    def relayed_result(self) -> None:
+        assert len(self.client.gather(self.made, direct=False)) == self.size
+
+    def argument(self) -> None:
+        data = os.urandom(16) + bytes(self.size - 16)
+        assert self.pool.submit(size_of, data).result() == self.size
+
+    def small_calls(self) -> None:
+        for _ in range(SMALL_CALLS):
+            self.pool.submit(size_of, b"").result()
+
+    def connection(self) -> None:
+        Client(self.client.scheduler.address, security=self.client.security).close()
+
+
+def compare_data(rounds: int, size: int) -> None:
+    from scalable import ScalableSession
+
+    Path("scalable.yaml").write_text(MANIFEST)
+    verbs: dict[str, Callable[[Place], None]] = {
+        "result": Place.result,
+        "result through the scheduler": Place.relayed_result,
+        "argument": Place.argument,
+        f"{SMALL_CALLS} small calls": Place.small_calls,
+        "connection": Place.connection,
+    }
+    remote, near = (ScalableSession.from_yaml(target=target) for target in ("k", "local"))
+    with ExitStack() as ending:
+        ending.callback(remote.close)
+        remote.start().wait_for_workers(1)
+        near.start(detach=True, name="bench").wait_for_workers(1)
+        ending.callback(near.close)
+        ending.callback(near.cluster.delete)
+        both = [Place("local", near.client, size), Place("tunnel", remote.client, size)]
+        for name, verb in verbs.items():
+            spent: dict[str, list[float]] = {place.name: [] for place in both}
+            for _ in range(rounds):
+                for place in both:
+                    began = time.perf_counter()
+                    verb(place)
+                    spent[place.name].append(time.perf_counter() - began)
+            local, tunnel = (statistics.median(spent[place.name]) for place in both)
+            print(f"{name:30} local {local:.3f} s, tunnel {tunnel:.3f} s, {tunnel / local:.1f} x")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--pods", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=("requests", "first"))
+    parser.add_argument("--only", choices=("requests", "first", "tunnel"))
+    parser.add_argument("--size", type=int, default=100, help="megabytes")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory, KubernetesBed() as bed:
         os.chdir(directory)
         os.environ["XDG_STATE_HOME"] = f"{directory}/state"
         os.environ["KUBECONFIG"] = str(bed.kubeconfig())
-        if asked.only != "first":
+        if asked.only in (None, "requests"):
             count_requests(bed, asked.pods)
-        if asked.only != "requests":
+        if asked.only in (None, "first"):
             compare_first_results(asked.rounds)
+        if asked.only in (None, "tunnel"):
+            compare_data(asked.rounds, asked.size * MB)
         os.chdir("/")
 
 

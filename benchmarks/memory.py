@@ -64,7 +64,6 @@ RULES: dict[str, Rule] = {
 
 
 def read(directory: Path) -> dict[str, list[Use]]:
-    """Return tasks by workflow and type."""
     types: dict[str, list[Use]] = defaultdict(list)
     for family, workload in traces(directory, {"all": Terms()}):
         for call in workload.calls:
@@ -75,7 +74,6 @@ def read(directory: Path) -> dict[str, list[Use]]:
 
 
 def score(types: dict[str, list[Use]], rule: Rule, seed: int) -> tuple[float, int, int]:
-    """Return waste over use, retries and tasks."""
     given = used = 0.0
     retries = tasks = 0
     for name, uses in types.items():

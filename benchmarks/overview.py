@@ -1,17 +1,11 @@
-"""What the model of a cluster costs: time of the scheduler's loop, memory, and throughput.
+"""What the model of a cluster costs: time of the scheduler's loop.
 
-    python benchmarks/overview.py [--workers 1000] [--calls 100000] [--only loop|throughput]
-                                  [--rounds 25] [--json FILE]
+    python benchmarks/overview.py [--workers 1000] [--calls 100000] [--json FILE]
 
-``loop``: a scheduler in a process of its own with all our plug-ins, simulated workers in another
-(``simulated_workers.py``), and a client here. Two viewers poll the live page each second; requests
-for overviews, explanations and the status come every two seconds. The longest turn of the
-scheduler's loop is shown for each, in CPU time without garbage collection, and in wall time; then
-the share of the listeners in the turn in which they took longest, and what the model holds.
-
-``throughput``: two real workers, and calls in rounds with the model and without it, in turns, on
-one scheduler: plain submit, map, and an executor. Ratios of medians with the quartiles of the
-ratios of neighbouring rounds, in wall time and in CPU time of the scheduler.
+A scheduler runs in a process of its own with all our plug-ins, simulated workers in another, and a
+client here. Two viewers poll the live page each second; requests for overviews, explanations and
+the status come every two seconds. Shown are the longest turns of the scheduler's loop, and the
+share of the listeners in the turn in which they took longest.
 """
 
 from __future__ import annotations
@@ -19,43 +13,33 @@ from __future__ import annotations
 import argparse
 import json
 import signal
-import statistics
-import subprocess
 import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from distributed import wait
 
-from loop_meter import TAKE, USED
-from measured_bed import TAGS, TIMEOUT_S, Bed, bed, until
-from measured_scheduler import KNOWN, SIZES, SWITCH
-from scalable import ScalableClient
+from measured_schedulers import TAGS, TAKE, TIMEOUT_S, USED, Bed, bed, until
 from scalable.protocol.handlers import Handler
-from scalable.records import ClusterDirectory
 from simulated_manager import ENDLESS
 
-LOOP_BAR_MS, THROUGHPUT_BAR = 20.0, 0.03
+LOOP_BAR_MS = 20.0
 #: Requests to the scheduler that take turns: label -> handler and arguments.
 REQUESTS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "overview alone": (Handler.OVERVIEW.value, {}),
     "overview, all events": (Handler.OVERVIEW.value, {"since": 0}),
-    "overview, failures": (Handler.OVERVIEW.value, {"since": 0, "kinds": ["failures"]}),
-    "overview, spans": (Handler.OVERVIEW.value, {"since": 0, "kinds": ["spans"]}),
-    "overview, samples": (Handler.OVERVIEW.value, {"since": 0, "kinds": ["samples"]}),
-    "overview, decisions": (Handler.OVERVIEW.value, {"since": 0, "kinds": ["decisions"]}),
+    **{
+        f"overview, {kind}": (Handler.OVERVIEW.value, {"since": 0, "kinds": [kind]})
+        for kind in ("failures", "spans", "samples", "decisions")
+    },
     "explain all": (Handler.EXPLAIN.value, {}),
     "explain a pool": (Handler.EXPLAIN.value, {"tag": "model"}),
     "status": (Handler.STATUS.value, {}),
 }
-
-
-# The loop -----------------------------------------------------------------------------------------
 
 
 class Viewer(threading.Thread):
@@ -66,11 +50,10 @@ class Viewer(threading.Thread):
         self._address, _, token = page.rpartition("/")  # to Dask's own page
         self._page = f"{self._address}/scalable/?{token.partition('?')[2]}"
         self._opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-        self.answers, self.bytes, self.longest_s, self._seq = 0, 0, 0.0, 0
+        self.answers, self.longest_s, self._seq = 0, 0.0, 0
         self.ends = threading.Event()
 
     def run(self) -> None:
-        """Poll until the end."""
         self._opener.open(self._page, timeout=60).close()  # the token becomes a cookie
         while not self.ends.wait(1.0):
             link = f"{self._address}/scalable/overview.json?since={self._seq}"
@@ -79,7 +62,7 @@ class Viewer(threading.Thread):
                 text = answer.read()
             self.longest_s = max(self.longest_s, time.perf_counter() - began)
             self._seq = json.loads(text)["events"]["seq"]
-            self.answers, self.bytes = self.answers + 1, self.bytes + len(text)
+            self.answers += 1
 
 
 def steps(number: int) -> float:
@@ -91,7 +74,7 @@ class Loop:
 
     def __init__(self, scene: Bed, workers: int, calls: int) -> None:
         self._scene, self._workers, self._calls = scene, workers, calls
-        self.found: dict[str, Any] = {"phases": {}, "sizes": []}
+        self.found: dict[str, Any] = {"phases": {}}
 
     def _phase(self, name: str) -> None:
         print(f"{time.strftime('%X')} {name}", file=sys.stderr, flush=True)
@@ -102,7 +85,6 @@ class Loop:
         return sum(pool["running"] for pool in pools.values())
 
     def run(self) -> dict[str, Any]:
-        """Return what was measured in each phase."""
         scene = self._scene
         scene.start("simulated_manager.py", str(scene.directory.path), "--tags", *TAGS)
         until(lambda: set(scene.call(Handler.POOLS.value)) >= set(TAGS), "a manager")
@@ -132,9 +114,7 @@ class Loop:
         for viewer in viewers:
             viewer.ends.set()
             viewer.join()
-        self.found["viewers"] = [
-            {"answers": v.answers, "bytes": v.bytes, "longest_s": v.longest_s} for v in viewers
-        ]
+        self.found["viewers"] = [(v.answers, v.longest_s) for v in viewers]
         self._each_request()
         del kept
         scene.call(Handler.SCALE.value, counts=dict.fromkeys(TAGS, 0))
@@ -153,12 +133,10 @@ class Loop:
                 kept += client.map(steps, range(count), key=f"{name}-{total}", tag=TAGS[0])
             first = client.map(steps, range(count), key=f"read-{total}", tag=TAGS[1])
             kept += first + client.map(steps, first, key=f"plot-{total}", tag=TAGS[1])
-            until(lambda: self._scene.call(KNOWN) >= known, "calls")  # noqa: B023
-            self.found["sizes"].append(self._scene.call(SIZES) | {"when": "submitted"})
+            until(lambda: self._scene.call(USED)["tasks"] >= known, "calls")  # noqa: B023
             if total == self._calls:
                 self._phase("calls are submitted")
             wait(kept, timeout=TIMEOUT_S)
-        self.found["sizes"].append(self._scene.call(SIZES) | {"when": "ended"})
         return kept
 
     def _ask(self, end: threading.Event) -> None:
@@ -218,12 +196,7 @@ def show_loop(found: Mapping[str, Any]) -> None:
     for label, measure in found["requests"].items():
         mark = "" if measure["longest_cpu_s"] * 1e3 <= LOOP_BAR_MS else f"  above {LOOP_BAR_MS:g}"
         print(_row(label, measure) + mark)
-    print("\nmemory of the model")
-    for size in found["sizes"]:
-        each = size["bytes"] / max(1, size["calls"])
-        mb = size["bytes"] / 1e6
-        print(f"  {size['calls']:>7} calls {size['when']:10} {mb:7.2f} MB, {each:.0f} B/call")
-    print(f"viewers: {found['viewers']}")
+    print(f"viewers, answers and longest s: {found['viewers']}")
 
 
 def _shares(phase: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,140 +210,16 @@ def _row(label: str, m: Mapping[str, Any]) -> str:
     return f"{label:34}{m['count']:>8}{cpu:>13.2f}{wall:>9.1f}{collected:>8.1f}"
 
 
-# Throughput ---------------------------------------------------------------------------------------
-
-
-def plain(client: ScalableClient, calls: int) -> None:
-    client.gather([client.submit(steps, i, tag=TAGS[0], pure=False) for i in range(calls)])
-
-
-def mapped(client: ScalableClient, calls: int) -> None:
-    client.gather(client.map(steps, range(calls), tag=TAGS[0], pure=False))
-
-
-def pooled(client: ScalableClient, calls: int) -> None:
-    with client.pool(tag=TAGS[0]) as pool:
-        for future in [pool.submit(steps, i) for i in range(calls)]:
-            future.result()
-
-
-WAYS: Mapping[str, Callable[[ScalableClient, int], None]] = {
-    "submit": plain, "map": mapped, "executor": pooled,
-}  # fmt: skip
-
-
-class Throughput:
-    """Compares rounds of the same calls with the model and without it.
-
-    Parameters
-    ----------
-    scene
-        Scheduler and client, with workers.
-    calls
-        Way to submit -> calls in a round.
-    """
-
-    def __init__(self, scene: Bed, calls: Mapping[str, int]) -> None:
-        self._scene, self._calls = scene, calls
-
-    def run(self, rounds: int) -> dict[str, Any]:
-        """Return times and ratios of each way to submit."""
-        found: dict[str, Any] = {}
-        for way, run in WAYS.items():
-            run(self._scene.client, self._calls[way] // 5)  # a warm-up
-            pairs = []
-            for number in range(rounds):
-                order = (True, False) if number % 2 else (False, True)
-                times = {on: self._round(run, self._calls[way], on=on) for on in order}
-                pairs.append((times[True], times[False]))
-            found[way] = self._compared(pairs)
-        return found
-
-    def _round(self, run: Callable[..., None], calls: int, *, on: bool) -> tuple[float, float]:
-        scene = self._scene
-        scene.call(SWITCH, on=on)
-        until(lambda: scene.call(KNOWN) == 0, "no calls")
-        cpu, wall = scene.call(USED)["cpu_s"], time.perf_counter()
-        run(scene.client, calls)
-        return time.perf_counter() - wall, scene.call(USED)["cpu_s"] - cpu
-
-    @staticmethod
-    def _compared(pairs: list[tuple[tuple[float, float], tuple[float, float]]]) -> dict[str, Any]:
-        compared: dict[str, Any] = {}
-        for position, unit in enumerate(("wall", "scheduler's CPU")):
-            on = [pair[0][position] for pair in pairs]
-            off = [pair[1][position] for pair in pairs]
-            ratios = [a / b for a, b in zip(on, off, strict=True)]
-            quartiles = statistics.quantiles(ratios, n=4) if len(ratios) > 1 else [ratios[0]] * 3
-            compared[unit] = {
-                "on_s": statistics.median(on),
-                "off_s": statistics.median(off),
-                "ratio": statistics.median(on) / statistics.median(off),
-                "quartiles": quartiles,
-            }
-        return compared
-
-
-def show_throughput(found: Mapping[str, Any]) -> None:
-    print(f"\n{'with the model / without':28}{'with, s':>9}{'without':>9}{'ratio':>8}   quartiles")
-    for way, compared in found.items():
-        for unit, each in compared.items():
-            low, middle, high = each["quartiles"]
-            print(
-                f"{way + ', ' + unit:28}{each['on_s']:>9.2f}{each['off_s']:>9.2f}"
-                f"{each['ratio']:>8.3f}   {low:.3f} {middle:.3f} {high:.3f}"
-            )
-    print(f"bar: {1 + THROUGHPUT_BAR:g} in wall time")
-
-
-def start_workers(scene: Bed, count: int, stack: ExitStack) -> None:
-    """Start real workers, which belong to no manager."""
-    for number in range(count):
-        command = _worker_command(scene.directory, f"w{number}")
-        worker = subprocess.Popen(command)
-        stack.callback(worker.wait, 60)
-        stack.callback(worker.terminate)
-    scene.client.wait_for_workers(count, timeout=TIMEOUT_S)
-
-
-def _worker_command(directory: ClusterDirectory, name: str) -> list[str]:
-    script = (
-        "import asyncio, sys\n"
-        "from pathlib import Path\n"
-        "from scalable.protocol.credentials import security_of\n"
-        "from scalable.protocol.private_directory import make_private\n"
-        "from scalable.records import ClusterDirectory\n"
-        "from scalable.worker.config import WorkerConfig, security_fields\n"
-        "from scalable.worker.program import serve\n"
-        "directory = ClusterDirectory(Path(sys.argv[1]))\n"
-        "asyncio.run(serve(WorkerConfig(\n"
-        "    scheduler=directory.scheduler()['address'], name=sys.argv[2],\n"
-        "    resources={'model': 1}, local_directory=str(make_private('scalable')),\n"
-        "    security=security_fields(security_of(directory.pem())))))\n"
-    )
-    return [sys.executable, "-c", script, str(directory.path), name]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=1000)
     parser.add_argument("--calls", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=25)
-    parser.add_argument("--only", choices=["loop", "throughput"])
     parser.add_argument("--json", type=Path, help="write the values here too")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the programs are ended then too
-    found: dict[str, Any] = {}
-    if asked.only != "throughput":
-        with bed() as scene:
-            found["loop"] = Loop(scene, asked.workers, asked.calls).run()
-        show_loop(found["loop"])
-    if asked.only != "loop":
-        with bed("--unmeasured") as scene, ExitStack() as stack:
-            start_workers(scene, 2, stack)
-            calls = {"submit": 400, "map": 800, "executor": 8000}
-            found["throughput"] = Throughput(scene, calls).run(asked.rounds)
-        show_throughput(found["throughput"])
+    with bed() as scene:
+        found = Loop(scene, asked.workers, asked.calls).run()
+    show_loop(found)
     if asked.json is not None:
         asked.json.write_text(json.dumps(found, indent=1) + "\n")
 

@@ -40,7 +40,6 @@ def add_workers(scheduler: Scheduler, count: int) -> None:
 
 
 def placing_us(scheduler: Scheduler, calls: int, *, tagged: bool) -> float:
-    """Microseconds to place one call."""
     tasks = [scheduler.new_task(f"call-{tagged}-{i}", None, "released") for i in range(calls)]
     for task in tasks:
         task.prefix.duration_average = 0.01
@@ -56,7 +55,6 @@ def placing_us(scheduler: Scheduler, calls: int, *, tagged: bool) -> float:
 
 
 async def row(count: int, calls: int) -> tuple[float, float, float]:
-    """Microseconds of each way with so many workers."""
     rounds = []
     for _ in range(3):
         values = []
@@ -75,7 +73,6 @@ async def row(count: int, calls: int) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Print the table and what it says of the bars."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=2000)
     calls = parser.parse_args().calls

@@ -1,6 +1,6 @@
 """Remembered results: keys, hits, misses, and calls that are not remembered; beside others.
 
-    python benchmarks/remembered.py [--rounds 9] [--quick] [--only NAME ...] [--peers PATH]
+    python benchmarks/remembered.py [--rounds 9] [--quick] [--only NAME ...]
 
 ``key``: the key of a call with an array of 100 MB beside the hash of its bytes.
 ``hits``: 10,000 calls whose results are there, by ``submit`` and by ``map``, on a cluster that has
@@ -9,9 +9,8 @@ no worker; and with the results gathered.
 other, each waited for.
 ``plain``: ``submit`` and ``map`` without ``cache`` beside the same client whose calls do not pass
 the layer that remembers: neighbouring batches, in CPU time of the thread that submits.
-``peers``: the same 1,000 calls twice, new and found again, by ``scalable.cached``, joblib.Memory
-and redun, all in this process, and by ``client.map``. ``--peers`` is a directory with joblib and
-redun, if they are not installed beside this package.
+``peers``: the same 1,000 calls twice, new and found again, by ``scalable.cached`` and, where it is
+installed, joblib.Memory, in this process, and by ``client.map``.
 
 Contenders alternate. Ratios are of neighbouring rounds: the median with the quartiles.
 """
@@ -234,33 +233,10 @@ def joblibs(model: Any, calls: int, store: str) -> Callable[[], Any]:
     return lambda: [function(number) for number in range(calls)]
 
 
-def reduns(model: Any, calls: int, store: str) -> Callable[[], Any]:
-    from redun import Scheduler, task
-    from redun.config import Config
-
-    logging.getLogger("redun").setLevel(logging.ERROR)
-    small = task(namespace="bench", name="small")(model.small)
-
-    def all_calls() -> Any:
-        return [small(number) for number in range(calls)]
-
-    every = task(namespace="bench", name="every")(all_calls)
-    url = f"sqlite:///{Path(store) / 'redun.db'}"
-
-    def run() -> Any:
-        scheduler = Scheduler(config=Config({"backend": {"db_uri": url}}))
-        scheduler.load()
-        return scheduler.run(every())
-
-    return run
-
-
 def peers(model: Any, rounds: int, calls: int) -> None:
-    contenders = {"scalable.cached": ours, "joblib.Memory": joblibs, "redun": reduns}
-    for name in ("joblib", "redun"):
-        if importlib.util.find_spec(name) is None:
-            print(f"\n{name} is not installed")
-            contenders = {label: make for label, make in contenders.items() if name not in label}
+    contenders = {"scalable.cached": ours}
+    if importlib.util.find_spec("joblib"):
+        contenders["joblib.Memory"] = joblibs
     new: dict[str, list[float]] = {name: [] for name in contenders}
     again: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
@@ -288,11 +264,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", nargs="*", default=["key", "hits", "misses", "plain", "peers"])
-    parser.add_argument("--peers", help="directory with joblib and redun")
     given = parser.parse_args()
     logging.getLogger("distributed").setLevel(logging.WARNING)
-    if given.peers:
-        sys.path.append(given.peers)
     share = 10 if given.quick else 1
     with tempfile.TemporaryDirectory(prefix="scalable-bench-") as place:
         os.environ["TMPDIR"] = place
@@ -300,7 +273,6 @@ def main() -> None:
         sys.path.insert(0, place)
         os.environ["PYTHONPATH"] = os.pathsep.join((place, os.environ.get("PYTHONPATH", "")))
         model = importlib.import_module("remembered_model")
-        print(f"load of the machine: {os.getloadavg()[0]:.1f}", flush=True)
         if "key" in given.only:
             large_key(model, given.rounds)
         if "hits" in given.only:
@@ -311,7 +283,6 @@ def main() -> None:
             plain(model, given.rounds, 300 // share)
         if "peers" in given.only:
             peers(model, min(given.rounds, 3), 1000 // share)
-        print(f"\nload of the machine: {os.getloadavg()[0]:.1f}")
 
 
 if __name__ == "__main__":

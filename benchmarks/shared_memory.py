@@ -5,8 +5,7 @@
 An array of random numbers is given to each of the workers in one call. Contenders are our workers
 with shared memory, the same with sockets, and ray's object store where ray is installed; they take
 turns, each in a process of its own, whose first round is shown apart. Beside them, in the same
-process and round, stand two copies of the array by one thread: into new memory that is shared (a
-file in memory), and into new memory of the process (``numpy.copy``).
+process and round, stands a copy of the array by one thread into new shared memory.
 
 *reached*: all calls have begun with the array, and have answered with a few of its numbers; *cpu*:
 the CPU time of all processes until then over that of the copy into shared memory. *used*: each of a
@@ -29,7 +28,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -45,7 +44,6 @@ DONE = "done"
 
 
 def reached(array: Any) -> tuple[float, float]:
-    """Return two numbers of an array."""
     return float(array[0]), float(array[-1])
 
 
@@ -96,13 +94,9 @@ def rays(workers: int, size: int) -> Iterator[Any]:
     os.environ["RAY_raylet_start_wait_time_s"] = "200"  # noqa: SIM112
     import ray
 
-    ray.init(
-        num_cpus=workers,
-        object_store_memory=max(3 * size, 10**9),
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="error",
-    )
+    memory = max(3 * size, 10**9)
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": "error"}
+    ray.init(num_cpus=workers, object_store_memory=memory, **quiet)
 
     @ray.remote(num_cpus=1)
     class Worker:
@@ -119,32 +113,20 @@ def rays(workers: int, size: int) -> Iterator[Any]:
     ray.shutdown()
 
 
-def held() -> int:
-    """Return the sum of the proportional set sizes of this process and all that it started."""
-    found = 0
-    own = psutil.Process()
+def total(measure: Callable[[psutil.Process], float]) -> float:
+    """Return the sum of a measure over this process and all that it started."""
+    found, own = 0.0, psutil.Process()
     for process in (own, *own.children(recursive=True)):
-        try:
-            found += process.memory_full_info().pss
-        except psutil.Error:
-            continue
+        with suppress(psutil.Error):
+            found += measure(process)
     return found
 
 
-def cpu_s() -> float:
-    """Return the CPU seconds of this process and all that it started, until now."""
-    found = 0.0
-    own = psutil.Process()
-    for process in (own, *own.children(recursive=True)):
-        try:
-            found += sum(process.cpu_times()[:2])
-        except psutil.Error:
-            continue
-    return found
+held = partial(total, lambda process: process.memory_full_info().pss)
+cpu_s = partial(total, lambda process: sum(process.cpu_times()[:2]))
 
 
 def timed(function: Callable[[], Any]) -> tuple[float, Any]:
-    """Return the seconds that a function takes, and its result."""
     begin = time.perf_counter()
     result = function()
     return time.perf_counter() - begin, result
@@ -170,15 +152,13 @@ def measured(
 
 
 def one_round(
-    give: Callable[[Any], OnAll], array: Any, workers: int, before: int
+    give: Callable[[Any], OnAll], array: Any, workers: int, before: float
 ) -> dict[str, float]:
     """Return the times and the memory of one round, given the bytes held before the first."""
     begin_cpu_s = cpu_s()
     copied, descriptor = timed(partial(copy_shared, array))
     copied_cpu_s = cpu_s() - begin_cpu_s
     os.close(descriptor)
-    numpy_copied, copy = timed(array.copy)
-    del copy
     begin_cpu_s = cpu_s()
     given, on_all = timed(partial(give, array))
     reach, answers = timed(partial(on_all, reached))
@@ -198,17 +178,15 @@ def one_round(
     time.sleep(1)
     return {
         "copy": copied,
-        "numpy": numpy_copied,
         "given": given,
         "reached": given + reach,
         "used": given + reach + use,
-        "cpu": reached_cpu_s / copied_cpu_s,
+        "cpu": reached_cpu_s / max(copied_cpu_s, 0.01),
         "held": memory / array.nbytes,
     }
 
 
 def run_alone(name: str, size: int, workers: int, rounds: int) -> list[dict[str, float]]:
-    """Measure one contender in a new process."""
     arguments = (name, str(size), str(workers), str(rounds))
     done = subprocess.run(
         [sys.executable, __file__, "--alone", *arguments],
@@ -222,7 +200,6 @@ def run_alone(name: str, size: int, workers: int, rounds: int) -> list[dict[str,
 
 
 def alone(name: str, size: int, workers: int, rounds: int) -> None:
-    """Measure one contender, and print the rounds as JSON."""
     context = rays(workers, size) if name == "ray" else ours(workers, str(int(name == "shared")))
     with context as give:
         print(json.dumps(measured(give, size, workers, rounds)))
@@ -232,23 +209,21 @@ def row(name: str, size: int, rounds: list[dict[str, float]]) -> str:
     """Return a line of the table: medians, and of the ratio to a copy the smallest and largest."""
     median = {key: statistics.median(each[key] for each in rounds) for key in rounds[0]}
     ratios = sorted(each["reached"] / each["copy"] for each in rounds)
-    beside_numpy = statistics.median(each["reached"] / each["numpy"] for each in rounds)
     ratio = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})"
-    times = " | ".join(f"{median[k]:.2f}" for k in ("copy", "numpy", "given", "reached", "used"))
+    times = " | ".join(f"{median[k]:.2f}" for k in ("copy", "given", "reached", "used"))
     return (
-        f"| {name} | {size / MB:.0f} | {len(rounds)} | {times} | {ratio} | {beside_numpy:.2f} "
+        f"| {name} | {size / MB:.0f} | {len(rounds)} | {times} | {ratio} "
         f"| {median['cpu']:.2f} | {median['held']:.2f} |"
     )
 
 
 TITLE = """
-| who | MB | rounds | copy s | numpy s | given s | reached s | used s | reached / copy | / numpy \
+| who | MB | rounds | copy s | given s | reached s | used s | reached / copy \
 | cpu | held / size |
-|---|---|---|---|---|---|---|---|---|---|---|---|"""
+|---|---|---|---|---|---|---|---|---|---|"""
 
 
 def main() -> None:
-    """Measure all contenders in turn, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--workers", type=int, default=8)

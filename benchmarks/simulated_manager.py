@@ -13,15 +13,12 @@ import random
 import secrets
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from distributed.core import rpc
 
-from loop_meter import Labels, LoopMeter, used
 from scalable.clusters.managing import wait_for_scheduler
-from scalable.files import write_json
 from scalable.liveness import identify_process
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
@@ -30,34 +27,28 @@ from scalable.manager.scheduler_link import RpcLink
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.records import ClusterDirectory
-from simulated_process import SimulatedWorkers, collect_seldom, open_many_files
-from simulated_workers import Behaviour, SimulatedWorker
+from simulated_workers import (
+    Behaviour,
+    SimulatedWorker,
+    SimulatedWorkers,
+    collect_seldom,
+    open_many_files,
+)
 
 MANAGER = "simulated"
 ENDED_AT_ONCE = 1000
-PARTS: Labels = {"decision of a pass": (Reconciler, ("_decide",))}
-PASSES: Labels = {"manager's pass": (Reconciler, ("reconcile",))}
 #: Calls whose key contains this text end only when they are cancelled.
 ENDLESS = "endless"
 
 
 class SimulatedLauncher:
-    """Launcher (see :mod:`scalable.manager.launcher`) whose units are simulated workers.
-
-    Parameters
-    ----------
-    workers
-        Workers of the process.
-    tag
-        Tag of the pool.
-    """
+    """Launcher (see :mod:`scalable.manager.launcher`) whose units are simulated workers."""
 
     def __init__(self, workers: SimulatedWorkers, tag: str) -> None:
         self._workers, self._tag = workers, tag
         self._starts: dict[UnitName, asyncio.Task[SimulatedWorker]] = {}
 
     async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
-        """Request workers."""
         for name in entries:
             started = self._workers.start(str(name), self._tag)
             self._starts[name] = asyncio.create_task(started)
@@ -67,7 +58,6 @@ class SimulatedLauncher:
         return {}
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """End workers."""
         for name in names:
             task = self._starts.pop(name, None)
             if task is None:
@@ -79,7 +69,6 @@ class SimulatedLauncher:
                 await worker.leave()
 
     def observe(self) -> Mapping[UnitName, Observation]:
-        """Return name -> state of each worker."""
         return {name: self._observed(task) for name, task in self._starts.items()}
 
     @staticmethod
@@ -100,45 +89,29 @@ class SimulatedLauncher:
         return ""
 
 
-def made_up(mean_s: float, failures: float, start_s: float) -> Behaviour:
+def made_up(mean_s: float, failures: float) -> Behaviour:
     """Return a behaviour with lognormal running times of a mean, and a share of failures."""
     chance = random.Random(1)
 
     def call_s(key: Any) -> float:
         return 1e6 if ENDLESS in str(key) else chance.lognormvariate(-0.5, 1.0) * mean_s
 
-    return Behaviour(
-        call_s=call_s,
-        fails=lambda _: chance.random() < failures,
-        start_s=lambda: chance.uniform(0.5, 1.5) * start_s,
-    )
+    return Behaviour(call_s=call_s, fails=lambda _: chance.random() < failures)
 
 
-async def manage(
-    directory: ClusterDirectory,
-    tags: Sequence[str],
-    behaviour: Behaviour,
-    stats: Path | None = None,
-) -> None:
-    """Attach to a cluster, and start and stop simulated workers until it ends.
-
-    With ``stats``, a file for measures, it obeys the signals of :func:`obey_signals`.
-    """
+async def manage(directory: ClusterDirectory, tags: Sequence[str], behaviour: Behaviour) -> None:
+    """Attach to a cluster, and start and stop simulated workers until it ends."""
     address = wait_for_scheduler(directory)["address"]
-    security = security_of(directory.pem()) if address.startswith("tls") else None
+    security = security_of(directory.pem())
     nonce = secrets.token_hex(3)
-    workers = SimulatedWorkers(address, behaviour, security=security, manager=MANAGER)
-    arguments = {} if security is None else security.get_connection_args("client")
+    workers = SimulatedWorkers(address, security, behaviour, manager=MANAGER)
+    arguments = security.get_connection_args("client")
     # No worker counts as lost while it starts: a busy machine is slow.
     reconciler = Reconciler(f"{MANAGER}-{nonce}", start_timeout=3600.0)
     for tag in tags:
         launcher = SimulatedLauncher(workers, tag)
         reconciler.inventory.add_pool(Pool(tag, launcher, template={}))
-    if stats is not None:
-        meter = LoopMeter()
-        meter.install({}, PARTS, PASSES)
-        obey_signals(workers)
-        reporting = asyncio.create_task(report_to(stats, workers, meter))
+    obey_signals(workers)
     async with rpc(address, timeout=60, connection_args=arguments) as comm:
         pools = {tag: {"slots": 1, "cpus": 1} for tag in tags}
         attachment = Attachment(
@@ -153,8 +126,6 @@ async def manage(
         await reconciler.close()
         if reconciler.end_wanted:
             await SchedulerCalls(comm).leave(MANAGER, nonce, gone=True)
-    if stats is not None:
-        reporting.cancel()
     await workers.close()
 
 
@@ -174,29 +145,19 @@ def obey_signals(workers: SimulatedWorkers) -> None:
     loop.add_signal_handler(signal.SIGUSR2, hang)
 
 
-async def report_to(path: Path, workers: SimulatedWorkers, meter: LoopMeter) -> None:
-    """Write what the workers have sent, and the measures of this process, each half second."""
-    while True:
-        told = {"traffic": asdict(workers.traffic), "used": used(), **meter.measures()}
-        write_json(path, told)
-        await asyncio.sleep(0.5)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--tags", nargs="+", default=["model", "post"])
     parser.add_argument("--call-seconds", type=float, default=0.5)
     parser.add_argument("--failures", type=float, default=0.005, help="share of calls that fail")
-    parser.add_argument("--start-seconds", type=float, default=0.0)
-    parser.add_argument("--stats", type=Path, help="file for measures; signals end workers")
     asked = parser.parse_args()
     logging.basicConfig(level=logging.WARNING)
     open_many_files()
     collect_seldom()
-    behaviour = made_up(asked.call_seconds, asked.failures, asked.start_seconds)
+    behaviour = made_up(asked.call_seconds, asked.failures)
     directory = ClusterDirectory(asked.directory)
-    asyncio.run(manage(directory, asked.tags, behaviour, asked.stats))
+    asyncio.run(manage(directory, asked.tags, behaviour))
 
 
 if __name__ == "__main__":

@@ -121,15 +121,7 @@ JOBQUEUE_TLS = JOBQUEUE | {
 
 
 class Bench:
-    """A private Slurm, wrappers that count, and children that use both.
-
-    Parameters
-    ----------
-    directory
-        Where everything of it lies.
-    testbed
-        A Slurm that runs.
-    """
+    """A private Slurm, wrappers that count, and children that use both."""
 
     def __init__(self, directory: Path, testbed: SlurmTestbed) -> None:
         self.directory = directory
@@ -157,14 +149,9 @@ class Bench:
         (work / "calls").touch()
         process = subprocess.Popen(
             [python, "child.py", str(count), str(wide), str(idle_s)],
-            cwd=work,
-            env=self._environment(work),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
+            cwd=work, env=self._environment(work), text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
         try:
             shown, errors = process.communicate(timeout=TIMEOUT_S + idle_s)
         finally:
@@ -199,22 +186,14 @@ class Bench:
 
 
 def jobqueue_python(python: str) -> str | None:
-    """The Python that dask-jobqueue runs on, or None; says how to get it."""
+    """The Python that dask-jobqueue runs on, or None."""
     code = "import dask_jobqueue, distributed; print(distributed.__version__)"
     done = subprocess.run(
         [python, "-c", code], capture_output=True, text=True, check=False, timeout=120
     )
     if done.returncode == 0:
         return python
-    import distributed
-
-    version = distributed.__version__
-    print(
-        f"dask-jobqueue is not there for {python}: ours alone is shown. For both:\n"
-        "  python -m venv /tmp/jobqueue\n"
-        f"  /tmp/jobqueue/bin/pip install dask-jobqueue cryptography distributed=={version}\n"
-        "  python benchmarks/slurm.py --jobqueue-python /tmp/jobqueue/bin/python\n"
-    )
+    print(f"dask-jobqueue is not there for {python}: ours alone is shown")
     return None
 
 
@@ -222,106 +201,61 @@ def row(*cells: object) -> None:
     print("".join(f"{cell!s:<46}" if i == 0 else f"{cell!s:>16}" for i, cell in enumerate(cells)))
 
 
+def _median(runs: list[dict[str, Any]], key: str) -> float:
+    return statistics.median(len(v) if isinstance(v := run[key], list) else v for run in runs)
+
+
+def show(title: str, found: Mapping[str, list[dict[str, Any]]], keys: Mapping[str, str]) -> None:
+    """Print medians of each contender, and how many times as much the others need as ours."""
+    found = {name: runs for name, runs in found.items() if runs}
+    row(title, *found)
+    for what, key in keys.items():
+        medians = [_median(runs, key) for runs in found.values()]
+        others = (f"{value:.2f} ({value / medians[0]:.2f} x)" for value in medians[1:])
+        row(f"  {what}", f"{medians[0]:.2f}", *others)
+
+
 def submitting(bench: Bench, theirs: str | None, workers: int, rounds: int) -> None:
     """Commands and time for many workers at once; rounds alternate."""
-    mine, other = [], []
+    found: dict[str, list[dict[str, Any]]] = {"scalable": [], "dask-jobqueue": []}
     for _ in range(rounds):
-        mine.append(bench.run(sys.executable, OURS, workers, wide=64))
+        found["scalable"].append(bench.run(sys.executable, OURS, workers, wide=64))
         if theirs:
-            other.append(bench.run(theirs, JOBQUEUE, workers, wide=64))
-    row(f"{workers} workers, {rounds} rounds", "scalable", "dask-jobqueue", "")
-    for name, key in (("submitted", "submitting"), ("closed as well", "all")):
-        count, beside = (_median(runs, key) for runs in (mine, other))
-        fewer = "" if beside is None else f"{beside / count:.0f} x fewer"
-        row(f"commands until all are {name}", *_shown(count, beside, form=".0f"), fewer)
-        for whose, runs in (("scalable", mine), ("dask-jobqueue", other)):
-            if runs:
-                print(f"  {whose}: {_by_name(runs[-1][key])}")
-        if beside is not None and key == "submitting":
-            verdict(f"at least {BAR} x fewer", good=beside >= BAR * count)
-    for name, key in (("first result", "first_s"), ("all are submitted", "submitted_s")):
-        count, beside = (_median(runs, key) for runs in (mine, other))
-        row(f"median seconds until {name}", *_shown(count, beside), _ratio(count, beside))
-        if beside is not None and key == "first_s":
-            verdict("first result no slower", good=count <= beside)
-    print()
-
-
-def _median(runs: list[dict[str, Any]], key: str) -> Any:
-    values = [len(v) if isinstance(v := run[key], list) else v for run in runs]
-    return statistics.median(values) if values else None
-
-
-def _shown(*values: float | None, form: str = ".2f") -> list[str]:
-    return ["-" if value is None else f"{value:{form}}" for value in values]
-
-
-def _ratio(ours: float, theirs: float | None) -> str:
-    return "" if theirs is None else f"ratio {ours / theirs:.2f}"
-
-
-def verdict(bar: str, *, good: bool) -> None:
-    row(f"  bar: {bar}", "", "", "met" if good else "NOT MET")
-
-
-def _by_name(calls: list[str]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in sorted(Counter(calls).items()))
+            found["dask-jobqueue"].append(bench.run(theirs, JOBQUEUE, workers, wide=64))
+    keys = {
+        f"commands until all are submitted; bar {BAR} x": "submitting",
+        "commands until all are closed": "all",
+        "seconds until the first result; bar 1 x": "first_s",
+        "seconds until all are submitted": "submitted_s",
+    }
+    show(f"{workers} workers, median of {rounds} rounds", found, keys)
+    for name, runs in found.items():
+        for run in runs[-1:]:
+            print(f"  {name}: {dict(Counter(run['all']))}")
 
 
 def polling(bench: Bench, workers: int, seconds: float) -> None:
-    """Commands while nothing happens, and what reading the answer costs."""
-    counts = {}
     for count in (10, workers):
         looked = bench.run(sys.executable, OURS, count, wide=64, idle_s=seconds)["looking"]
-        counts[count] = looked * 60 / seconds
-    row("polling, from when all are submitted", *(f"{count} jobs" for count in counts), "")
-    row("commands a minute", *(f"{value:.1f}" for value in counts.values()), "")
-    row("CPU-ms to read squeue's answer", *(f"{parsing_ms(count):.2f}" for count in counts), "")
-    print(
-        "dask-jobqueue does not look at the queue: it learns nothing of jobs that wait or ended\n"
-    )
-
-
-def parsing_ms(jobs: int) -> float:
-    from scalable.providers.slurm.queue import parse_queue
-
-    comment = '{"scalable":"scalable-ab12cd-gcam","first":0}'
-    text = "".join(
-        f"7|{index}|scalable-ab12cd-gcam|PENDING|Resources|1-00:00:00||{comment}\n"
-        for index in range(jobs)
-    )
-    spent = []
-    for _ in range(20):
-        began = time.process_time()
-        assert len(parse_queue(text)) == jobs
-        spent.append(time.process_time() - began)
-    return 1000 * statistics.median(spent)
+        row(f"commands a minute while {count} jobs rest", f"{looked * 60 / seconds:.1f}")
 
 
 def starting(bench: Bench, theirs: str | None, rounds: int) -> None:
     """From the constructor to the first result of one worker; rounds alternate."""
-    names = ("scalable", "dask-jobqueue", "the same, TLS")
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    ways = {"scalable": OURS, "dask-jobqueue": JOBQUEUE, "the same, TLS": JOBQUEUE_TLS}
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in ways}
     for _ in range(rounds):
-        for found, parts in zip(runs.values(), (OURS, JOBQUEUE, JOBQUEUE_TLS), strict=True):
+        for name, parts in ways.items():
             python = sys.executable if parts is OURS else theirs
             if python:
-                found.append(bench.run(python, parts, 1, wide=1))
-    row(f"one worker, {rounds} rounds", *names)
-    for found in runs.values():
-        for run in found:
-            run["rest_s"] = run["first_s"] - run["waited_s"]
-    for what, key in (
-        ("median seconds until the first result", "first_s"),
-        ("  until Slurm began the job", "waited_s"),
-        ("  all the rest", "rest_s"),
-    ):
-        row(what, *_shown(*(_median(found, key) for found in runs.values())))
-    rest = [[run["rest_s"] for run in found] for found in runs.values()]
-    row("    from-to", *(f"{min(f):.2f}-{max(f):.2f}" if f else "-" for f in rest))
-    if theirs:
-        mine, other, with_tls = map(statistics.median, rest)
-        row("    ratio", "", f"{mine / other:.2f}", f"{mine / with_tls:.2f}")
+                run = bench.run(python, parts, 1, wide=1)
+                found[name].append(run | {"rest_s": run["first_s"] - run["waited_s"]})
+    keys = {
+        "seconds until the first result": "first_s",
+        "until Slurm began the job": "waited_s",
+        "all the rest": "rest_s",
+    }
+    show(f"one worker, median of {rounds} rounds", found, keys)
 
 
 def main() -> None:

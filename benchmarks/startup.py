@@ -1,4 +1,4 @@
-"""The cost of starting: CPU time of the light commands, and the first result of a cold session.
+"""The cost of starting: the first result of a cold session, and of a worker that was killed.
 
     python benchmarks/startup.py [--rounds 7]
 
@@ -62,7 +62,6 @@ with ScalableSession.local({"a": 1}, processes=True) as client:
 
 
 def cpu_ms(command: list[str], directory: str) -> float:
-    """Return the CPU milliseconds of a command."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, cwd=directory, check=True, capture_output=True, timeout=120)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -77,25 +76,10 @@ def printed(source: str, directory: str, **names: object) -> list[float]:
     script.write_text(source)
     shown = subprocess.run(
         [sys.executable, str(script)],
-        cwd=directory,
-        env={**os.environ, "SCALABLE_RUNS_DIR": f"{directory}/runs"},
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+        cwd=directory, env={**os.environ, "SCALABLE_RUNS_DIR": f"{directory}/runs"},
+        check=True, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
     return [float(number) for number in shown.stdout.split()]
-
-
-def commands(rounds: int, directory: str) -> None:
-    """Print the CPU time of the commands that start nothing."""
-    scalable = [sys.executable, "-m", "scalable"]
-    for name, bar in (("--help", 150), ("validate", 180), ("plan", 260)):
-        spent = [cpu_ms([*scalable, name], directory) for _ in range(rounds)]
-        print(
-            f"scalable {name}: median {statistics.median(spent):.0f} CPU-ms, "
-            f"least {min(spent):.0f}; bar {bar}"
-        )
 
 
 def first_results(rounds: int, directory: str) -> None:
@@ -118,7 +102,6 @@ def first_results(rounds: int, directory: str) -> None:
 
 
 def killed_worker(rounds: int, directory: str) -> None:
-    """Print the time until a killed worker is back."""
     times: list[float] = []
     while len(times) < rounds:
         times += printed(KILLED, directory)
@@ -131,7 +114,6 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     with tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "scalable.yaml").write_text(MANIFEST)
-        commands(rounds, directory)
         first_results(rounds, directory)
         killed_worker(rounds, directory)
 

@@ -4,8 +4,8 @@
 
 Contenders alternate in each round, on two worker processes of one thread each; each is started
 once, before the first round. Medians and ratios are printed. Dask's and ours share one cluster with
-TLS; ProcessPoolExecutor has none. Peers (loky, joblib, executorlib, parsl, ray, opengris-scaler)
-take part where they are installed.
+TLS; ProcessPoolExecutor has none. joblib
+takes part where it is installed.
 """
 
 from __future__ import annotations
@@ -84,12 +84,10 @@ class Ours:
         self.pool = client.pool(tag="a")
 
     def submit(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """One by one, then all results."""
         for future in [self.pool.submit(function, value) for value in values]:
             future.result()
 
     def map(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """All at once."""
         for _ in self.pool.map(function, values):
             pass
 
@@ -105,12 +103,10 @@ class Dask:
         self.client = Client(client.scheduler.address, security=client.security)
 
     def submit(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """One by one, then all results."""
         options = {"pure": False, "resources": {"a": 1}}
         self.client.gather([self.client.submit(function, value, **options) for value in values])
 
     def map(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """All at once."""
         self.client.gather(self.client.map(function, values, pure=False, resources={"a": 1}))
 
 
@@ -121,12 +117,10 @@ class OfExecutor:
         self.name, self.executor, self.mapping = name, executor, mapping
 
     def submit(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """One by one, then all results."""
         for future in [self.executor.submit(function, value) for value in values]:
             future.result()
 
     def map(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """All at once."""
         options = dict(self.mapping)
         if "chunksize" in options:  # the best of a few that were tried: a quarter of a share
             options["chunksize"] = max(1, len(values) // (4 * SLOTS))
@@ -140,7 +134,6 @@ class Joblib:
     name = "joblib"
 
     def submit(self, function: Callable[..., Any], values: list[Any]) -> None:
-        """One by one, then all results."""
         import joblib
 
         joblib.Parallel(n_jobs=SLOTS)(joblib.delayed(function)(value) for value in values)
@@ -152,26 +145,8 @@ def peers(stack: ExitStack) -> Iterator[Any]:
     """What is installed of the others."""
     processes = stack.enter_context(ProcessPoolExecutor(SLOTS))
     yield OfExecutor("processes", processes, chunksize=1)
-    if importlib.util.find_spec("loky"):
-        import loky
-
-        yield OfExecutor("loky", loky.get_reusable_executor(SLOTS), chunksize=1)
     if importlib.util.find_spec("joblib"):
         yield Joblib()
-    if importlib.util.find_spec("executorlib"):
-        from executorlib import SingleNodeExecutor
-
-        yield OfExecutor(
-            "executorlib",
-            stack.enter_context(SingleNodeExecutor(max_workers=SLOTS, block_allocation=True)),
-        )
-    if importlib.util.find_spec("parsl"):
-        import parsl
-        from parsl.concurrent import ParslPoolExecutor
-        from parsl.configs.htex_local import fresh_config
-
-        del parsl
-        yield OfExecutor("parsl", stack.enter_context(ParslPoolExecutor(fresh_config())))
 
 
 @contextmanager
@@ -237,8 +212,7 @@ def short_calls(client: Any, rounds: int, *, quick: bool) -> None:
         show(f"{singles} no-ops, one by one", alternate(rounds, runs), bars, singles)
 
         values = list(range(many))
-        slow = {"dask", "parsl", "executorlib"}
-        runs = {c.name: lambda c=c: c.map(noop, values) for c in contenders if c.name not in slow}
+        runs = {c.name: lambda c=c: c.map(noop, values) for c in contenders if c is not dask}
         seconds = alternate(rounds, runs)
         seconds |= alternate(1, {"dask": lambda: dask.map(noop, values)})
         bars = {"dask": 100.0, "processes": 0.5}
@@ -301,13 +275,9 @@ def memory(*, quick: bool) -> None:
         for way in ("dask", "submit", "map"):
             shown = subprocess.run(
                 [sys.executable, str(script), way, str(count)],
-                cwd=directory,
-                env={**os.environ, "SCALABLE_RUNS_DIR": f"{directory}/runs"},
-                check=True,
-                capture_output=True,
-                text=True,
-                timeout=600,
-            )
+                cwd=directory, env={**os.environ, "SCALABLE_RUNS_DIR": f"{directory}/runs"},
+                check=True, capture_output=True, text=True, timeout=600,
+            )  # fmt: skip
             used[way] = float(shown.stdout.split()[0])
     print(f"\nmemory of client and scheduler for {count:,} queued calls, MB")
     print("  " + ", ".join(f"{way} {mb:.0f}" for way, mb in used.items()))
@@ -318,7 +288,6 @@ def memory(*, quick: bool) -> None:
 
 
 def data(client: Any, rounds: int, *, quick: bool) -> None:
-    """Large arguments and results."""
     size = (10 if quick else 100) * MB
     pool, dask = client.pool(tag="a"), Dask(client).client
     options = {"pure": False, "resources": {"a": 1}}

@@ -31,7 +31,7 @@ def rows(points, system, way, value):
     found = {
         point["workers"]: value(point["calls"][way])
         for point in points
-        if point["system"] == system and point["tls"] and way in point.get("calls", {})
+        if point["system"] == system and way in point.get("calls", {})
     }
     return sorted(found.items())
 

@@ -35,15 +35,7 @@ class ReferenceWorker:
 
 
 def clairvoyant(workload: Workload, startup: Startup) -> Reference:
-    """Return the best of several schedules that use the true running times and arrivals.
-
-    There is a schedule for each of twelve limits of the pools' workers, from one to the maximum in
-    equal ratios. Calls start in the order in which they become ready, as in the simulator. Workers
-    are requested early enough to be connected when they are needed, but not before the simulation
-    begins, so no call starts before ``startup.delay_s``. A worker without calls is kept until its
-    next call, or replaced by a new worker if that costs less. All workers start in exactly
-    ``delay_s``. The result is not a proven optimum.
-    """
+    """Return the best of several schedules that use the true running times and arrivals."""
     levels = []
     for level in range(CAP_LEVELS):
         share = level / (CAP_LEVELS - 1)
@@ -153,7 +145,6 @@ class Line:
         self.paid_s += seconds
 
     def leave(self, place: int, now: float) -> None:
-        """Release the slot of a call that has ended."""
         worker = self.on.pop(place)
         if not worker.slots:
             self.free.append(worker)
@@ -163,5 +154,4 @@ class Line:
             self.pay(worker, now - self.begun.pop(worker))
 
     def cost(self) -> float:
-        """Return the cost of all workers."""
         return self.terms.price * max(self.paid_s, self.workers * self.startup.least_s)

@@ -44,13 +44,7 @@ class Fixed:
 
 
 class DaskAdaptive:
-    """Rule of ``distributed.Adaptive``: enough workers to finish the known work in five seconds.
-
-    The expected length of a call is the moving average of its kind, in which the newest call weighs
-    one half. Before any call has ended, it is half a second. If a call runs for more than twice the
-    average, it is twice the longest time seen. Workers are removed if three decisions in a row
-    found them superfluous; starting workers are removed first.
-    """
+    """Rule of ``distributed.Adaptive``: enough workers to finish the known work in five seconds."""
 
     every_s = 1.0
     target_s = 5.0
@@ -63,7 +57,6 @@ class DaskAdaptive:
         self._nominated: deque[int] = deque(maxlen=self.wait_count)
 
     def ended(self, kind: Kind, duration_s: float) -> None:
-        """Record a call that ended."""
         known = self._means.get(kind)
         self._means[kind] = duration_s if known is None else 0.5 * duration_s + 0.5 * known
 
@@ -101,11 +94,7 @@ class DaskAdaptive:
 
 
 class Parsl:
-    """Rule of Parsl: one slot for each call, and no workers after two minutes without calls.
-
-    ``scales_in``: single idle workers are removed while others are busy, as by its strategy
-    ``htex_auto_scale``. Its default strategy ``simple`` waits until there are no calls.
-    """
+    """Rule of Parsl: one slot for each call, and no workers after two minutes without calls."""
 
     every_s = 5.0
     parallelism = 1.0
@@ -139,11 +128,7 @@ class Parsl:
 
 
 class HyperQueue:
-    """Rule of HyperQueue's automatic allocation.
-
-    While calls have no worker, up to ``backlog`` workers are starting at a time. Workers stop after
-    five idle minutes.
-    """
+    """Rule of HyperQueue's automatic allocation."""
 
     every_s = 5.0
     idle_timeout_s = 300.0
@@ -185,10 +170,7 @@ class OpenGris:
 
 
 class JgcriScalable:
-    """Rule of JGCRI's Scalable: 0.2 to 0.8 pending calls per worker, evaluated once a minute.
-
-    Every evaluation starts the cooldown of one minute, even if it changes nothing.
-    """
+    """Rule of JGCRI's Scalable: 0.2 to 0.8 pending calls per worker, evaluated once a minute."""
 
     every_s = 5.0
     up, down = 0.8, 0.2

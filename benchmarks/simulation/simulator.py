@@ -198,13 +198,7 @@ def simulate(
     seed: int = 0,
     looks_ahead: bool = True,
 ) -> SimulationResult:
-    """Simulate a workload on pools whose worker counts a policy decides.
-
-    ``policy`` takes the name of a pool and returns its policy, which decides each ``every_s``
-    seconds. ``model`` may have prior knowledge; it learns from the calls that end. ``looks_ahead``:
-    whether policies see the calls that will become ready, which takes time to compute. A
-    ValueError if the calls have not ended after :data:`LONGEST_S` simulated seconds.
-    """
+    """Simulate a workload on pools whose worker counts a policy decides."""
     run = Run(workload, policy, startup or Startup(), model or TaskModel(), seed)
     return run.through(every_s, looks_ahead=looks_ahead)
 
@@ -252,7 +246,6 @@ class Run:
         self.forecasts = Forecasts(self.startup.delay_s)
 
     def through(self, every_s: float, *, looks_ahead: bool) -> SimulationResult:
-        """Simulate until all calls have ended."""
         arrivals = [(call.arrival_s, place) for place, call in enumerate(self.calls)]
         arrivals.sort(key=itemgetter(0))
         # Arrivals come before other events of the same moment. A sorted list is a heap.
@@ -280,7 +273,6 @@ class Run:
         heapq.heappush(self.events, (time_s, next(self.number), happen, things))
 
     def come(self, place: int) -> None:
-        """Submit a call."""
         pool = self.pools[self.calls[place].kind.component]
         pool.submitted += 1
         if place not in self.groups:
@@ -290,7 +282,6 @@ class Run:
             self.blocked[place] = (self.calls[place].kind, self.calls[place].after)
 
     def enqueue(self, place: int) -> None:
-        """Put a ready call into the queue of its pool."""
         kind = self.calls[place].kind
         pool = self.pools[kind.component]
         self.blocked.pop(place, None)
@@ -316,7 +307,6 @@ class Run:
             self.at(self.now + call.duration_s, self.end, place, worker)
 
     def end(self, place: int, worker: SimulatedWorker) -> None:
-        """End a call; calls that waited for it become ready."""
         call = self.calls[place]
         pool = self.pools[call.kind.component]
         self.ends[place] = self.now
@@ -356,7 +346,6 @@ class Run:
             del pool.running[kind]
 
     def free_slot(self, pool: SimulatedPool, worker: SimulatedWorker) -> None:
-        """Release the slot of a call that has ended."""
         if worker.calls == pool.terms.slots:
             pool.free.append(worker)
         worker.calls -= 1
@@ -376,7 +365,6 @@ class Run:
         self.dispatch(pool)
 
     def look(self, *, looks_ahead: bool) -> None:
-        """Let the policy of each pool decide."""
         ahead = self.forecasts.at(self.now, self.look_ahead) if looks_ahead else {}
         wanted, reasons = {}, {}
         for name, pool in self.pools.items():
@@ -392,7 +380,6 @@ class Run:
                 self.changes.append(change)
 
     def resize(self, wanted: Mapping[str, int]) -> None:
-        """Request or remove workers: pool -> number of workers."""
         for name, workers in wanted.items():
             pool = self.pools[name]
             for _ in range(workers - pool.wanted):
@@ -401,7 +388,6 @@ class Run:
                 self.remove(pool, pool.wanted - workers)
 
     def view(self, pool: SimulatedPool, ahead: Sequence[Outlook]) -> PoolView:
-        """Return the state of a pool, as its policy sees it."""
         now, startup_s = self.now, pool.startup_s(self.now)
         return PoolView(
             now=now,
@@ -427,7 +413,6 @@ class Run:
         )
 
     def look_ahead(self) -> Looked:
-        """Compute the outlooks and their coming calls."""
         slots = {}
         for pool in self.pools.values():
             first = 0.0 if pool.connected else self.first_worker_s(pool)
@@ -452,7 +437,6 @@ class Run:
         return max(0.0, pool.startup_s(self.now) - oldest)
 
     def ask(self, pool: SimulatedPool) -> None:
-        """Request a worker."""
         delay = self.startup.delay_s * self.random.uniform(*self.startup.spread)
         worker = SimulatedWorker(self.now, self.now + delay)
         pool.arriving.append(worker)
@@ -474,7 +458,6 @@ class Run:
             self.dismiss(pool, idle)
 
     def dismiss(self, pool: SimulatedPool, worker: SimulatedWorker) -> None:
-        """End a worker, and bill it."""
         worker.gone = True
         pool.everyone.pop(worker, None)
         paid = self.now - (worker.arrives_s - self.startup.boot_s)
@@ -482,7 +465,6 @@ class Run:
             pool.cost += pool.terms.price * self.startup.paid_s(paid)
 
     def outcome(self) -> SimulationResult:
-        """End all workers and return the result."""
         for pool in self.pools.values():
             for worker in list(pool.everyone):
                 self.dismiss(pool, worker)

@@ -65,7 +65,6 @@ class Startup:
 
     @property
     def boot_s(self) -> float:
-        """Billed part of a delay."""
         return min(self.billed_s, self.delay_s)
 
     def paid_s(self, seconds: float) -> float:
@@ -78,11 +77,7 @@ class Startup:
 
 @dataclass(frozen=True)
 class Workload:
-    """Calls in the order of their submission, and component -> terms of the pool that runs them.
-
-    In a stream, calls arrive over time: the result is the mean time from the arrival of a call to
-    its end. Otherwise all calls are submitted at once, and the end of the last one is the result.
-    """
+    """Calls in the order of their submission, and component -> terms of the pool that runs them."""
 
     name: str
     calls: tuple[Call, ...]
@@ -96,7 +91,6 @@ class Workload:
             raise ValueError(f"{self.name}: calls wait for each other in a circle")
 
     def samples(self) -> list[Sample]:
-        """Return the calls as samples for a task model."""
         return [Sample(call.kind, call.duration_s, call.memory) for call in self.calls]
 
 
@@ -154,10 +148,7 @@ Split = Callable[[Mapping[str, tuple[float, float]]], Mapping[str, str]]
 def of_wfformat(
     document: Mapping[str, Any], pools: Mapping[str, Terms], split: Split | None = None
 ) -> Workload:
-    """Return a workload from a trace in WfFormat 1.5; tasks of one program are calls of one kind.
-
-    ``split`` assigns types of tasks to pools. By default all tasks run in the first pool.
-    """
+    """Return a workload from a trace in WfFormat 1.5, with one kind of call for each program."""
     try:
         workflow = document["workflow"]
         tasks = workflow["specification"]["tasks"]
@@ -189,21 +180,14 @@ def of_wfformat(
 def traces(
     directory: Path, pools: Mapping[str, Terms], split: Split | None = None
 ) -> Iterator[tuple[str, Workload]]:
-    """Yield the family and the workload of each trace (``*.json``) of a directory, by name.
-
-    The family is the first word of the file's name.
-    """
+    """Yield the family and the workload of each trace (``*.json``) of a directory, by name."""
     for path in sorted(directory.glob("*.json")):
         workload = of_wfformat(json.loads(path.read_bytes()), pools, split)
         yield path.stem.split("-")[0], replace(workload, name=path.stem)
 
 
 def _type_of(name: str, ran: Mapping[str, Any]) -> str:
-    """Return the type of a task: its program, or its name without the number at the end.
-
-    Names of tasks may contain the names of their files, which differ from task to task. Some
-    systems write a whole script for the program; the name is then the better type.
-    """
+    """Return the type of a task: its program, or its name without the number at the end."""
     command = ran.get("command")
     program = command.get("program") if isinstance(command, Mapping) else None
     if isinstance(program, str) and len(program.split()) == 1 and name.startswith(program):
@@ -212,10 +196,7 @@ def _type_of(name: str, ran: Mapping[str, Any]) -> str:
 
 
 def long_types_in(big: str, small: str) -> Split:
-    """Return a split that puts the types with the longest calls into the pool ``big``.
-
-    They do about half of the work. All other types go into the pool ``small``.
-    """
+    """Return a split that puts the types with the longest calls into the pool ``big``."""
 
     def split(types: Mapping[str, tuple[float, float]]) -> dict[str, str]:
         homes: dict[str, str] = {}

@@ -17,7 +17,7 @@ from typing import Any, Self
 
 #: Bytes of one message with a part of an archive. A message delays all others of its scheduler for
 #: about as long as its bytes take to be encrypted: some milliseconds. Smaller parts take the
-#: scheduler longer in total (``benchmarks/carried_code.py``).
+#: scheduler longer in total.
 PART = 1 << 20
 #: Level of zlib: the fastest, since sources become several times smaller at any level.
 _LEVEL = 1

@@ -20,7 +20,7 @@ CASES = {case.name: case for case in generated() if case.name != "many calls"}
 
 @pytest.mark.parametrize("name", ["equal calls", "short run", "chain"])
 def test_plans_predict_what_is_billed(name):
-    bill, plan, _ = run_case(CASES[name], 8)
+    bill, plan = run_case(CASES[name], 8)
     assert bill == pytest.approx(1, abs=0.02)
     assert plan == pytest.approx(1, abs=0.02)
 
@@ -29,7 +29,7 @@ def test_the_billing_of_a_known_run_is_exact_but_for_its_starts():
     case = CASES["three pools"]
     prices = prices_of(case)
     work = case.make(0)
-    knowledge = knowledge_of(case, spec_of(case, work, adaptive=False), prices)
+    knowledge = knowledge_of(case, spec_of(case, work), prices)
     cost, run_s = billed(work, prices, seed=1)
     assert billing_alone(case, prices, knowledge, run_s) == pytest.approx(cost, rel=0.005)
     assert always_of(prices, STARTING).cost(run_s) > 0
