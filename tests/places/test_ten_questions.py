@@ -1,5 +1,6 @@
 """Ten questions about a run: page, terminal, notebook and report answer with the same numbers."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -115,7 +116,11 @@ def frozen(session):
 
     async def freeze():
         overviews = session.cluster.controller.overviews
-        overviews.present(0.0)
+        while True:  # until the calls that do not end have all arrived
+            calls = overviews.present(0.0).calls
+            if calls.running + calls.waiting == 4:
+                break
+            await asyncio.sleep(0.01)
         overviews._made_at = time.monotonic() + 1e6
         return overviews.answer(0)
 
