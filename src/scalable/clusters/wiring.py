@@ -21,7 +21,6 @@ from scalable.runs import RunDirectory
 from scalable.scheduler.controller import Controller
 
 if TYPE_CHECKING:
-    from scalable.scheduler.controller import Controller
     from scalable.scheduler.recorder import Recorder
 
 

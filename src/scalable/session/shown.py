@@ -19,7 +19,6 @@ from scalable.storage import Storage, no_storage
 if TYPE_CHECKING:
     from scalable.clusters import AttachedDeployment, Deployment
     from scalable.clusters.creation import DetachOptions
-    from scalable.model.overview import Overview
     from scalable.records import ClusterDirectory
     from scalable.runs.report import RunReport
     from scalable.session.progress import Progress, ShownToRun

@@ -20,7 +20,7 @@ from scalable.providers.remote.cloud_provider import CloudProvider
 if TYPE_CHECKING:
     from scalable.providers.aws.cloud import AWSCloud
     from scalable.providers.aws.inside import FargateTask, Instance
-    from scalable.providers.base import CostEstimate, DeploymentSpec, ScalePlan
+    from scalable.providers.base import CostEstimate, ScalePlan
 
 
 class AWSProvider(CloudProvider):

@@ -16,7 +16,7 @@ from scalable.providers.gcp.traits import TRAITS
 from scalable.providers.remote.cloud_provider import CloudProvider
 
 if TYPE_CHECKING:
-    from scalable.model import CostEstimate, DeploymentSpec, ScalePlan
+    from scalable.model import CostEstimate, ScalePlan
     from scalable.providers.gcp.cloud import GoogleCloud
     from scalable.providers.gcp.inside import GoogleMachine
 
