@@ -273,12 +273,14 @@ def test_credentials_that_are_wrong_or_over_are_refused(aws, aws_bed):
 def test_credentials_that_end_are_renewed_where_the_library_can(aws_bed, monkeypatch):
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
-    for name, value in aws_bed.renewed("bob", seconds=1).items():
+    # Long enough for a slow answer, short enough to wait for.
+    seconds = 6
+    for name, value in aws_bed.renewed("bob", seconds=seconds).items():
         monkeypatch.setenv(name, value)
     sts = boto3.session.Session().client("sts")
-    for _ in range(3):
-        assert sts.get_caller_identity()["Arn"].endswith(":user/bob")
-        time.sleep(0.7)
+    assert sts.get_caller_identity()["Arn"].endswith(":user/bob")
+    time.sleep(1.1 * seconds)
+    assert sts.get_caller_identity()["Arn"].endswith(":user/bob")
 
 
 def test_a_new_task_is_found_after_a_while(aws, aws_bed, waits):
