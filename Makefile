@@ -30,7 +30,7 @@ test: $(VENV)/.test slurm
 	@{ $(FILES); } >$(VENV)/.files-before
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
-	$(BIN)/lint-imports --config pyproject.toml --cache-dir .cache/import-linter | tail -n 4
+	$(BIN)/lint-imports --cache-dir .cache/import-linter | tail -n 4
 	$(BIN)/mypy
 	$(PYTEST) -m "not slow" $(SIDE_BY_SIDE)
 	@$(unchanged)
