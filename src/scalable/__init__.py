@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from scalable.session import ScalableSession
     from scalable.storage import Storage
     from scalable.worker.checkpoints import checkpoint, current_storage
+    from scalable.worker.command import CommandResult, command
 
 __version__ = "2.0.0.dev0"
 
@@ -50,6 +51,7 @@ _SOURCES = {
     "CallFailed": "scalable.client.kept_failures",
     "ClusterError": "scalable.errors",
     "ClusterHandle": "scalable.providers.base",
+    "CommandResult": "scalable.worker.command",
     "CostEstimate": "scalable.model",
     "DeploymentProvider": "scalable.providers.base",
     "DeploymentSpec": "scalable.model",
@@ -75,6 +77,7 @@ _SOURCES = {
     "ValidationReport": "scalable.model",
     "cached": "scalable.cache.decorator",
     "checkpoint": "scalable.worker.checkpoints",
+    "command": "scalable.worker.command",
     "connect": "scalable.clusters.connecting",
     "current_storage": "scalable.worker.checkpoints",
     "get_provider": "scalable.providers.registry",
@@ -87,6 +90,7 @@ __all__ = [
     "CallFailed",
     "ClusterError",
     "ClusterHandle",
+    "CommandResult",
     "CostEstimate",
     "DeploymentProvider",
     "DeploymentSpec",
@@ -112,6 +116,7 @@ __all__ = [
     "ValidationReport",
     "cached",
     "checkpoint",
+    "command",
     "connect",
     "current_storage",
     "get_provider",

@@ -6,6 +6,7 @@ import warnings
 import dask
 import dask.array as da
 import dask.bag as db
+import joblib
 import numpy as np
 import pytest
 from distributed import SchedulerPlugin, get_worker
@@ -76,7 +77,19 @@ def annotated_and_submitted(client, **asked):
         )
 
 
+def used(client, **asked):
+    with client.use(**asked):
+        found = {
+            *places().compute(),
+            client.submit(whose, pure=False).result(),
+            *client.gather(client.map(whose, range(4))),
+            *client.pool().map(whose, range(4)),
+        }
+    return sorted(found)
+
+
 WAYS |= {
+    "client.use": used,
     "dask.annotate when sent": annotated_when_sent,
     "dask.annotate when made": annotated_when_made,
     "dask.annotate of single calls": annotated_and_submitted,
@@ -106,6 +119,30 @@ class TestKeywordsMeanTheSame:
     def test_wrong_ones_are_refused(self, client, way, asked, words):
         with pytest.raises(ClusterError, match=words):
             way(client, **asked)
+
+
+def test_a_block_with_a_pool_ends_and_is_nested_and_gives_way_to_keywords(client):
+    with client.use("load"):
+        with client.use(task="read"):
+            assert client.submit(whose, pure=False).result() == "load"
+        assert client.submit(whose, tag="other", pure=False).result() == "other"
+        with pytest.raises(ZeroDivisionError), client.use("other"):
+            raise ZeroDivisionError
+        assert client.submit(whose, pure=False).result() == "load"
+    assert {client.submit(whose, workers=w, pure=False).result() for w in workers_of(client)} == {
+        "load",
+        "other",
+    }
+
+
+def workers_of(client):
+    return client.scheduler_info(n_workers=-1)["workers"]
+
+
+def test_tasks_of_joblib_run_in_the_pool_of_the_block(client):
+    with client.use("other"), joblib.parallel_config("dask"):
+        found = joblib.Parallel()(joblib.delayed(whose)(number) for number in range(300))
+    assert set(found) == {"other"}
 
 
 # Shuffles -----------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from hashlib import sha256
 from operator import attrgetter
 from typing import Any, Protocol
 
+from scalable.cache.errors import UnstableValueError
 from scalable.cache.payloads import Buffer, Function, Payload, unpacked
 
 MAGIC = b"\x93scaRES\n"
@@ -255,7 +256,14 @@ def read_result(source: Source, header: Header, begun: memoryview, function: Fun
     """Return the result of an entry, or raise Unreadable if it is damaged or not loadable."""
     payload = read_payload(source, header, begun)
     try:
-        return unpacked(payload, function)
+        value = unpacked(payload, function)
     except Exception as error:
         reason = f"cannot be unpickled: {type(error).__name__}: {error}"
         raise Unreadable("unloadable", reason) from error
+    check_files = getattr(type(value), "check_cached", None)
+    if check_files is not None:
+        try:
+            check_files(value)
+        except UnstableValueError as error:
+            raise Unreadable("unloadable", f"is out of date: {error}") from error
+    return value

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -379,6 +379,37 @@ class ScalableClient(RememberingClient):
         """Return the number of connected workers of a tag, or of all workers without a tag."""
         workers = self.ask("identity", n_workers=-1)["workers"].values()
         return sum(tag is None or tag in worker["resources"] for worker in workers)
+
+    @contextmanager
+    def use(
+        self, tag: str | None = None, *, n: int = ONE_SLOT, task: str | None = None
+    ) -> Iterator[ScalableClient]:
+        """Set the pool of tasks that are submitted without ``tag`` or ``task`` in a block.
+
+        It is for libraries that submit tasks themselves, such as joblib with its Dask backend. It
+        holds for all threads, because such libraries submit from threads of their own.
+
+        Parameters
+        ----------
+        tag, n, task
+            As in :meth:`submit`.
+
+        Raises
+        ------
+        ClusterError
+            When no pool has the tag, or no worker of the pool has ``n`` slots.
+
+        Examples
+        --------
+        >>> with client.use(tag="model"), joblib.parallel_config("dask"):  # doctest: +SKIP
+        ...     joblib.Parallel()(joblib.delayed(run)(x) for x in scenarios)
+        """
+        self._routing.route(None, tag, n, task, {})
+        before, self._routing.defaults = self._routing.defaults, (tag, n, task)
+        try:
+            yield self
+        finally:
+            self._routing.defaults = before
 
     # Many tasks ---------------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ class Routing:
         self._known = KnownSlots()
         self._warned_untagged = False
         self._asked_pools = False
+        #: Tag, slots and task of tasks that are given none.
+        self.defaults: tuple[str | None, int, str | None] = (None, ONE_SLOT, None)
 
     def route(
         self,
@@ -78,13 +80,16 @@ class Routing:
         return self._route(tag, n, task, kwargs)
 
     def asked(self, tag: Any, n: Any, task: Any) -> tuple[Any, Any, Any]:
-        """Return tag, slots and task. ``dask.annotate`` provides those without a keyword.
+        """Return tag, slots and task. Without keywords, ``dask.annotate`` or the defaults count.
 
         A task provides its tag. Errors are those of :meth:`route`.
         """
         noted = get_annotations()
         if tag is None and task is None:
             tag, task = noted.get("tag"), noted.get("task")
+            if tag is None and task is None:
+                tag, slots, task = self.defaults
+                n = slots if n is ONE_SLOT else n
         elif "tag" in noted or "task" in noted:
             noted = {}  # its slots are those of another pool
         if n is ONE_SLOT:
