@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from scalable.cache.key import KeyOptions
     from scalable.client.client import ScalableClient
     from scalable.client.kept_failures import CallFailed
+    from scalable.client.sweep import Sweep
     from scalable.clusters.connecting import connect
     from scalable.clusters.discovery import list_clusters
     from scalable.errors import (
@@ -74,6 +75,7 @@ _SOURCES = {
     "SlurmCluster": "scalable.providers.slurm.cluster",
     "SlurmProvider": "scalable.providers.slurm",
     "Storage": "scalable.storage",
+    "Sweep": "scalable.client.sweep",
     "ValidationReport": "scalable.model",
     "cached": "scalable.cache.decorator",
     "checkpoint": "scalable.worker.checkpoints",
@@ -113,6 +115,7 @@ __all__ = [
     "SlurmCluster",
     "SlurmProvider",
     "Storage",
+    "Sweep",
     "ValidationReport",
     "cached",
     "checkpoint",

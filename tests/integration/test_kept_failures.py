@@ -1,5 +1,6 @@
 """Failures as values, and errors that say which call has raised them."""
 
+import json
 import os
 import pickle
 import signal
@@ -112,6 +113,15 @@ def test_a_call_that_needs_a_failed_result_fails_too(client):
     needing = client.submit(double, three, tag="a", errors="keep").result(30)
     assert (needing.task, needing.tries, needing.worker) == ("double", 0, None)
     assert isinstance(needing.exception, LookupError)
+    cause = needing.cause
+    assert (cause.task, cause.arguments, cause.cause) == ("fit", "(3)", None)
+    assert cause.worker.startswith("a-")
+    assert repr(needing).startswith("<CallFailed double, because fit(3) on worker a-")
+    row = needing.to_dict()
+    assert (row["task"], row["cause"]["arguments"]) == ("double", "(3)")
+    assert json.loads(json.dumps(row))["error"] == "LookupError: (3, 'north')"
+    last = client.submit(double, client.submit(double, three, tag="a"), tag="b", errors="keep")
+    assert last.result(30).cause == cause
     with pytest.raises(LookupError):
         client.submit(double, three, tag="a").result(30)
 

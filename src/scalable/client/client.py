@@ -23,10 +23,11 @@ from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.executor import PoolExecutor
 from scalable.client.calls.options import CallOptions, check_timeout
 from scalable.client.graphs import is_raw, prepare
-from scalable.client.kept_failures import RAISE
+from scalable.client.kept_failures import KEEP, RAISE
 from scalable.client.overviews import overview_of
 from scalable.client.remembering_client import RememberingClient
 from scalable.client.routing import ONE_SLOT, Routing, ask_known_slots
+from scalable.client.sweep import Sweep, rows_of
 from scalable.client.unsendable import (
     explained,
     name_of,
@@ -244,6 +245,58 @@ class ScalableClient(RememberingClient):
             One future for each task, in the order of the elements.
         """
         return [self.submit(func, *args, tag=tag, **kwargs) for args in iterable]
+
+    def sweep(
+        self,
+        func: Callable[..., Any],
+        parameters: Any,
+        *,
+        tag: str | None = None,
+        n: int = ONE_SLOT,
+        task: str | None = None,
+        cache: bool | KeyOptions | None = None,
+        **kwargs: Any,
+    ) -> Sweep:
+        """Run a function once for each set of parameters.
+
+        Parameters
+        ----------
+        func
+            Function that takes the parameters as keywords.
+        parameters
+            pandas DataFrame with one column for each parameter, or an iterable of dictionaries.
+        tag, n, task, cache, **kwargs
+            As in :meth:`submit`, for all tasks.
+
+        Returns
+        -------
+        Sweep
+            The tasks, with a table of parameters, states, results, errors, durations and workers. A
+            failed task does not stop the others. The method does not wait for the tasks.
+
+        Raises
+        ------
+        TypeError
+            When ``parameters`` is not a DataFrame or an iterable of dictionaries with string keys,
+            or a parameter has the name of a keyword of :meth:`submit`.
+        ClusterError
+            When no pool has the tag, or no worker of the pool has ``n`` slots.
+
+        Examples
+        --------
+        >>> sweep = client.sweep(run, [{"seed": 1}, {"seed": 2}], tag="model")  # doctest: +SKIP
+        >>> sweep.wait().table()  # doctest: +SKIP
+        """
+        rows, frame = rows_of(parameters)
+        asked = {"tag": tag, "n": n, "task": task, "cache": cache, "errors": KEEP}
+        hidden = sorted({name for row in rows for name in row} & {*asked, "func", *kwargs})
+        if hidden:
+            raise TypeError(
+                f"the parameter {hidden[0]!r} of the sweep is also a keyword of submit: "
+                "rename it in a function of yours"
+            )
+        futures = [self.submit(func, **asked, **kwargs, **row) for row in rows]  # type: ignore[arg-type]
+        return Sweep(self, rows, futures, frame)
 
     def get(  # type: ignore[override]  # Dask's further options are taken by keyword
         self,

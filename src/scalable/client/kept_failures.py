@@ -84,6 +84,9 @@ class CallFailed:
         Exception of its last attempt.
     traceback
         The exception and its traceback as a string.
+    cause
+        Failure of the task that really failed, if this task did not run because it needs that
+        task's result. Otherwise None.
     """
 
     key: str
@@ -94,18 +97,52 @@ class CallFailed:
     tries: int
     exception: BaseException = field(compare=False)
     traceback: str = field(compare=False)
+    cause: CallFailed | None = None
 
     def __bool__(self) -> bool:
         """Return False, so that ``if result`` skips failures."""
         return False
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the failure as strings and numbers, for a row of a table.
+
+        Returns
+        -------
+        dict
+            ``key``, ``task``, ``tag``, ``arguments``, ``worker``, ``tries``, ``error`` (type and
+            message of the exception), ``traceback``, and ``cause``, a dictionary of the same kind
+            or None.
+        """
+        return {
+            "key": self.key,
+            "task": self.task,
+            "tag": self.tag,
+            "arguments": self.arguments,
+            "worker": self.worker,
+            "tries": self.tries,
+            "error": self.error,
+            "traceback": self.traceback,
+            "cause": None if self.cause is None else self.cause.to_dict(),
+        }
+
+    @property
+    def error(self) -> str:
+        """Type and message of the exception."""
+        name, message = type(self.exception).__name__, str(self.exception)
+        return f"{name}: {message}" if message else name
+
     def __repr__(self) -> str:
+        error = self.error.partition("\n")[0]
+        error = error if len(error) <= _SHOWN else f"{error[:_SHOWN]}..."
+        because = "" if self.cause is None else f", because {self.cause.subject} failed"
+        return f"<CallFailed {self.subject}{because}: {error}>"
+
+    @property
+    def subject(self) -> str:
+        """Task with its arguments, worker and number of attempts, for messages."""
         where = "" if self.worker is None else f" on worker {self.worker}"
         tries = "" if self.tries < 2 else f" in {self.tries} tries"
-        error = "".join(traceback.format_exception_only(type(self.exception), self.exception))
-        error = error.partition("\n")[0]
-        error = error if len(error) <= _SHOWN else f"{error[:_SHOWN]}..."
-        return f"<CallFailed {self.task}{self.arguments or ''}{where}{tries}: {error}>"
+        return f"{self.task}{self.arguments or ''}{where}{tries}"
 
 
 class KeptFuture(KeptResult):
@@ -154,16 +191,8 @@ class FailureKeepingClient(RetryingClient):
             state = state_of(future)
             _, error, trace = clean_exception(state.exception, state.traceback)
             assert error is not None
-            found[future.key] = CallFailed(
-                key=str(future.key),
-                task=str(known.get("task_name") or key_split(future.key)),
-                tag=known.get("tag"),
-                arguments=known.get("arguments"),
-                worker=known.get("worker"),
-                tries=int(known.get("tries", 1)),
-                exception=error,
-                traceback="".join(traceback.format_exception(type(error), error, trace)),
-            )
+            text = "".join(traceback.format_exception(type(error), error, trace))
+            found[future.key] = _failure({"key": future.key, **known}, error, text)
         return found
 
     async def _ask_failures(self, keys: list[Any]) -> list[Mapping[str, Any]]:
@@ -175,3 +204,18 @@ class FailureKeepingClient(RetryingClient):
         except OSError as problem:
             logger.debug("the failures of %d calls are not described: %r", len(keys), problem)
             return nothing
+
+
+def _failure(facts: Mapping[str, Any], error: BaseException, text: str) -> CallFailed:
+    cause = facts.get("cause")
+    return CallFailed(
+        key=str(facts["key"]),
+        task=str(facts.get("task_name") or key_split(facts["key"])),
+        tag=facts.get("tag"),
+        arguments=facts.get("arguments"),
+        worker=facts.get("worker"),
+        tries=int(facts.get("tries", 1)),
+        exception=error,
+        traceback=text,
+        cause=None if cause is None else _failure(cause, error, text),
+    )

@@ -295,18 +295,27 @@ class Failures(Listener):
         offer(scheduler, {Handler.FAILURES: self.failures})
 
     def failures(self, keys: Iterable[Any]) -> list[dict[str, Any]]:
-        """Return name, tag, arguments, worker and attempts of each task, as far as known."""
+        """Return name, tag, arguments, worker and attempts of each task, as far as known.
+
+        A task that failed because of another one also has ``cause``, the other one's facts.
+        """
         found: list[dict[str, Any]] = []
         for key in keys:
             task = self._scheduler.tasks.get(key)
             if task is None:
                 found.append({})
                 continue
-            call = Ledger.of(self._scheduler).call(key)
-            names = {"task_name": call.name, "tag": call.tag}
-            # A task that failed only because of another one never ran.
-            found.append({**names, **self._known.get(key, {"tries": 0})})
+            facts = self._facts(key)
+            blamed = task.exception_blame
+            if blamed is not None and blamed is not task:
+                facts["cause"] = {"key": blamed.key, **self._facts(blamed.key)}
+            found.append(facts)
         return found
+
+    def _facts(self, key: Any) -> dict[str, Any]:
+        call = Ledger.of(self._scheduler).call(key)
+        # A task that failed only because of another one never ran.
+        return {"task_name": call.name, "tag": call.tag, **self._known.get(key, {"tries": 0})}
 
     def ended(self, end: EndedCall) -> None:
         if end.succeeded or end.call.bundle is not None or not end.failures:

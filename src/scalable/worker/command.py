@@ -143,7 +143,8 @@ class Program:
 
     def command_line(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
         """Return the words for the arguments of a task. TypeError if they do not fit."""
-        line, rest = [], iter(args)
+        line: list[str] = []
+        rest = iter(args)
         used = set()
         for word in self.words:
             pieces = list(string.Formatter().parse(word))
