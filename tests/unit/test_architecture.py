@@ -16,6 +16,7 @@ RUNS_CODE_OF_USERS = {
     "cache/resumable.py",
     "cache/run_results.py",
     "cache/store.py",
+    "client/debugging.py",
     "client/calls/backlog.py",
     "client/calls/executor.py",
     "client/calls/dispatcher.py",

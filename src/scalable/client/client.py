@@ -22,6 +22,7 @@ from scalable.cache.key import KeyOptions
 from scalable.client.calls.dispatcher import Dispatcher
 from scalable.client.calls.executor import PoolExecutor
 from scalable.client.calls.options import CallOptions, check_timeout
+from scalable.client.debugging import debug_failed_task, run_failed_task
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.kept_failures import KEEP, RAISE
 from scalable.client.overviews import overview_of
@@ -92,6 +93,8 @@ class ScalableClient(RememberingClient):
             tags,
         )
         super().__init__(routing, address, *args, remembering=remembering, **kwargs)
+        # Dask sets a method of the instance.
+        self.__dict__.pop("recreate_error_locally", None)
 
     def submit(
         self,
@@ -418,6 +421,44 @@ class ScalableClient(RememberingClient):
         if row is None:
             raise ValueError(f"the call {key.key} has not ended")
         return row
+
+    # Debugging ------------------------------------------------------------------------------------
+
+    def recreate_error_locally(self, future: Any) -> Any:
+        """Run the task that failed again in this process, so that a debugger can stop it.
+
+        Parameters
+        ----------
+        future
+            Failed future, or a collection with failed futures. If the task failed because of
+            another one, the other one runs.
+
+        Returns
+        -------
+        object
+            The task's result, if it does not fail here.
+
+        Raises
+        ------
+        ClusterError
+            When no task has failed, or the future is an executor's.
+        """
+        return run_failed_task(self, future)
+
+    def debug(self, future: Any) -> None:
+        """Run the task that failed again in this process, and open ``pdb`` where it raises.
+
+        Parameters
+        ----------
+        future
+            As in :meth:`recreate_error_locally`.
+
+        Raises
+        ------
+        ClusterError
+            When no task has failed, the future is an executor's, or the task does not fail here.
+        """
+        debug_failed_task(self, future)
 
     @property
     def dashboard_link(self) -> str:

@@ -8,11 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from dask import annotate  # type: ignore[attr-defined]
+from dask._expr import LLGExpr
 from distributed import Client, Future
 from distributed.client import FutureState, futures_of
 from distributed.utils import set_thread_state
 
-from scalable.dask_compat.facts import Seams, accepts, declares, mentions
+from scalable.dask_compat.facts import Seams, accepts, declares, has, mentions
 from scalable.dask_compat.graphs import annotate_layers, has_layers
 from scalable.dask_compat.known_results import gather_known, give_to_scheduler
 from scalable.errors import ClusterError
@@ -384,6 +385,10 @@ class AnnotatingClient(ReportingClient):
         """Prepare for a graph, other than single tasks, that has resources as annotations."""
 
     def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(expr, dict):
+            # Dask's replay of a task sends an empty dictionary, at which its scheduler fails
+            # (2026.6), to get the futures of existing tasks.
+            expr = LLGExpr(expr)
         ours = self.graph_annotations()
         layers = annotate_layers(expr, self.layer_annotations) if has_layers(expr) else set()
         if "resources" in layers.union(ours):
@@ -400,3 +405,21 @@ def retry_soon(client: Client, futures: list[Future[Any]]) -> None:
     """Retry failed tasks without waiting for the scheduler. For asynchronous clients."""
     assert client.loop is not None
     client.loop.add_callback(client._retry, futures)  # noqa: SLF001
+
+
+_REPLAY = "distributed.recreate_tasks:ReplayTaskClient"
+
+
+@seams.relies_on(
+    has(_REPLAY, "_get_errored_future", "_get_components_from_future"),
+    mentions(f"{_REPLAY}.__init__", "extensions", "recreate_error_locally"),
+    has("dask._task_spec:Task", "func", "copy"),
+)
+def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
+    """Return the node whose failure made a future fail, and its inputs, as an argument for it.
+
+    ValueError if nothing has failed.
+    """
+    replay = client.extensions["replay-tasks"]
+    key = client.sync(replay._get_errored_future, future)  # noqa: SLF001
+    return client.sync(replay._get_components_from_future, key)  # type: ignore[no-any-return]  # noqa: SLF001

@@ -129,8 +129,18 @@ def run_from_file(path: Path, name: str, preload: Sequence[str] = ()) -> None:
     _run(config, serve_while_scheduler_lives(config))
 
 
+def _refuse_breakpoint(*_: object, **__: object) -> None:
+    raise RuntimeError(
+        "breakpoint() in a worker process, which has no terminal: call client.debug(future) after "
+        "the task has failed, or run the workflow with synchronous=True (scalable run "
+        "--synchronous). Set PYTHONBREAKPOINT to use another debugger"
+    )
+
+
 def _run(config: WorkerConfig, work: Coroutine[Any, Any, Ending]) -> None:
     apply_to_process(config)
+    if "PYTHONBREAKPOINT" not in os.environ:
+        sys.breakpointhook = _refuse_breakpoint
     remember_output()
     # Our scratch directory contains Dask's and is removed first: Dask's warnings would mislead.
     logging.getLogger("distributed.diskutils").setLevel(logging.CRITICAL)

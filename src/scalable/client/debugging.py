@@ -1,0 +1,66 @@
+"""Failed tasks, run again in the user's process, where a debugger can stop them."""
+
+from __future__ import annotations
+
+import pdb  # noqa: T100 - the debugger is what this module is for
+import sys
+import traceback
+from typing import Any
+
+from distributed import wait
+from distributed.client import futures_of
+
+from scalable.client.calls.futures import CallFuture
+from scalable.dask_compat.client import failed_task
+from scalable.errors import ClusterError
+
+_SCRIPT = "__main__"
+
+
+def run_failed_task(client: Any, future: Any) -> Any:
+    """Run the task whose failure made a future fail in this thread, and return its result.
+
+    A function of the script is taken from the script as it is loaded here, so that a debugger shows
+    its lines. ClusterError if nothing has failed, or for a future of an executor.
+    """
+    if isinstance(future, CallFuture):
+        raise ClusterError(
+            "a task of an executor is not kept, and cannot run again here",
+            hint="submit the task with client.submit()",
+        )
+    futures = futures_of(future)
+    wait(futures)
+    if not any(each.status == "error" for each in futures):
+        raise ClusterError("no task of these futures has failed")
+    node, inputs = failed_task(client, future)
+    if hasattr(node, "func"):
+        node = node.copy()
+        node.func = own_function(node.func)
+    return node(inputs)
+
+
+def debug_failed_task(client: Any, future: Any) -> None:
+    """Run a failed task in this thread, and open Python's debugger where it raises."""
+    try:
+        run_failed_task(client, future)
+    except ClusterError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever the user's task raises
+        debugger = pdb.Pdb()
+        debugger.message("".join(traceback.format_exception_only(error)).rstrip())
+        debugger.reset()
+        debugger.interaction(None, error.__traceback__)
+    else:
+        raise ClusterError("the task did not fail when it ran here")
+
+
+def own_function(function: Any) -> Any:
+    """Return the function of this process's script that a function was made from, or itself."""
+    if type(function).__module__.startswith("scalable."):  # a cached task
+        function = getattr(function, "__wrapped__", function)
+    if getattr(function, "__module__", None) != _SCRIPT:
+        return function
+    own: Any = sys.modules[_SCRIPT]
+    for name in str(getattr(function, "__qualname__", "")).split("."):
+        own = getattr(own, name, None)
+    return function if own is None else own
