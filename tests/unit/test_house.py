@@ -21,7 +21,7 @@ BUDGETS = {
     "client": (8_250, 32),
     "clusters": (4_850, 36),
     "containers": (850, 5),
-    "dask_compat": (3_750, 27),
+    "dask_compat": (3_800, 27),
     "manager": (3_000, 14),
     "manifest": (3_300, 20),
     "model": (2_600, 16),
