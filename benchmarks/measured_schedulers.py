@@ -41,7 +41,7 @@ from scalable import ScalableClient
 from scalable.clusters.ending import clear_away
 from scalable.clusters.managing import wait_for_scheduler
 from scalable.clusters.programs import scheduler as program
-from scalable.dask_compat.stealing import PoolStealing
+from scalable.dask_compat.scheduler_extensions import PoolStealing
 from scalable.files import write_whole
 from scalable.liveness import identify_process
 from scalable.model import ClusterRecord

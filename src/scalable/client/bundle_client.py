@@ -34,7 +34,7 @@ from scalable.dask_compat.client import (
     send_to_scheduler,
     waits_for_ended,
 )
-from scalable.dask_compat.shared_frames import share_memory
+from scalable.dask_compat.comm import share_memory
 from scalable.errors import ClusterError
 from scalable.protocol.archive import parts_of
 from scalable.protocol.code import in_image, missing_module

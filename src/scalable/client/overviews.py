@@ -17,7 +17,7 @@ from scalable.client.calls.futures import CallFuture
 from scalable.client.calls.whereabouts import ended_facts, waiting_facts
 from scalable.client.routing import ONE_SLOT, ROUTING, Routing
 from scalable.client.shown_cluster import ANSWER_S, NOW_S
-from scalable.dask_compat.shuffles import shuffle_mender
+from scalable.dask_compat.scheduler_extensions import shuffle_mender
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames
 from scalable.model.overview import Overview

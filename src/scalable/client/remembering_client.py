@@ -42,8 +42,7 @@ from scalable.cache.run_results import results_of
 from scalable.cache.store import ResultStore
 from scalable.client.kept_failures import FailureKeepingClient
 from scalable.client.routing import Routing, refuse_hidden
-from scalable.dask_compat.client import send_to_scheduler
-from scalable.dask_compat.known_results import known_future
+from scalable.dask_compat.client import known_future, send_to_scheduler
 from scalable.errors import ClusterError
 from scalable.model.remembering import Remembering
 from scalable.protocol.operations import CARRIES, FOUND, REMEMBERING

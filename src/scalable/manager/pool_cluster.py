@@ -17,7 +17,7 @@ from distributed.core import Status
 from distributed.utils import NoOpAwaitable, import_term
 
 from scalable.client.shown_cluster import NOW_S, ShownCluster
-from scalable.dask_compat.spec_cluster import (
+from scalable.dask_compat.cluster import (
     ManagedSpecCluster,
     memory_per_worker,
     seams,

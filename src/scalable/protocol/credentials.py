@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from distributed import Security
 
-from scalable.dask_compat.security import KeptSecurity, seams
+from scalable.dask_compat.comm import KeptSecurity, seams
 
 #: Certificates are valid from this long before they are made: clocks of other machines may be slow.
 BACKDATED = timedelta(hours=1)

@@ -25,7 +25,7 @@ import cloudpickle
 from distributed import Future
 from distributed.core import clean_exception, error_message
 
-from scalable.dask_compat.known_results import KnownFuture
+from scalable.dask_compat.client import KnownFuture
 
 PROTOCOL = 5
 #: Maximum bytes of a value within a message. A larger result stays on its worker until the client

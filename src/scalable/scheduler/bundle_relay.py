@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat import bundle_tasks
-from scalable.dask_compat.bundle_tasks import forget_when_released, release_for
-from scalable.dask_compat.reruns import begun_on
+from scalable.dask_compat import tasks
 from scalable.dask_compat.scheduler import (
     LostWorker,
     fail_at_first_loss,
@@ -28,6 +26,7 @@ from scalable.dask_compat.scheduler import (
     send_to_client,
     send_to_worker,
 )
+from scalable.dask_compat.tasks import begun_on, forget_when_released, release_for
 from scalable.model import FailedCall, FailureDetails
 from scalable.protocol.bundles import EVERY
 from scalable.protocol.handlers import Handler, offer
@@ -88,7 +87,7 @@ class BundleRelay(SchedulerPlugin, Listener):
 
     def install(self, scheduler: Scheduler) -> None:
         seams.check()
-        bundle_tasks.seams.check()
+        tasks.seams.check()
         self._scheduler = scheduler
         if self._lost is None:
             self._lost = LostBundles(scheduler)

@@ -10,7 +10,7 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat.explained_tasks import (
+from scalable.dask_compat.tasks import (
     FailedTask,
     queued_tasks,
     since_no_worker,

@@ -14,9 +14,8 @@ from distributed.scheduler import WorkerState
 from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
-from scalable.dask_compat.connected_workers import workers_by_what_they_told
-from scalable.dask_compat.scheduler import count_tasks_without_worker
-from scalable.dask_compat.shuffles import keep_shuffles_in_pools
+from scalable.dask_compat.scheduler import count_tasks_without_worker, workers_by_what_they_told
+from scalable.dask_compat.scheduler_extensions import keep_shuffles_in_pools
 from scalable.errors import ClusterError
 from scalable.model.clusters import PoolStatus, pools_from_dict, pools_to_dict
 from scalable.protocol.events import Event

@@ -10,7 +10,7 @@ from typing import Any
 
 from distributed import Scheduler
 
-from scalable.dask_compat.connected_workers import workers_by_what_they_told
+from scalable.dask_compat.scheduler import workers_by_what_they_told
 from scalable.model import PoolStatus
 from scalable.protocol.operations import MANAGER_KEY
 from scalable.scheduler.demand import Demand

@@ -14,15 +14,16 @@ from distributed import Scheduler
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat.connections import ignore_worker_status, set_worker_status
 from scalable.dask_compat.scheduler import (
     LostWorker,
     Stealing,
     ask_task_states,
     excuse_loss_of_task,
+    ignore_worker_status,
     restarted_by_nannies,
+    set_worker_status,
 )
-from scalable.dask_compat.shuffles import ShufflesOf
+from scalable.dask_compat.scheduler_extensions import ShufflesOf
 from scalable.protocol.operations import LEAVING_TOPIC
 from scalable.scheduler.placement import TagPlacement
 

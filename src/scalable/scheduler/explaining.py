@@ -14,13 +14,13 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState
 
-from scalable.dask_compat.explained_tasks import (
+from scalable.dask_compat.scheduler import tasks_no_worker_takes
+from scalable.dask_compat.tasks import (
     ask_about_tasks,
     counts_of_waiting,
     queued_tasks,
     seams,
 )
-from scalable.dask_compat.scheduler import tasks_no_worker_takes
 from scalable.frames import own_frame_in
 from scalable.model import PoolStatus
 from scalable.protocol.handlers import Handler, offer

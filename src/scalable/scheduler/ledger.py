@@ -12,9 +12,9 @@ from typing import Any
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat import reruns
-from scalable.dask_compat.reruns import begun_on, failed_try
+from scalable.dask_compat import tasks
 from scalable.dask_compat.scheduler import LostWorker, startstops
+from scalable.dask_compat.tasks import begun_on, failed_try
 from scalable.model import FailedCall, FailureDetails
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, Measured, measured
 from scalable.protocol.operations import KNOWN_ANNOTATION
@@ -223,7 +223,7 @@ class Ledger(SchedulerPlugin):
     name = "scalable-ledger"
 
     def __init__(self, scheduler: Scheduler) -> None:
-        reruns.seams.check()
+        tasks.seams.check()
         self.scheduler = scheduler
         self._calls: dict[Any, Call] = {}
         self._listeners: list[Listener] = []

@@ -10,9 +10,8 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat.nodes import fail_ready_task
-from scalable.dask_compat.reruns import begun_on
 from scalable.dask_compat.scheduler import LostWorker
+from scalable.dask_compat.tasks import begun_on, fail_ready_task
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import Handler, LossReason, offer
 from scalable.protocol.lost_calls import MOST_OUT_OF_MEMORY, OutOfMemory

@@ -13,7 +13,7 @@ from distributed import Scheduler
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat.explained_tasks import usual_duration
+from scalable.dask_compat.tasks import usual_duration
 from scalable.harmless import short_name
 from scalable.model import PoolStatus, Starting
 from scalable.protocol.measured import TASK_ANNOTATION

@@ -14,32 +14,32 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.cache.checkpoints import REMEMBERED, Checkpoints, checkpoint_directory
-from scalable.dask_compat.connected_workers import iterate_fast, told_at_start
-from scalable.dask_compat.connections import (
+from scalable.dask_compat.comm import share_memory
+from scalable.dask_compat.scheduler import (
+    GreetingScheduler,
     RegisteringScheduler,
     TellingScheduler,
     client_that_leaves,
     compare_distinct_versions,
-    tasks_only_for,
-)
-from scalable.dask_compat.connections import seams as connecting_seams
-from scalable.dask_compat.ended_work import ForgettingScheduler, forget_unknown_duration
-from scalable.dask_compat.ended_work import seams as forgetting_seams
-from scalable.dask_compat.extensions import extensions, without_sampling
-from scalable.dask_compat.greeting import GreetingScheduler
-from scalable.dask_compat.greeting import seams as greeting_seams
-from scalable.dask_compat.nodes import CarryingScheduler
-from scalable.dask_compat.nodes import seams as carrying_seams
-from scalable.dask_compat.reruns import RetryingScheduler
-from scalable.dask_compat.scheduler import (
+    iterate_fast,
     look_seldom,
     offer_on_streams,
     seams,
     send_to_worker,
     tag_placement,
+    tasks_only_for,
+    told_at_start,
 )
-from scalable.dask_compat.shared_frames import share_memory
-from scalable.dask_compat.stealing import pool_stealing
+from scalable.dask_compat.scheduler_extensions import (
+    ForgettingScheduler,
+    extensions,
+    forget_unknown_duration,
+    pool_stealing,
+    without_sampling,
+)
+from scalable.dask_compat.scheduler_extensions import seams as extension_seams
+from scalable.dask_compat.tasks import CarryingScheduler, RetryingScheduler
+from scalable.dask_compat.tasks import seams as task_seams
 from scalable.errors import ScalableError
 from scalable.protocol.bundles import ALL
 from scalable.protocol.guarded_http import GuardedHttp
@@ -114,9 +114,7 @@ class PoolScheduler(
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()
-        carrying_seams.check()
-        greeting_seams.check()
-        connecting_seams.check()
+        task_seams.check()
         read_frames_without_collection()
         share_memory()
         compare_distinct_versions()
@@ -343,7 +341,7 @@ class UnknownDurations(Listener):
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        if forgetting_seams.difference(forget_unknown_duration.__name__) is None:
+        if extension_seams.difference(forget_unknown_duration.__name__) is None:
             Ledger.of(scheduler).listen(self)
 
     def forgotten(self, call: Call) -> None:

@@ -17,8 +17,8 @@ from distributed import Scheduler
 from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
-from scalable.dask_compat.bundle_tasks import is_given_back
 from scalable.dask_compat.scheduler import LostWorker
+from scalable.dask_compat.tasks import is_given_back
 from scalable.protocol.measured import SHARES, Measured
 from scalable.runs.reruns import RERUN
 from scalable.scheduler.failed_calls import GivenUp, runs_again

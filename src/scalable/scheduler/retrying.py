@@ -12,8 +12,8 @@ from typing import Any
 
 from distributed.scheduler import TaskState
 
-from scalable.dask_compat.reruns import RetryingScheduler, run_now, take_back
 from scalable.dask_compat.scheduler import startstops
+from scalable.dask_compat.tasks import RetryingScheduler, run_now, take_back
 from scalable.model import ComponentSpec, DeploymentSpec, RetryPolicy
 from scalable.model.retrying import OUT_OF_MEMORY
 from scalable.protocol.measured import measured

@@ -13,7 +13,7 @@ from scalable.cache.checkpoints import (
     checkpoint_directory,
     remembered_call,
 )
-from scalable.dask_compat.metadata import fact_of_scheduler
+from scalable.dask_compat.scheduler import fact_of_scheduler
 from scalable.dask_compat.worker import current_call
 from scalable.errors import ClusterError
 from scalable.protocol.handlers import SchedulerCalls

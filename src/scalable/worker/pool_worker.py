@@ -18,25 +18,22 @@ from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccess
 
 from scalable import settings
 from scalable.cache.outcomes import heard_by
-from scalable.dask_compat.arguments import (
+from scalable.dask_compat.comm import share_memory
+from scalable.dask_compat.tasks import CarriedNode
+from scalable.dask_compat.worker import (
+    SharingWorker,
+    close_with_worker,
     drop_idle_connections,
     fail_waiting_call,
+    failure_for_clients,
     fetched,
+    forget_workers,
+    offer_on_stream,
+    seams,
+    task_of,
     unreadable,
     waiting_calls,
     with_data,
-)
-from scalable.dask_compat.arguments import seams as argument_seams
-from scalable.dask_compat.nodes import CarriedNode
-from scalable.dask_compat.shared_frames import share_memory
-from scalable.dask_compat.shared_results import SharingWorker
-from scalable.dask_compat.shared_results import seams as result_seams
-from scalable.dask_compat.worker import (
-    close_with_worker,
-    failure_for_clients,
-    forget_workers,
-    offer_on_stream,
-    task_of,
 )
 from scalable.errors import ScalableError
 from scalable.model.remembered import RememberedOutcome
@@ -64,8 +61,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
     """Worker of a pool, which measures the CPU seconds of the thread of each task."""
 
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
-        argument_seams.check()
-        result_seams.check()
+        seams.check()
         read_frames_without_collection()
         share_memory()
         super().__init__(*args, **kwargs)

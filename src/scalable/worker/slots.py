@@ -25,7 +25,6 @@ from scalable.dask_compat.worker import (
     is_running,
     nested_call_is_next,
     running_tasks,
-    seams,
     stop_counting,
     task_of,
 )
@@ -82,7 +81,6 @@ class SlotLender:
 
     def __init__(self, worker: Worker, used_memory: Callable[[], float] = lambda: 0.0) -> None:
         # ``used_memory`` returns the used share of the worker's memory limit, or 0 without a limit.
-        seams.check()
         self._worker, self._used_memory = worker, used_memory
         self._calls: dict[Any, _Call] = {}
         #: Tasks that wait for another slot than theirs to become free, in the order of their waits.

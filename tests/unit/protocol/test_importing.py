@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from dask._task_spec import Task
 
-from scalable.dask_compat.nodes import CarriedNode
+from scalable.dask_compat.tasks import CarriedNode
 from scalable.protocol import importing
 from scalable.protocol.archive import CarriedFiles, Entry, pack
 from scalable.protocol.code import CodeTable, ModuleCode, digest_of, is_own

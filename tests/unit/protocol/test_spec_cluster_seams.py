@@ -6,8 +6,8 @@ import pytest
 from distributed.deploy.cluster import Cluster
 from distributed.deploy.spec import SpecCluster
 
-from scalable.dask_compat import spec_cluster
-from scalable.dask_compat.spec_cluster import (
+from scalable.dask_compat import cluster as cluster_compat
+from scalable.dask_compat.cluster import (
     ManagedSpecCluster,
     memory_per_worker,
     threads_per_worker,
@@ -42,9 +42,9 @@ class Noted(ManagedSpecCluster):
 
 @pytest.fixture
 def running():
-    cluster = Noted(spec_cluster.Status.running)
+    cluster = Noted(cluster_compat.Status.running)
     yield cluster
-    cluster.status = spec_cluster.Status.closed  # Dask warns of clusters that are left open
+    cluster.status = cluster_compat.Status.closed  # Dask warns of clusters that are left open
 
 
 def test_one_pass_brings_the_units_in_line_for_all_that_ask_at_once(running):
@@ -66,7 +66,7 @@ def test_a_later_request_makes_a_pass_of_its_own(running):
 
 
 def test_nothing_is_brought_in_line_while_the_cluster_does_not_run():
-    cluster = Noted(spec_cluster.Status.closed)
+    cluster = Noted(cluster_compat.Status.closed)
     asyncio.run(cluster.correct_now())
     assert cluster.calls == []
 
@@ -99,7 +99,7 @@ def test_size_of_a_worker_comes_from_its_template(running):
 def test_a_cluster_refuses_to_start_on_a_dask_that_has_changed(
     owner, name, change, text, monkeypatch
 ):
-    monkeypatch.setattr(spec_cluster.seams, "_verified", False)
+    monkeypatch.setattr(cluster_compat.seams, "_verified", False)
     monkeypatch.setattr(owner, name, change)
     with pytest.raises(ClusterError, match=text):
         PoolCluster(asynchronous=True)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sortedcontainers import SortedDict
 
-from scalable.dask_compat.connected_workers import (
+from scalable.dask_compat.scheduler import (
     iterate_fast,
     workers_by_what_they_told,
 )

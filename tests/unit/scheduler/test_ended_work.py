@@ -9,7 +9,7 @@ import pytest
 from distributed import Client, Worker
 from distributed.scheduler import WorkerState
 
-from scalable.dask_compat import ended_work
+from scalable.dask_compat import scheduler_extensions
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 AT_ONCE = {"distributed.scheduler.events-cleanup-delay": "10ms"}
@@ -110,7 +110,7 @@ def test_calls_that_fail_are_not_kept_for_the_day_when_one_succeeds():
     run(scenario)
 
 
-TWO_SPANS = {ended_work.KEPT: 2}
+TWO_SPANS = {scheduler_extensions.KEPT: 2}
 
 
 def test_spans_of_calls_that_are_forgotten_are_forgotten_but_for_the_latest():

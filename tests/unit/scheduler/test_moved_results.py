@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from distributed.active_memory_manager import ReduceReplicas
 
-from scalable.dask_compat.moved_results import COMPARED, SamplingMemoryManager
+from scalable.dask_compat.scheduler_extensions import COMPARED, SamplingMemoryManager
 
 
 class Counting(dict):

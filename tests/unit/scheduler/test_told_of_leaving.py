@@ -6,15 +6,15 @@ from types import SimpleNamespace
 import pytest
 from distributed.comm.core import CommClosedError
 
-from scalable.dask_compat import connections
-from scalable.dask_compat.connections import TellingScheduler
+from scalable.dask_compat import scheduler as scheduler_compat
+from scalable.dask_compat.scheduler import TellingScheduler
 from scalable.dask_compat.worker import forget_workers
 from scalable.protocol.operations import LEFT
 
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    monkeypatch.setattr(connections, "COLLECT_S", 0.02)
+    monkeypatch.setattr(scheduler_compat, "COLLECT_S", 0.02)
 
 
 class Stream:
@@ -51,7 +51,7 @@ async def send(scheduler, *gone):
     for worker in gone:
         for other in scheduler.stream_comms:
             scheduler.worker_send(other, left(worker))
-    await asyncio.sleep(3 * connections.COLLECT_S)
+    await asyncio.sleep(3 * scheduler_compat.COLLECT_S)
 
 
 def test_each_worker_gets_all_of_them_at_once():
@@ -105,7 +105,7 @@ def test_the_more_workers_there_are_the_less_often_they_are_told(monkeypatch):
 
     for count in (3, 5000):
         asyncio.run(gone({f"tls://{i}": Stream() for i in range(count)}))
-    assert paused == [connections.COLLECT_S, 5000 * connections.COLLECT_EACH_S]
+    assert paused == [scheduler_compat.COLLECT_S, 5000 * scheduler_compat.COLLECT_EACH_S]
 
 
 def test_a_worker_with_the_address_of_one_that_left_is_not_told_of_itself(monkeypatch):
@@ -118,9 +118,9 @@ def test_a_worker_with_the_address_of_one_that_left_is_not_told_of_itself(monkey
             scheduler.worker_send("tls://127.0.0.1:1", left(gone))
         await scheduler.add_worker(None, address="tls://127.0.0.1:2", server_id="2")
         assert other.sent == [[left("tls://127.0.0.1:2"), left("tls://127.0.0.1:3")]]
-        await asyncio.sleep(3 * connections.COLLECT_S)
+        await asyncio.sleep(3 * scheduler_compat.COLLECT_S)
         assert len(other.sent) == 1
         assert scheduler.stream_comms["tls://127.0.0.1:2"].sent == []
 
-    monkeypatch.setattr(connections.Scheduler, "add_worker", register)
+    monkeypatch.setattr(scheduler_compat.Scheduler, "add_worker", register)
     asyncio.run(comes_back())

@@ -6,7 +6,7 @@ from distributed import versions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.dask_compat.connections import comparing_distinct
+from scalable.dask_compat.scheduler import comparing_distinct
 from scalable.scheduler.controller import Versions
 
 COMPARE = getattr(versions.error_message, "__wrapped__", versions.error_message)

@@ -20,8 +20,7 @@ from scalable.clusters.keeping import keeping_of
 from scalable.clusters.programs.collecting import SeldomCollections
 from scalable.clusters.stored_specs import stored_spec
 from scalable.clusters.wiring import Wiring
-from scalable.dask_compat.metadata import set_fact
-from scalable.dask_compat.scheduler import keep_logs
+from scalable.dask_compat.scheduler import keep_logs, set_fact
 from scalable.harmless import log_to_stderr
 from scalable.model import ClusterRecord, DeploymentSpec
 from scalable.model.remembering import Remembering

@@ -9,7 +9,7 @@ from typing import Any
 
 from distributed import Scheduler
 
-from scalable.dask_compat.bundle_tasks import is_given_back
+from scalable.dask_compat.tasks import is_given_back
 from scalable.model.remembered import RememberedTally
 from scalable.scheduler.failed_calls import GivenUp
 from scalable.scheduler.ledger import READY, Call, EndedCall, Listener

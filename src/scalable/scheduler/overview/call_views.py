@@ -14,7 +14,7 @@ from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable import settings
-from scalable.dask_compat.nodes import arguments_of
+from scalable.dask_compat.tasks import arguments_of
 from scalable.model.overview import CallView
 from scalable.protocol.handlers import Handler, WorkerCalls, offer
 from scalable.protocol.shown_values import shown_arguments

@@ -1,19 +1,20 @@
-"""Seams of the nodes of graphs that are sent to a worker."""
+"""Seams of tasks on the scheduler: the nodes sent to workers, attempts, bundles and facts."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from dask._task_spec import Alias, DataNode, GraphNode, NestedContainer, Task, TaskRef
 from dask.utils import funcname, key_split
-from distributed import Scheduler
 from distributed.protocol.pickle import dumps, loads
 from distributed.protocol.serialize import ToPickle
-from distributed.scheduler import TaskState
+from distributed.scheduler import Scheduler, TaskState, WorkerState
 from distributed.worker import get_worker
 
 from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
+from scalable.dask_compat.scheduler import plain_value
 from scalable.protocol.code import missing_module
 from scalable.protocol.described_failures import (
     described,
@@ -25,7 +26,8 @@ from scalable.protocol.described_failures import (
 from scalable.protocol.importing import here, with_place
 from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
 
-seams = Seams("scheduler that carries code")
+seams = Seams("scheduler of tasks")
+
 _SCHEDULER = "distributed.scheduler:Scheduler"
 _STATE = "distributed.scheduler:SchedulerState"
 
@@ -280,3 +282,209 @@ def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> 
         **where,
     )
     scheduler.transitions(recommendations, stimulus)
+
+
+# Tasks that run again -----------------------------------------------------------------------------
+
+
+_WORKER = "distributed.scheduler:WorkerState"
+_TASK = "distributed.scheduler:TaskState"
+_TABLE = "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE"
+
+
+@seams.relies_on(
+    mentions("distributed.worker:Worker.execute", "task-erred-"),
+    mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "waiting"),
+)
+def failed_try(details: Mapping[str, Any]) -> bool:
+    """Return whether a task that has not erred left its worker because an attempt failed."""
+    return str(details.get("stimulus_id", "")).startswith("task-erred-")
+
+
+@seams.relies_on(
+    declares(
+        f"{_SCHEDULER}.stimulus_task_erred",
+        *("self", "worker", "stimulus_id", "key", "run_id", "kwargs"),
+    ),
+    mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "run_id", "waiting", "erred"),
+    mentions(f"{_SCHEDULER}.handle_task_erred", "stimulus_task_erred", "key", "stimulus_id"),
+    has(_TASK, "retries", "run_id"),
+)
+class RetryingScheduler(Scheduler):
+    """A scheduler that decides itself which failed tasks run again."""
+
+    def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
+        """Return whether a failed task runs again, or None to leave it to Dask."""
+        del task, worker, details
+        return None
+
+    def stimulus_task_erred(
+        self, worker: str, stimulus_id: str, key: Any, run_id: int, **kwargs: Any
+    ) -> Any:
+        task = self.tasks.get(key)
+        if task is not None and task.state == "processing" and task.run_id == run_id:
+            again = self.tries_again(task, worker, kwargs)
+            if again is not None:
+                task.retries = int(again)
+        return super().stimulus_task_erred(worker, stimulus_id, key, run_id, **kwargs)
+
+
+@seams.relies_on(
+    *seams.facts["failed_try"],
+    accepts(f"{_SCHEDULER}.transitions", 3),
+    contains(_TABLE, ("processing", "released"), ("queued", "released"),
+             ("no-worker", "released"), ("released", "waiting")),
+)  # fmt: skip
+def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
+    """Release a task from its worker or queue, and find a worker for it again.
+
+    ``failed`` marks a failed attempt: see :func:`failed_try`. A task in another state does not
+    change.
+    """
+    if task.state in ("processing", "queued", "no-worker"):
+        stimulus = f"{'task-erred' if failed else 'scalable-taken-back'}-{time.time()}"
+        scheduler.transitions({task.key: "waiting"}, stimulus)
+
+
+@seams.relies_on(
+    accepts(f"{_SCHEDULER}.transitions", 3),
+    contains(_TABLE, ("no-worker", "processing")),
+)
+def run_now(scheduler: Scheduler, task: TaskState) -> None:
+    """Find a worker for a task that waits for one. Other tasks do not change."""
+    if task.state == "no-worker":
+        scheduler.transitions({task.key: "processing"}, f"scalable-tried-again-{time.time()}")
+
+
+@seams.relies_on(
+    has(_WORKER, "executing", "long_running", "nthreads"),
+    has(_TASK, "priority"),
+    mentions(f"{_SCHEDULER}.heartbeat_worker", "executing"),
+)
+def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]:
+    """Return those of the tasks assigned to a lost worker that it had started.
+
+    These are the tasks in its last heartbeat, and for its other threads the next tasks by priority:
+    a task that started after the heartbeat cannot be detected otherwise.
+    """
+    assigned = sorted(tasks, key=lambda task: task.priority or ())
+    told = [t for t in assigned if t in worker.executing or t in worker.long_running]
+    others = [task for task in assigned if task not in told]
+    return told + others[: max(0, worker.nthreads - len(told))]
+
+
+# Tasks that belong to one worker ------------------------------------------------------------------
+
+
+@seams.relies_on(
+    has(_TASK, "has_lost_dependencies", "who_wants"),
+    mentions(f"{_STATE}._propagate_released", "has_lost_dependencies", "forgotten"),
+    mentions(f"{_STATE}._transition_processing_released", "_propagate_released"),
+    contains(f"{_STATE}._TRANSITIONS_TABLE", ("processing", "released"), ("released", "forgotten")),
+)
+def forget_when_released(task: TaskState) -> None:
+    """Make Dask cancel a task released from its worker, instead of running it elsewhere.
+
+    A released task with lost dependencies is forgotten, and its clients are notified of a
+    cancellation.
+    """
+    task.has_lost_dependencies = True
+
+
+@seams.relies_on(*seams.facts["forget_when_released"])
+def is_given_back(task: TaskState) -> bool:
+    """Return whether :func:`forget_when_released` was called for a task."""
+    return bool(task.has_lost_dependencies)
+
+
+@seams.relies_on(
+    accepts("distributed.scheduler:Scheduler.client_releases_keys", 1, "keys", "client"),
+    mentions("distributed.scheduler:SchedulerState._client_releases_keys", "wants_what"),
+)
+def release_for(scheduler: Scheduler, task: TaskState, client: str) -> None:
+    """Release a task as its client would. The client's own request has no effect then."""
+    scheduler.client_releases_keys(keys=[task.key], client=client)
+
+
+# Facts about tasks --------------------------------------------------------------------------------
+
+
+@seams.relies_on(mentions(_STATE, "queued"))
+def queued_tasks(scheduler: Scheduler) -> Iterable[TaskState]:
+    """Return the ready tasks that wait in the scheduler because all workers are busy."""
+    return scheduler.queued
+
+
+@seams.relies_on(mentions(_STATE, "unrunnable"))
+def since_no_worker(scheduler: Scheduler, task: TaskState) -> float | None:
+    """Return the monotonic time since which no worker can take a task, or None."""
+    since = scheduler.unrunnable.get(task)
+    return None if since is None else float(since)
+
+
+@seams.relies_on(has("distributed.scheduler:TaskPrefix", "duration_average"))
+def usual_duration(task: TaskState) -> float | None:
+    """Return the mean running seconds of tasks with a task's prefix, or None if unknown."""
+    mean = float(task.prefix.duration_average)
+    return mean if mean >= 0 else None
+
+
+@seams.relies_on(has("distributed.scheduler:TaskPrefix", "states"))
+def counts_of_waiting(scheduler: Scheduler) -> dict[str, int]:
+    """Map task prefixes to numbers of tasks that wait for other tasks, without zeros."""
+    counts = {name: p.states.get("waiting", 0) for name, p in scheduler.task_prefixes.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+@seams.relies_on(
+    has(_TASK, "exception_text", "traceback_text", "exception_blame", "erred_on", "suspicious")
+)
+class FailedTask:
+    """The failure of a task.
+
+    ``error`` is the exception's ``repr``. ``traceback`` may be empty. ``blamed`` is the key of the
+    task that failed first, or None if it is this one. ``workers`` are those on which it failed, and
+    ``lost`` is the number of workers that were lost while they ran it.
+    """
+
+    def __init__(self, task: TaskState) -> None:
+        cause = task.exception_blame or task
+        self.error = str(cause.exception_text or "")
+        self.traceback = str(cause.traceback_text or "")
+        self.blamed: Any = None if cause is task else cause.key
+        self.workers = sorted(map(str, cause.erred_on or ()))
+        self.lost = int(cause.suspicious)
+
+
+@seams.relies_on(
+    accepts("distributed.worker:Worker.run", 2, "function", "args"),
+    mentions("distributed.worker:run", "status", "result", "OK", "dask_worker"),
+    has("distributed.worker_state_machine:TaskState", "state"),
+    mentions("distributed.worker_state_machine:WorkerState", "tasks"),
+)
+async def ask_about_tasks(
+    scheduler: Scheduler, worker: WorkerState, keys: list[Any]
+) -> dict[Any, tuple[str, bool]] | None:
+    """Map known keys to (a worker's task state, whether the slot is lent).
+
+    Returns None if the worker answers with an error, and raises OSError if it does not answer.
+    """
+    answer = await scheduler.rpc(worker.address).run(function=_asking_about(), args=dumps((keys,)))
+    if answer["status"] != "OK":
+        return None
+    found = plain_value(answer["result"])
+    return {key: (state, lends) for key, state, lends in found}
+
+
+def _asking_about() -> bytes:
+    # A nested function is pickled by value, so that the worker need not import this package.
+    def asked(keys: list[Any], dask_worker: Any) -> list[tuple[Any, str, bool]]:
+        tasks = dask_worker.state.tasks
+        lender = getattr(dask_worker, "slot_lender", None)
+        return [
+            (key, tasks[key].state, lender is not None and bool(lender.lends(key)))
+            for key in keys
+            if key in tasks
+        ]
+
+    return bytes(dumps(asked))
