@@ -53,11 +53,10 @@ from scalable.records import ClusterDirectory
 from scalable.scheduler.adaptation import PoolAdaptive
 from scalable.scheduler.controller import Attendance, Controller, Status
 from scalable.scheduler.explaining import Explainer
-from scalable.scheduler.ledger import EVENTS, Ledger, Listener
-from scalable.scheduler.overview.call_counts import NameCounts
-from scalable.scheduler.overview.overviews import Overviews
-from scalable.scheduler.overview.timeline import Timeline
+from scalable.scheduler.overviews import Overviews, Timeline
 from scalable.scheduler.recorder import Recorder
+from scalable.scheduler.task_counts import NameCounts
+from scalable.scheduler.task_log import EVENTS, Ledger, Listener
 from scalable.scheduler.workload import Workload
 from scalable.watch.dashboard import routes
 from simulated_workers import SimulatedWorkers, collect_seldom, open_many_files

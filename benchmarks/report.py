@@ -34,8 +34,8 @@ from scalable.files import write_json
 from scalable.protocol.measured import BUNDLE, BUNDLE_ANNOTATION, KIND, SHARES, USAGE
 from scalable.quantiles import quantile
 from scalable.runs import RunDirectory
-from scalable.scheduler.ledger import Call, EndedCall
 from scalable.scheduler.recorder import FLUSH_INTERVAL_S, Recorder
+from scalable.scheduler.task_log import Call, EndedCall
 
 START = 1_767_225_600.0
 TAGS = ("model", "post")

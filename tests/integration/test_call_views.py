@@ -9,8 +9,7 @@ from distributed import Event
 from scalable import ScalableSession
 from scalable.model.overview import CallView
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.scheduler import explaining
-from scalable.scheduler.overview import call_views
+from scalable.scheduler import explaining, task_views
 
 MANIFEST = """\
 version: 1
@@ -163,7 +162,7 @@ def test_a_key_that_nobody_knows_is_told(client, key):
 
 def test_a_worker_that_does_not_answer_holds_nobody(client, tmp_path, eventually, monkeypatch):
     """The worker's event loop is held: the view comes without what the worker knows."""
-    for module in (call_views, explaining):
+    for module in (task_views, explaining):
         monkeypatch.setattr(module, "ASK_TIMEOUT_S", 0.3)
     address = next(iter(client.scheduler_info()["workers"]))
     first = client.submit(held, "three", tag="small")

@@ -12,7 +12,7 @@ from distributed import Worker, get_client
 from distributed.core import Status
 
 from scalable import ScalableClient, ScalableSession
-from scalable.client.calls.futures import CallFuture
+from scalable.client.futures import CallFuture
 from scalable.clusters.control import beyond_most
 from scalable.errors import ClusterError
 from scalable.model import PoolStatus

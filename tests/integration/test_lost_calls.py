@@ -9,7 +9,7 @@ import threading
 import pytest
 from distributed.scheduler import KilledWorker
 
-from scalable.protocol.lost_calls import OutOfMemory
+from scalable.protocol.failures import OutOfMemory
 from scalable.runs import read_run, summarize
 from scalable.runs.failed import failed_rows
 

@@ -9,7 +9,7 @@ from distributed import Scheduler
 
 from scalable import PoolCluster, ScalableClient
 from scalable.scaling.pool_policy import PoolDecision
-from scalable.scheduler.ledger import Ledger
+from scalable.scheduler.task_log import Ledger
 from scalable.scheduler.workload import Workload
 from scalable.worker.pool_worker import PoolWorker
 

@@ -23,8 +23,8 @@ from scalable.model.clusters import PoolStatus, pools_from_dict
 from scalable.model.overview import Overview
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.protocol.listening import listens
 from scalable.protocol.pools import only_tag, wanted_counts
+from scalable.protocol.streams import listens
 from scalable.records import AccessFile, find_access
 from scalable.scaling.decisions import ScaleDecision
 

@@ -21,10 +21,8 @@ from distributed.protocol.pickle import dumps, loads
 from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
 
-from scalable.client.explained_losses import with_reasons
-from scalable.client.own_code import names_of, note_code, own_code
-from scalable.client.own_files import Snapshot, own_files
-from scalable.client.scheduler_line import SchedulerLine
+from scalable.client.executor_connection import SchedulerLine, with_reasons
+from scalable.client.own_code import Snapshot, names_of, note_code, own_code, own_files
 from scalable.client.unsendable import unsendable_result, with_package
 from scalable.dask_compat.client import (
     AnnotatingClient,
@@ -36,8 +34,7 @@ from scalable.dask_compat.client import (
 )
 from scalable.dask_compat.comm import share_memory
 from scalable.errors import ClusterError
-from scalable.protocol.archive import parts_of
-from scalable.protocol.code import in_image, missing_module
+from scalable.protocol.code import STRICT, ImageVersions, in_image, missing_module, parts_of
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.importing import here
 from scalable.protocol.lending import Lender, in_call, slot_lent, take_lent_slot_back, wait_in_call
@@ -51,7 +48,6 @@ from scalable.protocol.operations import (
     VERSIONS,
     WAITING_TOPIC,
 )
-from scalable.protocol.versions import STRICT, ImageVersions
 from scalable.scheduler.bundle_relay import BundleRelay
 
 # Carrying client ----------------------------------------------------------------------------------

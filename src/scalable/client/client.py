@@ -19,10 +19,10 @@ from dask.utils import funcname
 from distributed import Future
 
 from scalable.cache.key import KeyOptions
-from scalable.client.calls.dispatcher import Dispatcher
-from scalable.client.calls.executor import PoolExecutor
-from scalable.client.calls.options import CallOptions, check_timeout
+from scalable.client.backlog import CallOptions, check_timeout
 from scalable.client.debugging import debug_failed_task, run_failed_task
+from scalable.client.dispatcher import Dispatcher
+from scalable.client.executor import PoolExecutor
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.kept_failures import KEEP, RAISE
 from scalable.client.overviews import overview_of

@@ -10,7 +10,7 @@ from typing import Any
 from distributed import wait
 from distributed.client import futures_of
 
-from scalable.client.calls.futures import CallFuture
+from scalable.client.futures import CallFuture
 from scalable.dask_compat.client import failed_task
 from scalable.errors import ClusterError
 

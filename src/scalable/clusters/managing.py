@@ -26,9 +26,9 @@ from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
 from scalable.harmless import log_to_stderr
 from scalable.liveness import identify_process, is_alive
+from scalable.manager.pools import COMPONENTS, ManagerSite
 from scalable.manager.reconciler import Reconciler
 from scalable.manager.scheduler_link import RpcLink
-from scalable.manager.site import COMPONENTS, ManagerSite
 from scalable.model import DeploymentSpec, names
 from scalable.protocol.addresses import is_loopback
 from scalable.protocol.credentials import certificate_fault, security_of

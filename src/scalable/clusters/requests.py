@@ -10,7 +10,7 @@ from scalable.clusters.services import SCHEDULER
 from scalable.errors import ManifestError, PlanError
 from scalable.manifest import Manifest, ResolvedManifest
 from scalable.model import DeploymentSpec, ManagerSpec
-from scalable.protocol import search_path as modules
+from scalable.protocol import code as modules
 from scalable.protocol.addresses import scheduler_url
 from scalable.providers.registry import provider_class
 

@@ -18,7 +18,7 @@ from scalable.errors import ClusterError
 from scalable.files import read_tail
 from scalable.liveness import identify, is_alive
 from scalable.model import DeploymentSpec, names
-from scalable.protocol.search_path import interpreter_options
+from scalable.protocol.code import interpreter_options
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 

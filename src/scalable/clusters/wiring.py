@@ -41,9 +41,8 @@ class Wiring:
         """Start recording tasks in the run. Call it in the scheduler's event loop."""
         if self._run is None:
             return None
-        from scalable.scheduler.ledger import Ledger
-        from scalable.scheduler.recorder import Recorder
-        from scalable.scheduler.run_files import RunFiles
+        from scalable.scheduler.recorder import Recorder, RunFiles
+        from scalable.scheduler.task_log import Ledger
 
         self._recorder = Recorder(scheduler, self._run, self._record.tags)
         self._recorder.reruns = self._reruns

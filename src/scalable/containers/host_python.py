@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from scalable.protocol.search_path import lasting
+from scalable.protocol.code import lasting
 
 #: Directories of the image that no mount may hide.
 SYSTEM_DIRECTORIES = (

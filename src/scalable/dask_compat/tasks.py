@@ -16,7 +16,7 @@ from distributed.worker import get_worker
 from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.dask_compat.scheduler import plain_value
 from scalable.protocol.code import missing_module
-from scalable.protocol.described_failures import (
+from scalable.protocol.failures import (
     described,
     error_text,
     kinds_of,

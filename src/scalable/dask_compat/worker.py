@@ -30,7 +30,7 @@ from distributed.worker_state_machine import (
 from scalable.dask_compat.comm import SharingTCP
 from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.protocol import shared_memory
-from scalable.protocol.described_failures import error_text
+from scalable.protocol.failures import error_text
 from scalable.protocol.messages import Pickled
 from scalable.protocol.shared_memory import LEAST
 

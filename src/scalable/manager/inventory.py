@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scalable.errors import ClusterError
-from scalable.manager.decisions import choose_victims
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool, status_of
-from scalable.manager.units import Phase, Unit, WorkerView, worker_names
+from scalable.manager.units import Phase, Unit, WorkerView, choose_victims, worker_names
 from scalable.model import names
 from scalable.model.clusters import PoolStatus
 from scalable.protocol.pools import UNTAGGED, check_count, check_tag

@@ -26,18 +26,16 @@ from scalable.dask_compat.cluster import (
 from scalable.errors import ClusterError
 from scalable.manager.embedded import EMBEDDED, EmbeddedManager, controller_of
 from scalable.manager.launcher import Launcher, UnitName
-from scalable.manager.pools import Pool
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite, Pool
 from scalable.model import PoolStatus, Starting
 from scalable.model.overview import Overview
 from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.code import search_path
 from scalable.protocol.credentials import new_security
 from scalable.protocol.events import Event
-from scalable.protocol.guarded_http import GuardedHttp, guarded
 from scalable.protocol.pools import UNTAGGED, known_tags, only_tag, shown, wanted_counts
 from scalable.protocol.private_directory import scratch_parent
-from scalable.protocol.private_node import private_class
-from scalable.protocol.search_path import search_path
+from scalable.protocol.servers import GuardedHttp, guarded, private_class
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import ScalingListener

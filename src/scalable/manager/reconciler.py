@@ -1,6 +1,6 @@
 """The reconciler: a loop that starts and stops units until the desired units exist.
 Only the reconciler restarts workers. It has launchers and a link to a scheduler, but no cluster
-object. Its decisions are in :mod:`scalable.manager.decisions`.
+object. Its decisions are in :mod:`scalable.manager.units`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from scalable.errors import ProviderError
-from scalable.manager.decisions import (
+from scalable.manager.background import LOG_TIMEOUT_S, Batch, Launches, Losses, note_reason
+from scalable.manager.inventory import Inventory
+from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
+from scalable.manager.pools import Pool
+from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
+from scalable.manager.units import (
     CRASH_LOOP_STARTS,
     WALLTIME,
     Decision,
     Loss,
     Margin,
+    Phase,
+    Unit,
     decide,
     in_crash_loop,
+    refresh,
+    set_phase,
+    take_note,
 )
-from scalable.manager.inventory import Inventory
-from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
-from scalable.manager.launches import Batch, Launches
-from scalable.manager.losses import LOG_TIMEOUT_S, Losses, note_reason
-from scalable.manager.pools import Pool
-from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
-from scalable.manager.units import Phase, Unit, refresh, set_phase, take_note
 from scalable.pricing.metering import Charge
 from scalable.protocol.events import SILENT_SCHEDULER, Event, degraded, failed_start, worker_event
 from scalable.units import format_duration

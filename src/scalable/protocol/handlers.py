@@ -370,7 +370,7 @@ class HeartbeatAnswer(TypedDict):
 
     #: True if this process is attached; False if another process has its id.
     known: bool
-    #: Fields of :class:`scalable.manager.decisions.WorkerView` by worker name.
+    #: Fields of :class:`scalable.manager.units.WorkerView` by worker name.
     workers: dict[str, dict[str, Any]]
     #: Mean running time of the slowest kind of task; 0 before any task has run.
     longest_s: float

@@ -21,8 +21,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from scalable.protocol.archive import CarriedFiles, unpack
-from scalable.protocol.code import CodeTable, digest_of, is_own, missing_module, read_source
+from scalable.protocol.code import (
+    CarriedFiles,
+    CodeTable,
+    digest_of,
+    is_own,
+    missing_module,
+    read_source,
+    unpack,
+)
 from scalable.protocol.private_directory import PrivateDirectory, check_private
 
 logger = logging.getLogger("scalable.protocol")

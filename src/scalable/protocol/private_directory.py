@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from scalable.errors import ClusterError
-from scalable.protocol.search_path import is_trusted, is_unmapped
+from scalable.protocol.code import is_trusted, is_unmapped
 
 #: Seconds after which an unlocked directory counts as left by a killed process.
 STALE_S = 60.0

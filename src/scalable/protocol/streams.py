@@ -604,3 +604,26 @@ async def _watch(heard: asyncio.Event, rounds: int) -> None:
         silent = 0 if heard.is_set() else silent + 1
         heard.clear()
     raise TimeoutError(f"nothing was heard from the other end for {rounds} s")
+
+
+# Listening servers --------------------------------------------------------------------------------
+
+
+async def listens(address: str, timeout_s: float) -> bool:
+    """Return False only if connections are refused. Lost ones may be due to the network.
+
+    Dask itself retries a refused connection until its timeout.
+    """
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        _, writer = await asyncio.wait_for(
+            asyncio.open_connection(host.strip("[]"), int(port)), timeout_s
+        )
+    except ConnectionRefusedError:
+        return False
+    except (OSError, TimeoutError):
+        return True
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True

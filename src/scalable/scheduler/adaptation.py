@@ -19,9 +19,9 @@ from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.target_duration import TargetDuration
 from scalable.scaling.task_model import Expectation, TaskModel
-from scalable.scheduler.following import FollowedPools
-from scalable.scheduler.ledger import Ledger
-from scalable.scheduler.pool_views import PoolViews
+from scalable.scheduler.demand import FollowedPools
+from scalable.scheduler.pool_facts import PoolViews
+from scalable.scheduler.task_log import Ledger
 from scalable.scheduler.workload import Workload
 from scalable.units import parse_duration
 

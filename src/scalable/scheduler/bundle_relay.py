@@ -28,13 +28,13 @@ from scalable.dask_compat.scheduler import (
 )
 from scalable.dask_compat.tasks import begun_on, forget_when_released, release_for
 from scalable.model import FailedCall, FailureDetails
-from scalable.protocol.bundles import EVERY
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
     BUNDLES,
+    EVERY,
     GIVEN_UP,
     INTERRUPT,
     OUTCOMES,
@@ -44,8 +44,7 @@ from scalable.protocol.operations import (
     TIMED_OUT,
 )
 from scalable.runs.reruns import Reason
-from scalable.scheduler.failed_calls import OUT_OF_MEMORY, GivenUp
-from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
+from scalable.scheduler.task_log import OUT_OF_MEMORY, Call, EndedCall, GivenUp, Ledger, Listener
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -20,11 +20,9 @@ from scalable.model import PoolStatus
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED, slots_of
-from scalable.scheduler.ledger import EndedCall, Ledger
-from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.pool_facts import PoolReader, name_of, running_on
-from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.retrying import Retrying
+from scalable.scheduler.task_log import EndedCall, Ledger, NestedCalls, Profiles
 from scalable.views.facts import Ask, CallFacts, Failure, NeededCall, NextTry
 
 #: Maximum number of needed tasks that are named, and that are examined.

@@ -14,8 +14,7 @@ from typing import Any
 from distributed import Scheduler
 
 from scalable.dask_compat.scheduler import offer_on_streams, send_to_client
-from scalable.protocol.archive import ArchiveError, CarriedFiles
-from scalable.protocol.code import CodeTable
+from scalable.protocol.code import ArchiveError, CarriedFiles, CodeTable
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.importing import TABLES_KEPT, here, sources_of
 from scalable.protocol.operations import CODE

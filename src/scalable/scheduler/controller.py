@@ -24,18 +24,15 @@ from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
 from scalable.protocol.pools import UNTAGGED, AttachAnswer, Attachment
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.code_store import CodeStore
-from scalable.scheduler.counts import PoolCounts, Running
-from scalable.scheduler.demand import Demand
+from scalable.scheduler.demand import Demand, FollowedPools, LoadFollower
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.explaining import Explainer
-from scalable.scheduler.following import FollowedPools, LoadFollower
-from scalable.scheduler.lifetime import Lifetime, Limits
+from scalable.scheduler.limits import Lifetime, Limits, Spending
 from scalable.scheduler.managers import LEASE_S, Manager, Managers
-from scalable.scheduler.overview.call_views import CallViews
-from scalable.scheduler.overview.overviews import Overviews
-from scalable.scheduler.overview.worker_rows import WorkerRows
+from scalable.scheduler.overviews import Overviews, WorkerRows
+from scalable.scheduler.pool_facts import PoolCounts, Running
 from scalable.scheduler.retrying import Retrying
-from scalable.scheduler.spending import Spending
+from scalable.scheduler.task_views import CallViews
 from scalable.scheduler.waiting import WaitingCalls
 from scalable.views.managers import NOBODY, NOT_YET, words_of_lost
 

@@ -28,7 +28,7 @@ from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.call_facts import CallReader, asked_tag
-from scalable.scheduler.overview.recent import KEPT, RecentEvents
+from scalable.scheduler.overviews import KEPT, RecentEvents
 from scalable.scheduler.pool_facts import Explained, PoolReader, name_of, running_on
 from scalable.views.calls import explain_call
 from scalable.views.explanation import Explanation, Explanations

@@ -4,11 +4,15 @@ A manager starts and stops workers on one target, such as a Slurm partition.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from distributed import Scheduler
+
 from scalable.model import PoolStatus
+from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import AttachAnswer, Attachment, Shape, difference
 from scalable.scaling.waterfall import Tier
 
@@ -178,3 +182,33 @@ class Managers:
 
     def silent(self, grace_s: float, now: float) -> set[str]:
         return {n for n, m in self._managers.items() if now - m.last_seen > grace_s}
+
+
+# Reports of the creator ---------------------------------------------------------------------------
+
+
+class CreatorReports:
+    """Time of the last report of a cluster's creator."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._made_at = time.monotonic()
+        self._last: float | None = None
+        offer(scheduler, {Handler.CREATOR_LIVES: self.lives})
+
+    def lives(self) -> None:
+        self._last = time.monotonic()
+
+    @property
+    def is_apart(self) -> bool:
+        """True if the creator reports itself, because the managers are other processes."""
+        return self._last is not None
+
+    def silent_s(self, managers: Managers) -> float:
+        """Return the seconds since the creator last reported.
+        A creator that has never reported runs the managers in its own process, so their reports
+        count.
+        """
+        if self._last is not None:
+            return time.monotonic() - self._last
+        seen = max((manager.last_seen for manager in managers), default=self._made_at)
+        return time.monotonic() - seen

@@ -41,10 +41,10 @@ from scalable.dask_compat.scheduler_extensions import seams as extension_seams
 from scalable.dask_compat.tasks import CarryingScheduler, RetryingScheduler
 from scalable.dask_compat.tasks import seams as task_seams
 from scalable.errors import ScalableError
-from scalable.protocol.bundles import ALL
-from scalable.protocol.guarded_http import GuardedHttp
+from scalable.protocol.code import ImageVersions
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import (
+    ALL,
     CARRIES,
     CHECKPOINTS,
     CODE,
@@ -56,19 +56,25 @@ from scalable.protocol.operations import (
     TASKS,
     VERSIONS,
 )
-from scalable.protocol.ports import NextFreePort
-from scalable.protocol.private_node import PrivateNode
-from scalable.protocol.thread_frames import read_frames_without_collection
-from scalable.protocol.versions import ImageVersions
+from scalable.protocol.servers import (
+    GuardedHttp,
+    NextFreePort,
+    PrivateNode,
+    read_frames_without_collection,
+)
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
-from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
-from scalable.scheduler.lost_workers import LostWorkers
-from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.placement import TagPlacement
-from scalable.scheduler.profiles import Profiles
-from scalable.scheduler.remembered import take_found
-from scalable.scheduler.retrying import Retrying
+from scalable.scheduler.retrying import LostWorkers, Retrying
+from scalable.scheduler.task_log import (
+    Call,
+    EndedCall,
+    Ledger,
+    Listener,
+    NestedCalls,
+    Profiles,
+    take_found,
+)
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -5,12 +5,14 @@ the tasks do nothing.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 from distributed import Scheduler
@@ -19,11 +21,18 @@ from tornado.ioloop import PeriodicCallback
 
 from scalable.dask_compat.scheduler import LostWorker
 from scalable.dask_compat.tasks import is_given_back
+from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import SHARES, Measured
 from scalable.runs.reruns import RERUN
-from scalable.scheduler.failed_calls import GivenUp, runs_again
-from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
-from scalable.scheduler.remembered import HeardOutcomes
+from scalable.scheduler.task_log import (
+    Call,
+    EndedCall,
+    GivenUp,
+    HeardOutcomes,
+    Ledger,
+    Listener,
+    runs_again,
+)
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -478,3 +487,50 @@ def failure_rows(end: EndedCall | GivenUp) -> list[dict[str, Any]]:
         }
         for failed in end.failures
     ]
+
+
+# Files of a run -----------------------------------------------------------------------------------
+
+#: Largest number of bytes in one answer.
+ANSWER_BYTES = 1 << 22
+#: Suffix of files to which rows are appended. Other files are replaced as a whole.
+STREAM = ".jsonl"
+
+
+class RunFiles:
+    """Sends what was added to a run's files. ``flush`` writes the buffered rows."""
+
+    def __init__(self, scheduler: Scheduler, directory: Path, flush: Callable[[], object]) -> None:
+        self._directory = directory
+        self._flush = flush
+        offer(scheduler, {Handler.RUN_FILES: self.read})
+
+    async def read(self, known: Mapping[str, int]) -> dict[str, Any]:
+        """Return ``run``, the directory's name, and ``files``, what a reader lacks of each.
+        ``known`` maps file names to the sizes that the reader has. Streams are sent from there on,
+        at most 4 MiB at once; other files as a whole if their size differs.
+        """
+        self._flush()
+        files = await asyncio.to_thread(_added, self._directory, known)
+        return {"run": self._directory.name, "files": files}
+
+
+def _added(directory: Path, known: Mapping[str, int]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    left = ANSWER_BYTES
+    for path in sorted(directory.iterdir()):
+        if not path.is_file() or path.name.startswith("."):
+            continue
+        have, size = known.get(path.name, -1), path.stat().st_size
+        if have == size:
+            continue
+        if path.suffix != STREAM:
+            found[path.name] = path.read_bytes()
+            continue
+        with path.open("rb") as file:
+            file.seek(max(0, have))
+            data = file.read(left)
+        left -= len(data)
+        if data or have < 0:
+            found[path.name] = data
+    return found

@@ -15,8 +15,7 @@ from distributed.scheduler import WorkerState
 from scalable.scaling.outlook import Outlook, outlooks_on
 from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
-from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
-from scalable.scheduler.running import running_tasks
+from scalable.scheduler.task_log import READY, Call, EndedCall, Listener, running_tasks
 
 #: Two lower limits of the time between forecasts of coming tasks: a multiple of the time that a
 #: forecast takes, and a number of seconds. They keep forecasts from slowing the scheduler down.

@@ -29,25 +29,30 @@ from scalable.dask_compat.worker import (
     task_of,
     timings_of,
 )
-from scalable.protocol.bundles import (
-    ALL,
-    ERROR,
-    EVERY,
-    INTERRUPT_GRACE_S,
-    KEPT,
-    PLAIN,
-    PROCESS,
-    TELL_S,
-    first_try,
-    too_long,
-)
-from scalable.protocol.described_failures import note_call, release_frames
+from scalable.protocol.failures import note_call, release_frames
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import with_place
 from scalable.protocol.lending import CallInterrupted, take_slot_back
 from scalable.protocol.measured import remembered_addition
 from scalable.protocol.messages import Pickled, arguments, load_calls
-from scalable.protocol.operations import BEGUN, INTERRUPT, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
+from scalable.protocol.operations import (
+    ALL,
+    BEGUN,
+    ERROR,
+    EVERY,
+    INTERRUPT,
+    INTERRUPT_GRACE_S,
+    KEPT,
+    OUTCOMES,
+    PLAIN,
+    PRINTED,
+    PROCESS,
+    RETURNED,
+    TELL_S,
+    TIMED_OUT,
+    first_try,
+    too_long,
+)
 from scalable.worker.outcomes import (
     NO_CALLS,
     BundleCounts,

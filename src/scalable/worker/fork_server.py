@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from scalable.protocol.code import interpreter_options
 from scalable.protocol.forking import (
     CODE,
     DATAGRAM_BYTES,
@@ -32,7 +33,6 @@ from scalable.protocol.forking import (
     WorkerStart,
     worker_command,
 )
-from scalable.protocol.search_path import interpreter_options
 
 
 # The ``forkserver`` context of multiprocessing is not used. It imports the user's ``__main__`` into

@@ -15,12 +15,12 @@ import dask.sizeof
 
 from scalable.frames import own_frame
 from scalable.model.remembered import RememberedOutcome
-from scalable.protocol.bundles import KEPT, PICKLED
 from scalable.protocol.code import located, missing_module
-from scalable.protocol.described_failures import arguments_text, described, message_of
+from scalable.protocol.failures import arguments_text, described, message_of
 from scalable.protocol.importing import here
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
+from scalable.protocol.operations import KEPT, PICKLED
 from scalable.quantiles import quantile
 
 #: A task that has finished: its position in the bundle, what is sent of its outcome, and its kind

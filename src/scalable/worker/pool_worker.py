@@ -37,18 +37,14 @@ from scalable.dask_compat.worker import (
 )
 from scalable.errors import ScalableError
 from scalable.model.remembered import RememberedOutcome
-from scalable.protocol.archive import ArchiveError, CarriedFiles
-from scalable.protocol.code import CodeTable, located, missing_module
-from scalable.protocol.described_failures import recent_output
-from scalable.protocol.guarded_http import GuardedHttp
+from scalable.protocol.code import ArchiveError, CarriedFiles, CodeTable, located, missing_module
+from scalable.protocol.failures import recent_output, shown_arguments
 from scalable.protocol.handlers import SchedulerCalls, WorkerHandler, offer
 from scalable.protocol.importing import Importer, here
 from scalable.protocol.lending import CallInterrupted, Lender, wait_in_call
 from scalable.protocol.measured import FAILURE, USAGE, addition, remembered_addition
 from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY
-from scalable.protocol.private_node import PrivateNode
-from scalable.protocol.shown_values import shown_arguments
-from scalable.protocol.thread_frames import read_frames_without_collection
+from scalable.protocol.servers import GuardedHttp, PrivateNode, read_frames_without_collection
 from scalable.worker.bundles import interrupt, running_bundle
 from scalable.worker.checkpoints import WorkerCheckpoints
 from scalable.worker.slots import SlotLender

@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
-from scalable.protocol.exit_codes import OUT_OF_MEMORY
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.operations import OUT_OF_MEMORY
 from scalable.units import as_written, like
 from scalable.worker.pool_worker import PoolWorker, ThreadUsage
 

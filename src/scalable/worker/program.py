@@ -26,10 +26,10 @@ from distributed.comm.core import connect
 from distributed.core import Status, rpc
 
 from scalable.harmless import make_logs_harmless
-from scalable.protocol import exit_codes
+from scalable.protocol import operations
 from scalable.protocol.code import in_image
-from scalable.protocol.described_failures import LAST_CHARACTERS, last_lines, read_output_with
 from scalable.protocol.events import SILENT_SCHEDULER
+from scalable.protocol.failures import LAST_CHARACTERS, last_lines, read_output_with
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import Importer
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
@@ -98,7 +98,7 @@ async def refuse_second_start(config: WorkerConfig) -> None:
         await scheduler.close_rpc()
     if not may_begin:
         sys.stderr.write(f"worker {config.name} has begun before: its manager replaces it\n")
-        sys.exit(exit_codes.BEGAN_BEFORE)
+        sys.exit(operations.BEGAN_BEFORE)
 
 
 async def serve_while_scheduler_lives(config: WorkerConfig) -> Ending:

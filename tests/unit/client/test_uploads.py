@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from dask.sizeof import sizeof
 
-from scalable.client import scheduler_line
-from scalable.client.scheduler_line import SchedulerLine
+from scalable.client import executor_connection
+from scalable.client.executor_connection import SchedulerLine
 
 
 class Cluster:
@@ -35,7 +35,7 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(scheduler_line, "UPLOAD_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(executor_connection, "UPLOAD_PAUSES_S", (0.0, 0.0))
 
 
 @pytest.mark.parametrize("error", [KeyError("tls://127.0.0.1:1"), OSError("connection closed")])

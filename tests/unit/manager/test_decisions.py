@@ -1,15 +1,18 @@
 """What the reconciler decides, without any process."""
 
-from scalable.manager.decisions import (
+from scalable.manager.launcher import Observation, UnitState
+from scalable.manager.units import (
     LOST_WORKER_GRACE_S,
     Decision,
+    Phase,
+    Unit,
+    WorkerView,
     backoff_s,
     choose_victims,
     decide,
     in_crash_loop,
+    refresh,
 )
-from scalable.manager.launcher import Observation, UnitState
-from scalable.manager.units import Phase, Unit, WorkerView, refresh
 
 RUNNING = Observation(UnitState.RUNNING)
 

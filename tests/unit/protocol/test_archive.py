@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scalable.protocol import importing as trees_module
-from scalable.protocol.archive import ArchiveError, CarriedFiles, Entry, _digest, pack, unpack
+from scalable.protocol.code import ArchiveError, CarriedFiles, Entry, _digest, pack, unpack
 from scalable.protocol.importing import Trees
 
 ENTRIES = [

@@ -10,8 +10,15 @@ from dask._task_spec import Task
 
 from scalable.dask_compat.tasks import CarriedNode
 from scalable.protocol import importing
-from scalable.protocol.archive import CarriedFiles, Entry, pack
-from scalable.protocol.code import CodeTable, ModuleCode, digest_of, is_own
+from scalable.protocol.code import (
+    CarriedFiles,
+    CodeTable,
+    Entry,
+    ModuleCode,
+    digest_of,
+    is_own,
+    pack,
+)
 from scalable.protocol.importing import Importer
 
 NAME = "module_of_test_importing"

@@ -12,10 +12,9 @@ from scalable.protocol.measured import (
     addition,
     remembered_addition,
 )
-from scalable.scheduler import ledger
-from scalable.scheduler.ledger import Ledger
-from scalable.scheduler.overview import call_counts
-from scalable.scheduler.overview.call_counts import NameCounts
+from scalable.scheduler import task_counts, task_log
+from scalable.scheduler.task_counts import NameCounts
+from scalable.scheduler.task_log import Ledger
 from unit.scheduler.test_ledger import FakeScheduler
 
 
@@ -67,7 +66,7 @@ def test_found_calls_of_a_bundle_did_not_run(scheduler):
 
 
 def test_many_names_are_summed_up_by_their_beginning(scheduler, monkeypatch):
-    monkeypatch.setattr(call_counts, "KEPT_NAMES", 10)
+    monkeypatch.setattr(task_counts, "KEPT_NAMES", 10)
     counts = counting(scheduler)
     for number in range(300):
         scheduler.add(f"k{number}", {TASK_ANNOTATION: f"{'xyz'[number % 3]}-{number}"})
@@ -126,7 +125,7 @@ def test_no_call_is_lost_or_counted_twice(moves):
 def test_queue_times_are_counted_from_when_a_call_waits_for_a_worker_only(scheduler, monkeypatch):
     counts = counting(scheduler)
     clock = {"now": 100.0}
-    monkeypatch.setattr(ledger.time, "time", lambda: clock["now"])
+    monkeypatch.setattr(task_log.time, "time", lambda: clock["now"])
     scheduler.add("a")
     scheduler.add("b", {BUNDLE_ANNOTATION: {"calls": 4, "rows": False}})
     scheduler.send("a", "b")

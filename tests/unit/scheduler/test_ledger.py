@@ -8,12 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalable.protocol.described_failures import error_text
+from scalable.protocol.failures import error_text
 from scalable.protocol.measured import TASK_ANNOTATION, USAGE, addition
 from scalable.protocol.operations import PROFILES
-from scalable.scheduler.ledger import EVENTS, Ledger, Listener
-from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.recorder import Recorder
+from scalable.scheduler.task_log import EVENTS, Ledger, Listener, Profiles
 
 
 class FakeScheduler:

@@ -8,9 +8,9 @@ from distributed.scheduler import KilledWorker
 
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
 from scalable.scheduler.bundle_relay import LostBundles
-from scalable.scheduler.ledger import Ledger
-from scalable.scheduler.overview.call_counts import NameCounts
 from scalable.scheduler.recorder import Recorder
+from scalable.scheduler.task_counts import NameCounts
+from scalable.scheduler.task_log import Ledger
 from unit.scheduler.test_ledger import FakeScheduler, Rows
 
 KILLED = pickle.dumps(KilledWorker("x", SimpleNamespace(address="tcp://w"), 0))

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from distributed.core import Status
 from distributed.scheduler import WorkerState
 
-from scalable.scheduler.overview.worker_rows import WORKERS_AT_ONCE, WorkerRows
+from scalable.scheduler.overviews import WORKERS_AT_ONCE, WorkerRows
 
 PORTS = count(1)
 

@@ -36,7 +36,7 @@ from scalable.scaling.waterfall import Waterfall
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.lifetime import Limits
+from scalable.scheduler.limits import Limits
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 logger = logging.getLogger("scalable.clusters.programs")

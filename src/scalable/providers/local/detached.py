@@ -14,7 +14,7 @@ from distributed.utils import get_ip
 from scalable.containers import ContainerRequest, container_name, render_removal
 from scalable.files import private_directory, write_private
 from scalable.manager.launcher import UnitName
-from scalable.manager.site import ManagerSite, config_path
+from scalable.manager.pools import ManagerSite, config_path
 from scalable.providers.local.launcher import ProcessLauncher, WorkerProgram, started
 from scalable.providers.local.processes import (
     Program,

@@ -25,9 +25,9 @@ from scalable.containers import (
 )
 from scalable.errors import ClusterError, ProviderError
 from scalable.manager.launcher import Observation, UnitName
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite
+from scalable.protocol.code import interpreter_options
 from scalable.protocol.forking import WORKER_MODULE, fits, worker_command
-from scalable.protocol.search_path import interpreter_options
 from scalable.providers.local.fork_server import (
     ForkServerError,
     ForkServerProcess,

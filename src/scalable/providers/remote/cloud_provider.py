@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from scalable.model import ClusterRecord, DeploymentSpec, ScalePlan, Traits
 
 if TYPE_CHECKING:
-    from scalable.manager.pools import Pool
-    from scalable.manager.site import ManagerSite
+    from scalable.manager.pools import ManagerSite, Pool
     from scalable.providers.remote.cloud import Cloud, MachineSide
     from scalable.providers.remote.cloud_place import CloudPlace
     from scalable.providers.remote.cloud_services import CloudServices

@@ -1,7 +1,6 @@
-"""Short strings for the arguments of tasks, made without running the user's code.
+"""Facts about a failed task, gathered where its arguments and its traceback are.
 
-A user's ``__repr__`` may raise, hang, be huge or change state, so that none is called. Instances of
-unknown classes are shown by class name and attributes.
+The result is plain and bounded. It is sent to the scheduler with the outcome of the Dask task.
 """
 
 from __future__ import annotations
@@ -10,12 +9,255 @@ import datetime as dt
 import decimal
 import enum
 import fractions
+import logging
+import math
 import pathlib
+import subprocess
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
 from itertools import chain, islice
-from types import BuiltinFunctionType, FunctionType, GetSetDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FrameType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any
+
+from distributed.scheduler import KilledWorker
+
+from scalable import settings
+from scalable.frames import causes, own_frame
+from scalable.units import as_written, like
+
+logger = logging.getLogger("scalable.worker")
+
+#: Maximum numbers of last lines and last characters of an output that are kept.
+LAST_LINES = 20
+LAST_CHARACTERS = 4000
+#: Number of notes of an error from which no note about its task is added.
+MOST_NOTES = 10
+_OF_SUBPROCESS = (subprocess.CalledProcessError, subprocess.TimeoutExpired)
+
+Arguments = tuple[Sequence[Any], Mapping[str, Any]] | None
+_read_output: list[Callable[[], str | None]] = [lambda: None]
+
+
+def read_output_with(read: Callable[[], str | None]) -> None:
+    """Set the function that returns the last lines that this process printed. For workers."""
+    _read_output[0] = read
+
+
+def recent_output() -> str | None:
+    """Return the last lines that this process printed, or None if they are unknown."""
+    return _read_output[0]()
+
+
+def described(
+    error: BaseException, arguments: Callable[[], Arguments], *, output: bool = True
+) -> dict[str, str | None]:
+    """Return the fields of :class:`.FailureDetails` that are known where a task has failed.
+
+    Does not raise, and runs no code of the user's classes. ``arguments`` returns None if the
+    arguments are unknown. ``output`` includes what the process and a failed child process have
+    printed.
+    """
+    facts: dict[str, str | None] = {}
+    try:
+        facts["frame"] = own_frame(error)
+        if (text := arguments_text(arguments)) is not None:
+            facts["arguments"] = text
+        if output:
+            facts["stderr"], facts["stdout"] = _of_child(error)
+            facts["output"] = recent_output()
+    except Exception as problem:  # noqa: BLE001 - the call's own error must not be lost
+        logger.debug("a failed call is not described in full: %r", problem)
+    return facts
+
+
+def message_of(error: BaseException) -> str:
+    """Return an error's message as in a traceback. Does not raise."""
+    try:
+        return str(error)
+    except Exception as other:  # noqa: BLE001 - the error's own code
+        return f"the message cannot be shown: str() raised {type(other).__name__}"
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error's class and message as a string from which the scheduler reads both."""
+    return f"{type(error).__name__}({message_of(error)!r})"
+
+
+def arguments_text(arguments: Callable[[], Arguments]) -> str | None:
+    """Return a task's arguments as a string, or None if they are unknown or not recorded."""
+    known = arguments() if settings.records_arguments() else None
+    return None if known is None else shown_arguments(*known)
+
+
+def note_call(error: BaseException, name: str, arguments: str | None, worker: str | None) -> None:
+    """Add a note with the task, its arguments and its worker to an error. Does not raise."""
+    where = "" if worker is None else f" on worker {worker}"
+    note = f"call {name}{arguments or ''}{where}"
+    known = getattr(error, "__notes__", ())
+    # One error object may be raised by many tasks of a worker.
+    if len(known) < MOST_NOTES and note not in known:
+        with suppress(Exception):  # a class that accepts no attributes
+            error.add_note(note)
+
+
+def kinds_of(error: BaseException) -> tuple[str, ...]:
+    """Return the names of an error's class and bases, with modules unless builtin."""
+    return tuple(
+        each.__qualname__
+        if each.__module__ == "builtins"
+        else f"{each.__module__}.{each.__qualname__}"
+        for each in type(error).__mro__
+        if each not in (BaseException, object)
+    )
+
+
+def last_lines(text: str) -> str:
+    """Return the last ``LAST_LINES`` lines of an output, of at most ``LAST_CHARACTERS``."""
+    lines = text[-LAST_CHARACTERS:].rstrip().splitlines()
+    return "\n".join(lines[-LAST_LINES:])
+
+
+def _of_child(error: BaseException) -> tuple[str | None, str | None]:
+    """Return the last lines of stderr and stdout of the failed child process."""
+    for each in causes(error):
+        if isinstance(each, _OF_SUBPROCESS):
+            kept = attributes_of(each)
+            return _tail(kept.get("stderr")), _tail(kept.get("output"))
+    return None, None
+
+
+def _tail(output: Any) -> str | None:
+    if type(output) is bytes:
+        output = output[-4 * LAST_CHARACTERS :].decode(errors="replace")
+    return last_lines(output) or None if type(output) is str else None
+
+
+# Ended frames -------------------------------------------------------------------------------------
+
+#: Frames of these kinds may continue after an error that passed through them.
+_MAY_GO_ON = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+
+
+def release_frames(error: BaseException) -> None:
+    """Clear the variables of the frames in the tracebacks of an error and of its causes.
+
+    An error and its frames often refer to each other. Futures in these frames would keep their
+    results on the workers, and their tasks running, until Python's next garbage collection.
+    """
+    errors: set[int] = set()
+    frames: set[int] = set()
+    found: list[BaseException | None] = [error]
+    while found:
+        each = found.pop()
+        if each is None or id(each) in errors:
+            continue
+        errors.add(id(each))
+        trace = each.__traceback__
+        while trace is not None:
+            _clear(trace.tb_frame, frames)
+            trace = trace.tb_next
+        found += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            found += each.exceptions
+
+
+def _clear(frame: FrameType | None, cleared: set[int]) -> None:
+    """Clear a frame and its callers (Dask cuts tracebacks), up to one that still runs."""
+    while frame is not None and id(frame) not in cleared:
+        if not frame.f_code.co_flags & _MAY_GO_ON:
+            try:
+                frame.clear()
+            except RuntimeError:  # it still runs
+                return
+        cleared.add(id(frame))
+        frame = frame.f_back
+
+
+# Errors of lost workers ---------------------------------------------------------------------------
+
+#: Number of times that a task may run out of memory before it fails.
+MOST_OUT_OF_MEMORY = 2
+#: Factor by which the advised memory exceeds the measured memory of a task.
+_MARGIN = 1.1
+
+
+class OutOfMemory(KilledWorker):
+    """A task used more memory than its worker has.
+
+    ``used`` and ``limit`` are in bytes. ``component`` is the one whose memory it is, and ``others``
+    the number of other tasks that ran on the worker.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        last_worker: Any,
+        allowed_failures: int,
+        used: int,
+        limit: int,
+        component: str,
+        others: int = 0,
+    ) -> None:
+        super().__init__(task, last_worker, allowed_failures)
+        self.args = (task, last_worker, allowed_failures, used, limit, component, others)
+
+    def of_call(self, task: Any) -> OutOfMemory:
+        """Return the same error for a task with another name."""
+        return OutOfMemory(task, *self.args[1:])
+
+    def __str__(self) -> str:
+        task, _, _, used, limit, component, others = self.args
+        beside = f" and {others} other calls of its worker" if others else ""
+        component = f"of component {component!r}" if component else "of its worker"
+        # Workers stop themselves a little below their limit.
+        more = "more than" if used > limit else "up"
+        return (
+            f"call {task!r}{beside} used {more} {as_written(limit)}, the memory {component}; "
+            f"it got to {like(limit, used)}; set memory: {advised(limit, max(used, limit))}"
+        )
+
+
+class LostWorkers(KilledWorker):
+    """A task has failed because its workers were lost. ``reasons`` are (worker, reason) pairs."""
+
+    def __init__(
+        self,
+        task: Any,
+        last_worker: Any,
+        allowed_failures: int,
+        reasons: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(task, last_worker, allowed_failures)
+        self.args = (task, last_worker, allowed_failures, tuple(map(tuple, reasons)))
+
+    def __str__(self) -> str:
+        task, last, allowed, reasons = self.args
+        workers: dict[str, list[str]] = {}
+        for name, reason in reasons:
+            workers.setdefault(reason, []).append(name)
+        shown = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in workers.items())
+        shown = shown or f"the last was {getattr(last, 'name', last)}, for an unknown reason"
+        count = f"{allowed + 1} workers were lost while they ran it"
+        return f"call {task!r} is given up: {count} ({shown})"
+
+
+def advised(limit: int, used: int) -> str:
+    """Return the memory to request, in the limit's unit, for a task that used ``used`` bytes."""
+    wanted = used * _MARGIN
+    step = 10.0 ** math.floor(math.log10(wanted)) / 2
+    return like(limit, math.ceil(wanted / step) * step)
+
+
+# Short strings for arguments ----------------------------------------------------------------------
 
 #: Maximum characters of the arguments of one task, and of one value among them.
 MOST_CHARACTERS = 2000

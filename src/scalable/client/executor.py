@@ -19,13 +19,17 @@ from typing import Any, Self
 from dask.sizeof import sizeof
 from distributed import Future
 
-from scalable.client.calls.backlog import SingleCalls
-from scalable.client.calls.dispatcher import Dispatcher
-from scalable.client.calls.futures import CallFuture, settle
-from scalable.client.calls.mapped_calls import MappedCalls, Outcome
-from scalable.client.calls.multiprocessing_verbs import MultiprocessingVerbs
-from scalable.client.calls.streamed_calls import MOST_UNTAKEN, StreamedCalls
-from scalable.client.scheduler_line import SchedulerLine
+from scalable.client.backlog import SingleCalls
+from scalable.client.dispatcher import Dispatcher
+from scalable.client.executor_connection import SchedulerLine
+from scalable.client.futures import CallFuture, settle
+from scalable.client.mapped_calls import (
+    MOST_UNTAKEN,
+    MappedCalls,
+    MultiprocessingVerbs,
+    Outcome,
+    StreamedCalls,
+)
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames
 from scalable.model.overview import Overview

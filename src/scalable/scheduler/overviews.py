@@ -1,4 +1,4 @@
-"""Overviews of one cluster, for all readers."""
+"""Overviews of one cluster and its latest events, for all readers."""
 
 from __future__ import annotations
 
@@ -6,41 +6,238 @@ import asyncio
 import heapq
 import math
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
 from operator import add
 from typing import Any, Protocol
 
 from distributed import Scheduler
-from distributed.scheduler import TaskState
+from distributed.core import Status
+from distributed.scheduler import TaskState, WorkerState
 
 from scalable.model.clusters import PoolStatus
 from scalable.model.overview import (
     CallCounts,
+    Events,
     Overview,
     PoolOverview,
     PredictedEnd,
     RunningCall,
     TaskOverview,
+    WorkerOverview,
 )
-from scalable.protocol.events import Event
+from scalable.protocol.events import Event, scaling_row
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import UNTAGGED
 from scalable.scaling.remaining import RemainingCalls, RemainingPool, predict_rest
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
-from scalable.scheduler.ledger import Call, Ledger
-from scalable.scheduler.overview.call_counts import (
+from scalable.scheduler.pool_facts import PoolCounts, name_of
+from scalable.scheduler.recorder import failure_rows
+from scalable.scheduler.task_counts import (
     LONGEST_NAME,
     OTHERS,
     NameCounts,
     NameRow,
     beginning_of,
 )
-from scalable.scheduler.overview.recent import KINDS, RecentEvents
-from scalable.scheduler.overview.timeline import Timeline
-from scalable.scheduler.running import running_tasks
+from scalable.scheduler.task_log import Call, EndedCall, GivenUp, Ledger, Listener, running_tasks
+
+# Latest events ------------------------------------------------------------------------------------
+
+#: Number of the latest events that are kept of each kind.
+KEPT = {"decisions": 500, "failures": 500, "spans": 20_000}
+#: Number of samples that are kept. If there are more, every second one is dropped.
+KEPT_SAMPLES = 1_000
+#: Seconds between two samples, as long as none was dropped.
+SAMPLES_INTERVAL_S = 1.0
+#: Largest numbers of spans and failures in one answer, the newest ones. A reader that polls each
+#: second misses none unless there are more in a second.
+SPANS_AT_ONCE, FAILURES_AT_ONCE = 1_000, 100
+#: Largest number of samples in one answer, times the number of pools. If there are more, samples at
+#: even distances are returned.
+SAMPLED_POOLS_AT_ONCE = 4_000
+
+KINDS = frozenset([*KEPT, "samples"])
+
+
+class RecentEvents:
+    """Keeps the latest events of each kind, numbered in order (``seq`` is the last number)."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self._kept: dict[str, deque[tuple[int, Any]]] = {
+            kind: deque(maxlen=kept) for kind, kept in KEPT.items()
+        }
+        self._dropped = dict.fromkeys(KEPT, 0)
+        self._samples: list[tuple[int, Mapping[str, Any]]] = []
+        self._samples_apart_s = SAMPLES_INTERVAL_S
+
+    def add(self, kind: str, event: Any) -> None:
+        """Add an event of one of the kinds in :data:`KEPT`."""
+        self.seq += 1
+        kept = self._kept[kind]
+        if len(kept) == kept.maxlen:
+            self._dropped[kind] = kept[0][0]
+        kept.append((self.seq, event))
+
+    def sample(self, sample: Mapping[str, Any]) -> None:
+        """Add a sample of the pools with its time ``at``, unless the last one is too recent."""
+        apart_s = self._samples_apart_s
+        if self._samples and sample["at"] - self._samples[-1][1]["at"] < 0.9 * apart_s:
+            return
+        self.seq += 1
+        self._samples.append((self.seq, sample))
+        if len(self._samples) > KEPT_SAMPLES:
+            self._samples = self._samples[::2]
+            self._samples_apart_s = 2 * apart_s
+
+    def latest(self, kind: str, count: int) -> list[Any]:
+        """Return the last events of one kind, the newest first."""
+        events = reversed(self._kept[kind])
+        return [event for _, (_, event) in zip(range(count), events, strict=False)]
+
+    def since(self, seq: int, kinds: frozenset[str] = KINDS) -> Events:
+        """Return the events of some kinds after a number.
+        A number that was never given, such as an earlier scheduler's, counts as 0: all kept events.
+        """
+        seq = seq if seq <= self.seq else 0
+        found: dict[str, list[Any]] = {}
+        for kind in kinds & KEPT.keys():
+            newest_first = takewhile(lambda numbered: numbered[0] > seq, reversed(self._kept[kind]))
+            found[kind] = [event for _, event in newest_first][::-1]
+        if "samples" in kinds:
+            samples = [sample for number, sample in self._samples if number > seq]
+            found["samples"] = _thinned(samples)
+        missed = any(self._dropped[kind] > seq for kind in kinds & KEPT.keys())
+        for kind, most in (("spans", SPANS_AT_ONCE), ("failures", FAILURES_AT_ONCE)):
+            if len(found.get(kind, ())) > most:
+                found[kind] = found[kind][-most:]
+                missed = True
+        return Events(self.seq, missed, **found)
+
+
+def _thinned(samples: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return samples at even distances up to the last, as many as fit in one answer."""
+    values = sum(len(sample.get("pools", ())) for sample in samples)
+    apart = max(1, math.ceil(values / SAMPLED_POOLS_AT_ONCE))
+    return samples[::-apart][::-1]
+
+
+# Timeline -----------------------------------------------------------------------------------------
+
+#: Maximum number of characters of a failure's field.
+LONGEST_TEXT = 4_000
+#: Maximum number of characters of a task's key in a span.
+LONGEST_KEY = 300
+#: Tasks shorter than this, in seconds, are joined with the task before them on the same worker, if
+#: it has the same name. The gap between the two must be shorter too.
+JOINED_S = 0.02
+#: Number of failure classes that are counted separately, and the name for all others.
+COUNTED_CLASSES = 50
+OTHER_CLASSES = "(other classes)"
+#: Maximum number of characters of a failure class. The rest is cut off.
+LONGEST_CLASS = 100
+
+
+class Timeline(Listener):
+    """Adds finished tasks, failures and decisions to the recent events of a cluster.
+    ``failures`` counts all by class, ``changes`` the desired-count changes by tag and action.
+    """
+
+    def __init__(self, scheduler: Scheduler, recent: RecentEvents) -> None:
+        self.failures: Counter[str] = Counter()
+        self.changes: dict[str, Counter[str]] = {}
+        self.decided: dict[str, dict[str, Any]] = {}
+        self._recent = recent
+        self._names = {ws.address: str(ws.name) for ws in scheduler.workers.values()}
+        # By address of a worker: the span that was added last for it.
+        self._last: dict[str, list[Any]] = {}
+
+    # Events of the ledger -------------------------------------------------------------------------
+
+    def ended(self, end: EndedCall) -> None:
+        timed = end.measured
+        if (
+            end.ran
+            and timed.began is not None
+            and timed.ended is not None
+            and end.address is not None
+        ):
+            failed = not end.succeeded or bool(timed.bundle and timed.bundle["failed"])
+            times = timed.began, timed.ended
+            self._span(end.address, end.call, times, failed)
+        for row in failure_rows(end):
+            self._failure(row)
+
+    def given_up(self, given_up: GivenUp) -> None:
+        for row in failure_rows(given_up):
+            self._failure(row)
+
+    def worker_added(self, worker: WorkerState) -> None:
+        self._names[worker.address] = str(worker.name)
+
+    def worker_removed(self, address: str) -> None:
+        self._names.pop(address, None)
+        self._last.pop(address, None)
+
+    def _span(self, address: str, call: Call, times: tuple[float, float], failed: bool) -> None:
+        last = self._last.get(address)
+        (began, ended), name = times, call.name[:200]
+        short = ended - began < JOINED_S
+        if (
+            last is not None
+            and short
+            and last[1] == name
+            and last[4] == failed
+            and 0 <= began - last[3] < JOINED_S
+        ):
+            last[3] = ended
+            last[5] += 1
+            last[6] = str(call.key)[:LONGEST_KEY]
+            return
+        key = str(call.key)[:LONGEST_KEY]
+        span = [self._names.get(address, address), name, began, ended, failed, 1, key]
+        self._last[address] = span
+        self._recent.add("spans", span)
+
+    # Other events ---------------------------------------------------------------------------------
+
+    def event(self, event: Event) -> None:
+        """Add the failure of a pool or worker, if a manager's event reports one."""
+        if event.get("stream") == "failures":
+            self._failure({key: value for key, value in event.items() if key != "stream"})
+
+    def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
+        row = scaling_row(tag, before, after, reason, source)
+        self.changes.setdefault(tag, Counter())[row["action"]] += 1
+        self.decided[tag] = row
+        self._recent.add("decisions", row)
+
+    def _failure(self, row: dict[str, Any]) -> None:
+        name = str(row["failure_class"])[:LONGEST_CLASS]
+        if name not in self.failures and len(self.failures) >= COUNTED_CLASSES:
+            name = OTHER_CLASSES
+        self.failures[name] += int(row.get("count", 1))
+        self._recent.add("failures", _shortened_row(row))
+
+
+def _shortened_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a failure's row with strings of bounded size. The tail of a traceback is kept."""
+    short: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            short[key] = _shortened_row(value)
+        elif isinstance(value, str):
+            short[key] = value[-LONGEST_TEXT:] if key == "traceback" else value[:LONGEST_TEXT]
+        else:
+            short[key] = value
+    return short
+
+
+# Overviews ----------------------------------------------------------------------------------------
 
 #: Seconds for which an overview is returned to all readers.
 FRESH_S = 0.5
@@ -370,3 +567,68 @@ def _task(name: str, tag: str | None, numbers: Sequence[float]) -> TaskOverview:
     mean_queued_s = queued_s / queued if queued else None
     times = measured, run_s, queued, queued_s, mean_queued_s
     return TaskOverview(name, tag, CallCounts(*counts), mean_s, names, *times)
+
+
+# Single workers -----------------------------------------------------------------------------------
+
+#: Largest number of workers in one answer, which blocks the event loop for a few milliseconds.
+WORKERS_AT_ONCE = 250
+#: Number of task names of a worker, and maximum number of characters of each.
+SHOWN_TASKS, LONGEST_TASK = 3, 100
+
+
+class Staffed(Protocol):
+    """Cluster whose workers are shown, usually a controller."""
+
+    scheduler: Scheduler
+    counts: PoolCounts
+    departures: Departures
+
+
+class WorkerRows:
+    """Makes overviews of the workers of one cluster, and answers readers."""
+
+    def __init__(self, cluster: Staffed) -> None:
+        self._cluster = cluster
+        offer(cluster.scheduler, {Handler.WORKERS: self.answer})
+
+    def answer(
+        self, tag: str | None = None, first: int = 0, count: int = WORKERS_AT_ONCE
+    ) -> dict[str, Any]:
+        """Return ``workers``, ordered by pool and name, and ``total``, their number in all.
+        ``tag`` selects a pool, "" the workers without a tag, None all. The first ``first`` workers
+        are left out. At most ``WORKERS_AT_ONCE`` are returned.
+        """
+        pools = self._cluster.counts.pools()
+        tagged = [(_tag_of(ws, pools), ws) for ws in self._cluster.scheduler.workers.values()]
+        meant = [(own, ws) for own, ws in tagged if tag is None or own == tag]
+        meant.sort(key=lambda each: (each[0], str(each[1].name)))
+        chosen = islice(meant, max(0, first), max(0, first) + min(count, WORKERS_AT_ONCE))
+        return {"total": len(meant), "workers": [self._row(*each).to_dict() for each in chosen]}
+
+    def _row(self, tag: str, ws: WorkerState) -> WorkerOverview:
+        running = used = 0
+        names: dict[str, None] = {}
+        for task, _ in running_tasks(ws):
+            running += 1
+            used += int((task.resource_restrictions or {}).get(tag, 1))
+            names[name_of(task)[:LONGEST_TASK]] = None
+        leaves = self._cluster.departures.state(ws) is not None
+        paused = ws.status is Status.paused
+        return WorkerOverview(
+            name=str(ws.name),
+            tag=tag or None,
+            address=ws.address,
+            state="leaving" if leaves else "paused" if paused else "running",
+            running=running,
+            assigned=len(ws.processing) - running,
+            used_slots=used,
+            slots=int(ws.resources.get(tag, ws.nthreads)),
+            memory=int(ws.metrics.get("memory", 0)),
+            memory_limit=ws.memory_limit,
+            tasks=tuple(islice(names, SHOWN_TASKS)),
+        )
+
+
+def _tag_of(worker: WorkerState, pools: Mapping[str, Any]) -> str:
+    return next((tag for tag in worker.resources if tag in pools), UNTAGGED)

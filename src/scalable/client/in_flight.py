@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -17,16 +18,14 @@ from typing import Any
 from distributed.scheduler import KilledWorker
 
 from scalable import settings
-from scalable.client.calls.backlog import PendingCalls, ValueOrError
-from scalable.client.calls.bundle_size import BundleSizing
-from scalable.client.calls.futures import CallFuture
-from scalable.client.calls.measures import MeasuredCalls
-from scalable.client.calls.options import CallOptions
-from scalable.client.calls.sent_bundle import SentBundle
-from scalable.client.scheduler_line import SchedulerLine
+from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, ValueOrError
+from scalable.client.executor_connection import SchedulerLine
+from scalable.client.futures import CallFuture, MeasuredCalls
 from scalable.client.unsendable import with_package
 from scalable.errors import NoWorkersError
-from scalable.protocol.bundles import (
+from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory, note_call, shown_arguments
+from scalable.protocol.messages import load, load_error
+from scalable.protocol.operations import (
     ERROR,
     EVERY,
     INTERRUPT_GRACE_S,
@@ -37,10 +36,6 @@ from scalable.protocol.bundles import (
     first_try,
     too_long,
 )
-from scalable.protocol.described_failures import note_call
-from scalable.protocol.lost_calls import MOST_OUT_OF_MEMORY, OutOfMemory
-from scalable.protocol.messages import load, load_error
-from scalable.protocol.shown_values import shown_arguments
 
 logger = logging.getLogger("scalable.client")
 
@@ -497,7 +492,7 @@ def described_losses(
 def loaded(kind: int, value: Any) -> ValueOrError:
     """Return the result and the error of a task, of which one is None.
 
-    ``kind`` is a kind of outcome of :mod:`scalable.protocol.bundles`. ``value`` is the value
+    ``kind`` is a kind of outcome of :mod:`scalable.protocol.operations`. ``value`` is the value
     itself, the pickled value, or the pickled error.
     """
     if kind == ERROR:
@@ -572,3 +567,107 @@ class Withdrawals:
     def looks_again(self) -> bool:
         """True if a slot is free while a bundle waits."""
         return self._free_since is not None
+
+
+# Bundle sizes -------------------------------------------------------------------------------------
+
+#: Desired duration of a bundle in seconds: long compared with the cost of sending one, and short
+#: compared with what a user notices.
+BUNDLE_S = 0.1
+#: Seconds of CPU time that client and scheduler spend on a bundle, however small it is: 7 to 8 ms
+#: together if they share a process and a slow machine, partly hidden by a running bundle.
+SENDING_S = 0.005
+#: Largest number of tasks in a bundle.
+LARGEST_BUNDLE = 8192
+#: Largest number of bytes of a bundle, which is one message.
+LARGEST_BYTES = 16_000_000
+#: Number of unfinished bundles for each slot: while one bundle runs, the next one is already at the
+#: worker.
+AHEAD = 2
+#: Number of bundles that are in flight at first: tasks may be short, and are better sent together
+#: then. After these seconds the number doubles if half of the bundles have started, repeatedly
+#: until a task has finished.
+FIRST, FIRST_S = 32, 0.1
+#: Smallest number of bundles into which a backlog is divided: its tasks may be longer than earlier
+#: ones, and a bundle of such tasks keeps them from other slots until it gives them back.
+SHARES = 4
+#: Seconds after which a turn of the event loop stops sending bundles, so that the loop continues.
+TURN_S = 0.01
+#: Largest number of tasks of an iterator that wait in the client, and largest number of bytes of
+#: their arguments or results. Each slot has a task in any case.
+MOST_WAITING, MOST_WAITING_BYTES = 65_536, 64_000_000
+#: Number of tasks of an iterator that wait in any case while they are refused: one after the other,
+#: as on a pool that is given up, each would take a second. Seconds for which the waiting tasks keep
+#: all slots busy in any case, and number of tasks until the first one has finished.
+USUAL_WAITING, USUAL_S, UNKNOWN_WAITING = 1024, 10.0, 64
+
+
+class BundleSizing:
+    """Measured duration and size of tasks, which determine the number of tasks in a bundle."""
+
+    def __init__(self) -> None:
+        #: Mean duration of the latest tasks in seconds, or None before the first one has finished.
+        self.mean_s: float | None = None
+        self._bytes_per_call = self._bytes_per_result = 0.0
+        self._is_refused = False
+
+    def sent(self, calls: int, nbytes: int) -> None:
+        """Record the number of tasks and the size in bytes of a bundle that is sent."""
+        self._bytes_per_call = max(nbytes / calls, 0.5 * self._bytes_per_call)
+
+    def received(self, calls: int, nbytes: int) -> None:
+        """Record the number of tasks with results, and the size of these results in bytes."""
+        if calls:
+            self._bytes_per_result = max(nbytes / calls, 0.5 * self._bytes_per_result)
+
+    def observe(self, calls: int, seconds: float) -> None:
+        """Record the number and the total duration of tasks that have finished."""
+        if calls:
+            self._is_refused = False
+            latest = seconds / calls
+            self.mean_s = latest if self.mean_s is None else 0.25 * self.mean_s + 0.75 * latest
+
+    def refused(self) -> None:
+        """Record that tasks are refused, without being run, for lack of workers."""
+        self._is_refused = True
+
+    def at_least(self, seconds: float) -> None:
+        """Raise the mean duration to the time for which a task has already been running."""
+        self.mean_s = max(self.mean_s or 0.0, seconds)
+
+    def size(self, backlog: int, slots: int) -> int:
+        """Return the number of tasks in the next bundle."""
+        if self.mean_s is None:
+            return 1
+        # A share of the backlog for each slot keeps all of them busy. If tasks are short and slots
+        # are many, such a bundle takes less time to run than to send. With W seconds of waiting
+        # tasks in k bundles, the last task finishes after about k SENDING_S + W / k seconds, which
+        # is least if each bundle takes sqrt(W SENDING_S) seconds. The last tasks go in one bundle
+        # if it takes less time than sending another one.
+        mean_s = max(self.mean_s, 1e-7)
+        quick = int(BUNDLE_S / mean_s)
+        light = int(LARGEST_BYTES / max(self._bytes_per_call, 1.0))
+        worthwhile = int(math.sqrt(backlog * SENDING_S / mean_s))
+        share = max(backlog // (2 * slots), min(worthwhile, backlog // SHARES))
+        least = min(backlog, int(SENDING_S / mean_s))
+        return max(1, min(quick, light, max(share, least), LARGEST_BUNDLE))
+
+    def _usual(self, slots: int) -> int:
+        if self._is_refused:
+            return USUAL_WAITING
+        if self.mean_s is None:
+            return UNKNOWN_WAITING
+        return int(min(USUAL_WAITING, USUAL_S * slots / max(self.mean_s, 1e-7)))
+
+    def lookahead(self, slots: int) -> int:
+        """Return how many tasks of an iterator should wait, so that no slot runs out of work.
+
+        It is twice what all slots take, or ``USUAL_S`` seconds of work, at most ``USUAL_WAITING``
+        tasks. Apart from one task for each slot, it never exceeds ``MOST_WAITING`` tasks, or
+        ``MOST_WAITING_BYTES`` of arguments or results.
+        """
+        busy = 2 * AHEAD * slots * self.size(LARGEST_BUNDLE * 2 * slots, slots)
+        if self._bytes_per_call:  # the size of the tasks is known
+            busy = max(busy, self._usual(slots))
+        heaviest = max(self._bytes_per_call, self._bytes_per_result, 1.0)
+        return max(slots, min(busy, MOST_WAITING, int(MOST_WAITING_BYTES / heaviest)))

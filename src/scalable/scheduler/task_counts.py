@@ -11,9 +11,7 @@ from distributed import Scheduler
 
 from scalable.dask_compat.tasks import is_given_back
 from scalable.model.remembered import RememberedTally
-from scalable.scheduler.failed_calls import GivenUp
-from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
-from scalable.scheduler.remembered import HeardOutcomes
+from scalable.scheduler.task_log import READY, Call, EndedCall, GivenUp, HeardOutcomes, Listener
 
 #: Number of task names that have a row each. Tasks of other names are counted by the prefix of the
 #: name, or, with too many prefixes, in one row.

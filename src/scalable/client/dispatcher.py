@@ -22,25 +22,22 @@ from typing import Any, Protocol
 
 from distributed import Future
 
-from scalable.client.calls.backlog import PendingCalls, SingleCalls
-from scalable.client.calls.bundle_size import (
+from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, SingleCalls
+from scalable.client.executor_connection import SchedulerLine
+from scalable.client.futures import CallFuture, Whereabouts
+from scalable.client.in_flight import (
     AHEAD,
     FIRST,
     FIRST_S,
     TURN_S,
+    BundlesInFlight,
     BundleSizing,
 )
-from scalable.client.calls.futures import CallFuture
-from scalable.client.calls.in_flight import BundlesInFlight
-from scalable.client.calls.options import CallOptions
-from scalable.client.calls.sent_bundle import SentBundle
-from scalable.client.calls.whereabouts import Whereabouts
-from scalable.client.scheduler_line import SchedulerLine
 from scalable.client.unsendable import name_of, parts_of_call, unsendable
 from scalable.errors import ClusterError
-from scalable.protocol.bundles import PROCESS
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
 from scalable.protocol.messages import Found, Reference, dump_calls, dump_function
+from scalable.protocol.operations import PROCESS
 from scalable.worker.bundles import run_bundle
 
 logger = logging.getLogger("scalable.client")

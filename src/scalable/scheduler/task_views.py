@@ -16,13 +16,11 @@ from distributed.scheduler import TaskState, WorkerState
 from scalable import settings
 from scalable.dask_compat.tasks import arguments_of
 from scalable.model.overview import CallView
+from scalable.protocol.failures import shown_arguments
 from scalable.protocol.handlers import Handler, WorkerCalls, offer
-from scalable.protocol.shown_values import shown_arguments
 from scalable.scheduler.explaining import Explainer
-from scalable.scheduler.ledger import Ledger
-from scalable.scheduler.overview.recent import KEPT, RecentEvents
-from scalable.scheduler.profiles import Profiles
-from scalable.scheduler.running import running_tasks
+from scalable.scheduler.overviews import KEPT, RecentEvents
+from scalable.scheduler.task_log import Ledger, Profiles, running_tasks
 from scalable.views.explanation import Explanations
 
 logger = logging.getLogger("scalable.scheduler")

@@ -1,4 +1,4 @@
-"""Tasks that wait in the client until they are sent to a worker."""
+"""Tasks that wait in the client until they are sent to a worker, and the bundles that were sent."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import chain, count, repeat
 from typing import Any, Protocol
 
-from scalable.client.calls.futures import CallFuture, begun, settle
-from scalable.client.calls.measures import MeasuredCalls
-from scalable.protocol.bundles import Calls
+from dask.utils import funcname
+from distributed import Future
+
+from scalable.client.futures import CallFuture, MeasuredCalls, begun, settle
+from scalable.errors import ClusterError
+from scalable.protocol.operations import Calls
 
 #: Result and exception of a task, of which one is None.
 ValueOrError = tuple[Any, BaseException | None]
@@ -42,7 +46,7 @@ class PendingCalls(Protocol):
     def calls(
         self, numbers: Sequence[Any], index: Callable[[Callable[..., Any]], int]
     ) -> tuple[list[Any], Calls]:
-        """Return the tasks to send: numbers, and :data:`scalable.protocol.bundles.Calls`.
+        """Return the tasks to send: numbers, and :data:`scalable.protocol.operations.Calls`.
 
         A task whose function cannot be pickled fails and is left out. ``index`` returns the index
         of a function in the bundle's list of functions.
@@ -194,3 +198,99 @@ def _do_nothing() -> None:
 
 
 _CANCELLED: Any = (_do_nothing, (), {})
+
+
+# Sent bundles -------------------------------------------------------------------------------------
+
+
+@dataclass
+class SentBundle:
+    """Tasks that were sent together."""
+
+    #: Key of the Dask task.
+    key: str
+    #: Pending tasks from which the tasks of the bundle were taken.
+    pending: PendingCalls
+    #: Numbers of the tasks within ``pending``.
+    numbers: list[Any]
+    #: Positions of the tasks whose outcome is not known.
+    open: set[int]
+    #: Time of the latest message about the bundle, in seconds of the monotonic clock.
+    heard_at: float
+    #: The bundle's task may have killed a worker: its start is reported first.
+    suspected: bool
+    #: The bundle is known to have started.
+    begun: bool = False
+    #: The worker was asked to give back the tasks if the bundle has not started.
+    withdrawn: bool = False
+    #: All tasks of the bundle have run.
+    over: bool = False
+    #: The bundle has arguments that can be uploaded again if they are lost.
+    renewable: bool = False
+    #: A refusal for lack of workers means that the pool has none. Otherwise it may come from a task
+    #: whose result is an argument.
+    refusal_counts: bool = True
+    #: Name of the first attempt by position, for tasks that were sent before.
+    first_tries: dict[int, str] = field(default_factory=dict)
+    #: Positions of the tasks whose results stay on the worker until they are fetched.
+    kept: list[int] = field(default_factory=list)
+    #: Future of the Dask task.
+    future: Future[Any] | None = None
+    _positions: dict[Any, int] | None = field(default=None, init=False, repr=False)
+
+    def position_of(self, number: Any) -> int:
+        """Return the position of a task. Only the first request searches all tasks."""
+        if self._positions is None:
+            self._positions = {each: position for position, each in enumerate(self.numbers)}
+        return self._positions[number]
+
+    def left(self) -> list[int]:
+        """Return the positions of the tasks for which a caller still waits."""
+        return sorted(p for p in self.open if not self.pending.is_over(self.numbers[p]))
+
+    def fail(self, positions: list[int], error: BaseException) -> None:
+        """Fail the tasks at these positions with an error."""
+        numbers = [self.numbers[position] for position in positions]
+        self.pending.settle(numbers, [(None, error)] * len(numbers))
+
+
+# Options ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """Options that all tasks of an executor share."""
+
+    #: Name of the bundles, for Dask's keys and the records.
+    name: str
+    #: Tag of the pool, or empty for any worker.
+    tag: str
+    #: Number of slots of the tag that one task takes.
+    slots_per_call: int = 1
+    #: Dask resources that one task takes.
+    resources: dict[str, float] | None = None
+    #: Task name that the user gave.
+    task: str | None = None
+    #: Longest running time of a task in seconds.
+    timeout_s: float | None = None
+    #: Print the output of tasks in this process.
+    stream_output: bool = False
+    #: Write a row for each task into the records.
+    record_calls: bool = False
+
+    def name_of(self, function: Callable[..., Any]) -> str:
+        """Return the name under which the tasks of a function are recorded."""
+        try:
+            return self.task or str(funcname(function))
+        except Exception:  # noqa: BLE001 - the object's own code
+            return type(function).__name__
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raise ClusterError unless this is a time limit in seconds, or None."""
+    if timeout is None:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float):
+        raise ClusterError(f"timeout={timeout!r}: a number of seconds or None is needed")
+    if not timeout > 0:
+        raise ClusterError(f"timeout={timeout!r}: a positive number of seconds is needed")

@@ -15,20 +15,22 @@ from typing import Any, Protocol
 
 from dask import annotate  # type: ignore[attr-defined]
 from dask.sizeof import sizeof
+from dask.utils import key_split
 from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
 
-from scalable.client.explained_losses import with_reasons
 from scalable.client.unsendable import refuse_unsendable
 from scalable.dask_compat.client import gather, send_to_scheduler, submitted_by
 from scalable.errors import ClusterError
+from scalable.protocol.failures import LostWorkers, OutOfMemory
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.lending import Lender, made_calls
 from scalable.protocol.messages import Pickled, Reference
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
+    CODE,
     GIVEN_UP,
     INTERRUPT,
     OUTCOMES,
@@ -407,3 +409,27 @@ def is_near(client: Client) -> bool | None:
         return None
     # The client is in its event loop: this does not contact the scheduler.
     return True if client.scheduler_info().get("address") == address else None
+
+
+# Reasons for lost workers -------------------------------------------------------------------------
+
+
+async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledWorker:
+    """Return an error for a lost task that contains the reasons for the loss of its workers."""
+    facts = getattr(client, "scheduler_facts", {})
+    if isinstance(error, OutOfMemory | LostWorkers) or not facts.get(CODE):
+        return error
+    lost = str(getattr(error.last_worker, "name", ""))
+    try:
+        reasons = await SchedulerCalls(client.scheduler).reasons_of_loss(
+            key, [lost] if lost else []
+        )
+    except (OSError, TimeoutError) as problem:
+        logger.debug("the loss of %s is not explained: %r", key, problem)
+        return error
+    name = error.task if error.task != key else key_split(key)
+    last, allowed = error.last_worker, error.allowed_failures
+    if reasons and all(known.memory for known in reasons):
+        final = reasons[-1]
+        return OutOfMemory(name, last, allowed, final.memory, final.memory, final.component)
+    return LostWorkers(name, last, allowed, [(known.name, known.reason) for known in reasons])

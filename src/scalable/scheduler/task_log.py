@@ -4,10 +4,15 @@ The ledger has one :class:`Call` per task. Listeners, such as the recorder, inte
 
 from __future__ import annotations
 
+import ast
 import logging
+import pickle
 import time
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, NamedTuple
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
@@ -16,11 +21,17 @@ from scalable.dask_compat import tasks
 from scalable.dask_compat.scheduler import LostWorker, startstops
 from scalable.dask_compat.tasks import begun_on, failed_try
 from scalable.model import FailedCall, FailureDetails
-from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION, Measured, measured
-from scalable.protocol.operations import KNOWN_ANNOTATION
+from scalable.model.remembered import Kind, RememberedOutcome
+from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.measured import (
+    BUNDLE_ANNOTATION,
+    PROFILE,
+    TASK_ANNOTATION,
+    Measured,
+    measured,
+)
+from scalable.protocol.operations import KNOWN_ANNOTATION, PROFILES
 from scalable.runs.reruns import Reason
-from scalable.scheduler.failed_calls import GivenUp, failed_calls, failure_in, runs_again
-from scalable.scheduler.remembered import HeardOutcomes
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -377,3 +388,217 @@ def _tell(listeners: Iterable[Callable[[Any], None]], event: Any) -> None:
             tell(event)
         except Exception:  # like Dask for its plug-ins: continue with the other listeners
             logger.info("a listener of the ledger failed: %r", tell, exc_info=True)
+
+
+# Cache outcomes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeardOutcomes:
+    """Cache outcomes of tasks of one name and tag."""
+
+    name: str
+    tag: str | None
+    outcomes: Sequence[RememberedOutcome]
+    #: Key of the Dask task that ran them, None if their client found the results.
+    task_id: str | None = None
+
+    def rows(self, timestamp: float) -> list[Mapping[str, Any]]:
+        place = {"task_name": self.name, "tag": self.tag, "task_id": self.task_id}
+        return [
+            {**place, "timestamp": timestamp, **outcome.to_message()} for outcome in self.outcomes
+        ]
+
+
+def take_found(
+    hear: Callable[[HeardOutcomes], None], calls: Iterable[Sequence[Any]], client: str
+) -> None:
+    """Report a client's cache hits: name, tag or "", number, and seconds saved."""
+    del client
+    for name, tag, count, saved_s in calls:
+        outcome = RememberedOutcome(Kind.FOUND, int(count), float(saved_s))
+        hear(HeardOutcomes(str(name), tag or None, (outcome,)))
+
+
+# Failed tasks -------------------------------------------------------------------------------------
+
+#: Class of the error with which the scheduler fails a task whose worker ran out of memory.
+OUT_OF_MEMORY = "OutOfMemory"
+#: Classes of errors with which a task fails that is lost with its worker.
+_OF_LOST_WORKERS = frozenset({"KilledWorker", OUT_OF_MEMORY})
+
+
+class GivenUp(NamedTuple):
+    """Failed tasks of a bundle that their client has given up after lost workers.
+    ``call`` is the bundle in the ledger.
+    """
+
+    call: Any
+    failures: tuple[FailedCall, ...]
+
+
+def runs_again(failure_class: str, *, is_bundle: bool) -> bool:
+    """Return whether a failed Dask task is a bundle whose tasks its client resends in others."""
+    return is_bundle and failure_class in _OF_LOST_WORKERS
+
+
+def failed_calls(bundle: Mapping[str, Any], worker: str | None, lost: int = 0) -> list[FailedCall]:
+    """Return a bundle's failed tasks from its entry in the timings (``BundleCounts.entry``).
+    ``lost`` counts earlier starts of the task of a single-task bundle.
+    """
+    failed = [
+        FailedCall(
+            failure["failure_class"],
+            failure["message"],
+            failure["traceback"],
+            FailureDetails.from_dict({"worker": worker, **failure}),
+            failure.get("position"),
+            failure.get("count", 1),
+        )
+        for failure in bundle["failures"]
+    ]
+    if lost and bundle["calls"] == 1:
+        return [replace(f, details=replace(f.details, tries=lost + 1)) for f in failed]
+    return failed
+
+
+def failure_in(details: Mapping[str, Any]) -> tuple[str, str]:
+    """Return class name and message of the exception in the details of a transition.
+    A worker's exception is read from its ``repr``, because unpickling could need modules that the
+    scheduler does not have.
+    """
+    text, exception = details.get("exception_text"), details.get("exception")
+    if text is not None:
+        name, _, rest = text.partition("(")
+        return name, _unquoted(rest.removesuffix(")")) or name
+    if isinstance(exception, bytes):
+        error = pickle.loads(exception)  # noqa: S301 - made by this very scheduler
+        return type(error).__name__, str(error)
+    return "Exception", "no message"
+
+
+def _unquoted(shown: str) -> str:
+    """Return the string if ``shown`` is the ``repr`` of one, else ``shown``."""
+    try:
+        value = ast.literal_eval(shown)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return shown
+    return value if isinstance(value, str) else shown
+
+
+# Nested tasks -------------------------------------------------------------------------------------
+
+
+class NestedCalls(Listener):
+    """Records which task submitted which tasks, until the scheduler forgets them."""
+
+    def __init__(self) -> None:
+        self._parents: dict[Any, Any] = {}
+        self._children: dict[Any, dict[Any, None]] = {}
+
+    def made(self, parent: Any, keys: Iterable[Any]) -> None:
+        for key in keys:
+            if key != parent and key not in self._parents:
+                self._parents[key] = parent
+                self._children.setdefault(parent, {})[key] = None
+
+    def forgotten(self, call: Call) -> None:
+        parent = self._parents.pop(call.key, None)
+        children = self._children.get(parent)
+        if children is not None:
+            children.pop(call.key, None)
+            if not children:
+                del self._children[parent]
+
+    def parent(self, key: Any) -> Any:
+        """Return the key of the task that submitted a task, or None."""
+        return self._parents.get(key)
+
+    def children(self, key: Any) -> list[Any]:
+        return list(self._children.get(key, ()))
+
+
+# Running tasks ------------------------------------------------------------------------------------
+
+
+def running_tasks(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
+    """Yield the tasks that run on a worker, each with its running time in seconds.
+    Workers report their running tasks with each heartbeat. Other tasks sent to the worker are
+    assumed to run, as many as it has free threads.
+    """
+    if not worker.processing:
+        return
+    since = max(0.0, time.time() - worker.last_seen)
+    named = [task for task in worker.executing if task.processing_on is worker]
+    for task in named:
+        yield task, worker.executing[task] + since
+    places = worker.nthreads - len(named)
+    if places > 0 and len(worker.processing) > len(named):
+        others = (task for task in worker.processing if task not in worker.executing)
+        for task in islice(others, places):
+            yield task, since / 2
+
+
+# Profiles -----------------------------------------------------------------------------------------
+
+#: Number of profiles kept of tasks that the scheduler has forgotten.
+KEPT_FORGOTTEN = 5_000
+
+
+class Profiles(Listener):
+    """Keeps the profiles of finished tasks, for clients that still hold their futures."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._ready_at: dict[Any, float] = {}
+        self._rows: dict[Any, tuple[Any, ...]] = {}
+        self._forgotten: OrderedDict[Any, tuple[Any, ...]] = OrderedDict()
+        offer(scheduler, {Handler.PROFILE: self.profile})
+
+    def restarted(self, scheduler: Scheduler) -> None:
+        """Drop all profiles, and restore the metadata that a starting scheduler has dropped.
+        The metadata announces to clients that the scheduler keeps profiles.
+        """
+        self._ready_at.clear()
+        self._rows.clear()
+        self._forgotten.clear()
+        scheduler.set_metadata(keys=[PROFILES], value=True)
+
+    def ready(self, call: Call) -> None:
+        self._ready_at[call.key] = time.time()
+        self._rows.pop(call.key, None)
+
+    def ended(self, end: EndedCall) -> None:
+        call = end.call
+        ready_at = self._ready_at.pop(call.key, None)
+        began, ended, transfer_s, cpu_s, memory, *_ = end.measured
+        worker = self._scheduler.workers.get(end.address or "")
+        times: tuple[float | None, ...] = (time.time(), None, None, None)
+        if began is not None and ended is not None:
+            queued_s = None if ready_at is None else max(0.0, began - ready_at - transfer_s)
+            times = (ended, queued_s, transfer_s, ended - began)
+        place = None if worker is None else str(worker.name)
+        state = "succeeded" if end.succeeded else "failed"
+        self._rows[call.key] = (call.name, call.tag, place, state, *times, cpu_s, memory)
+
+    def ready_at(self, key: Any) -> float | None:
+        """Return when a task became ready, in epoch seconds, or None if it is not ready."""
+        return self._ready_at.get(key)
+
+    def forgotten(self, call: Call) -> None:
+        """Drop the profile of a task. The latest of these are kept for :meth:`earlier`."""
+        self._ready_at.pop(call.key, None)
+        row = self._rows.pop(call.key, None)
+        if row is not None:
+            self._forgotten[call.key] = row
+            if len(self._forgotten) > KEPT_FORGOTTEN:
+                self._forgotten.popitem(last=False)
+
+    def profile(self, key: Any) -> dict[str, Any] | None:
+        """Return the profile of a task, or None if it is unfinished or forgotten."""
+        row = self._rows.get(key)
+        return None if row is None else dict(zip(PROFILE, row, strict=True))
+
+    def earlier(self, key: Any) -> dict[str, Any] | None:
+        row = self._forgotten.get(key)
+        return None if row is None else dict(zip(PROFILE, row, strict=True))

@@ -1,16 +1,34 @@
-"""HTTP servers of schedulers and workers that listen on loopback and require a token."""
+"""Additions to Dask's servers: guarded HTTP, private directories, ports, and safe profiles."""
 
 from __future__ import annotations
 
+import errno
 import functools
+import gc
 import hashlib
 import hmac
+import inspect
 import logging
 import secrets
+import socket
+import sys
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import wraps
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import dask
+from distributed import Worker
+from distributed.comm.addressing import (
+    parse_address,
+    parse_host_port,
+    unparse_address,
+    unparse_host_port,
+)
+from distributed.core import Server
 from distributed.utils import format_dashboard_link
 from tornado import web
 from tornado.httputil import HTTPServerRequest, url_concat
@@ -18,6 +36,7 @@ from tornado.ioloop import IOLoop
 
 from scalable.dask_compat.scheduler import http_application
 from scalable.protocol.addresses import ListenAddress, link_host, listen_address
+from scalable.protocol.private_directory import PrivateDirectory
 from scalable.units import counted
 
 logger = logging.getLogger("scalable.http")
@@ -187,3 +206,162 @@ def guarded(cls: type[Any]) -> type[Any]:
         return cls
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
     return type(cls.__name__, (GuardedHttp, cls), {**names, "_opens_unasked": True})
+
+
+class GuardedWorker(GuardedHttp, Worker):
+    """Dask's worker, for a ``Nanny``, with an HTTP server on loopback that requires a token."""
+
+    _opens_unasked = True
+
+
+# Private directories ------------------------------------------------------------------------------
+
+
+class PrivateNode:
+    """A server node with a private local directory, made in ``local_directory`` if given."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        directory = PrivateDirectory(kwargs.pop("local_directory", None))
+        self._private_directory = directory
+        try:
+            with ExitStack() as stack:
+                # No other process uses the directory, so that Dask need not lock or purge it.
+                stack.enter_context(dask.config.set({"distributed.worker.use-file-locking": False}))
+                if _takes_directory(type(self)):
+                    kwargs["local_directory"] = str(directory.path)
+                else:
+                    place = {"temporary-directory": str(directory.path)}
+                    stack.enter_context(dask.config.set(place))
+                super().__init__(*args, **kwargs)
+            # Dask's directory inside is removed with this one. Its own removal may come later, or
+            # in a fork, and would print that the directory does not exist.
+            if (inside := getattr(self, "_workdir", None)) is not None:
+                inside.release()
+                Path(inside.dir_path).mkdir(mode=0o700)
+                vars(self).update(_workdir=None)
+        except BaseException:
+            directory.release()
+            raise
+
+    async def close(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().close(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self._private_directory.release()
+
+
+def private_class(cls: type[Any]) -> type[Any]:
+    """Return a class of Dask's nodes, or a subclass of it whose directory is private."""
+    if not issubclass(cls, Server) or issubclass(cls, PrivateNode):
+        return cls
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (PrivateNode, cls), names)
+
+
+def _takes_directory(cls: type[Any]) -> bool:
+    """Return whether the constructors of a class pass ``local_directory`` on."""
+    for each in cls.__mro__:
+        if each is PrivateNode or "__init__" not in vars(each):
+            continue
+        parameters = inspect.signature(vars(each)["__init__"]).parameters
+        if "local_directory" in parameters:
+            return True
+        # SchedulerState is a sibling of Server, not its base.
+        ends = not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        if ends and issubclass(each, Server):
+            return False
+    return False
+
+
+# Ports --------------------------------------------------------------------------------------------
+
+LARGEST_PORT = 65535
+
+
+class NextFreePort(Server):
+    """Dask server that listens on the first free of ``ports_tried`` ports, without a race."""
+
+    def __init__(self, *args: Any, ports_tried: int = 1, **kwargs: Any) -> None:
+        self._ports_tried = ports_tried
+        super().__init__(*args, **kwargs)
+
+    async def listen(self, port_or_addr: Any = None, *args: Any, **kwargs: Any) -> None:
+        addresses = _following(port_or_addr, self._ports_tried)
+        for address in addresses[:-1]:
+            # Checked first, because a failing server leaves its sockets to the garbage collector.
+            if _is_taken(address):
+                logger.debug("%s is taken", address)
+                continue
+            try:
+                await super().listen(address, *args, **kwargs)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                logger.debug("%s was taken meanwhile", address)
+            else:
+                return
+        await super().listen(addresses[-1], *args, **kwargs)
+
+
+def _is_taken(address: str) -> bool:
+    host, port = parse_host_port(parse_address(address)[1])
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, place in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(place)
+                probe.listen()
+        except OSError as error:
+            # The server judges other errors, such as those of a machine without IPv6.
+            if error.errno == errno.EADDRINUSE:
+                return True
+    return False
+
+
+def _following(address: Any, count: int) -> list[Any]:
+    """Return an address, and the same with each of the following ports."""
+    if not isinstance(address, str):
+        return [address]
+    scheme, location = parse_address(address)
+    if scheme not in ("tcp", "tls"):
+        return [address]
+    host, port = parse_host_port(location, 0)
+    if not port:
+        return [address]
+    ports = range(port, min(port + count, LARGEST_PORT + 1))
+    return [unparse_address(scheme, unparse_host_port(host, number)) for number in ports]
+
+
+# Stacks of threads --------------------------------------------------------------------------------
+
+_reading = threading.Lock()
+
+
+def read_frames_without_collection() -> None:
+    """Make ``sys._current_frames`` collect no garbage. Idempotent.
+
+    Dask calls it every few milliseconds for its profiles. Python before 3.13 holds a lock during it
+    that a thread needs to exit. A garbage collection at this moment may run Python code, such as
+    Dask's callback of the collector. Then another thread may run and exit, waiting for the lock
+    while it holds the global interpreter lock: the process hangs for ever.
+    """
+    read = sys._current_frames  # noqa: SLF001 - public but for its name
+    if sys.version_info >= (3, 13) or getattr(read, "collects_nothing", False):
+        return
+
+    @wraps(read)
+    def frames() -> dict[int, Any]:
+        with _reading:
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                return read()
+            finally:
+                if collects:
+                    gc.enable()
+
+    frames.collects_nothing = True  # type: ignore[attr-defined]
+    sys._current_frames = frames  # noqa: SLF001
