@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from distributed import Future
 
@@ -510,24 +510,9 @@ SAY_AFTER_S = 2.0
 LOOK_S = 0.05
 
 
-class Working(Protocol):
-    """Sender of tasks that have not finished."""
-
-    @property
-    def unfinished(self) -> int:
-        """Number of tasks that wait or run."""
-
-    @property
-    def ends_with_script(self) -> bool:
-        """True if this process does not wait for the tasks when it exits."""
-
-    def give_up(self) -> None:
-        """Cancel all tasks."""
-
-
 #: Senders with tasks that may not have finished. They must not vanish before, even if the user has
 #: kept neither the executor nor a future.
-working: set[Working] = set()
+working: set[Dispatcher] = set()
 
 
 def _unfinished() -> int:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distributed import Nanny, Scheduler, Security, Worker
 from distributed.core import Status
@@ -25,7 +25,7 @@ from scalable.liveness import identify_process
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import RpcLink
+from scalable.manager.scheduler_link import SchedulerLink
 from scalable.model import Starting
 from scalable.protocol.events import Event
 from scalable.protocol.pools import UNTAGGED, Attachment
@@ -33,8 +33,9 @@ from scalable.protocol.servers import GuardedWorker, guarded, private_class
 from scalable.records.directory import OWNER
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.demand import Demand, FollowedPools, LoadFollower
+from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Managers
+from scalable.scheduler.pool_facts import ClusterState
 
 #: Id of the embedded manager.
 EMBEDDED = "embedded"
@@ -99,7 +100,7 @@ class EmbeddedManager:
         contact = getattr(scheduler, "contact_address", None) or scheduler.address
         self.entries.scheduler_address = contact
         self.entries.security = security
-        self.reconciler.start(RpcLink(comm, EMBEDDED, self.incarnation))
+        self.reconciler.start(SchedulerLink(comm, EMBEDDED, self.incarnation))
 
     @staticmethod
     def _tell_scheduler(scheduler: Any) -> Callable[[Event], None]:
@@ -165,7 +166,7 @@ def controller_of(scheduler: Any) -> Controller | None:
     return controller
 
 
-def _follow_load(cluster: FollowedPools) -> LoadFollower:
+def _follow_load(cluster: ClusterState) -> Adaptation:
     # Imported on demand: most clusters keep their counts.
     from scalable.scheduler.adaptation import Adaptation
 
@@ -173,6 +174,9 @@ def _follow_load(cluster: FollowedPools) -> LoadFollower:
 
 
 # Units that are Python objects --------------------------------------------------------------------
+
+if TYPE_CHECKING:
+    from scalable.scheduler.adaptation import Adaptation
 
 logger = logging.getLogger("scalable.manager")
 

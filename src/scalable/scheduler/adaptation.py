@@ -19,8 +19,7 @@ from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.target_duration import TargetDuration
 from scalable.scaling.task_model import Expectation, TaskModel
-from scalable.scheduler.demand import FollowedPools
-from scalable.scheduler.pool_facts import PoolViews
+from scalable.scheduler.pool_facts import ClusterState, PoolViews
 from scalable.scheduler.task_log import Ledger
 from scalable.scheduler.workload import Workload
 from scalable.units import parse_duration
@@ -45,7 +44,7 @@ class Adaptation:
     ``maximum`` limits the workers of all pools together, adaptive or not. None means no limit.
     """
 
-    def __init__(self, cluster: FollowedPools) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self.maximum: int | None = None
         self.model = TaskModel()
         self._cluster = cluster

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
@@ -24,17 +24,20 @@ from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
 from scalable.protocol.pools import UNTAGGED, AttachAnswer, Attachment
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.code_store import CodeStore
-from scalable.scheduler.demand import Demand, FollowedPools, LoadFollower
+from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.limits import Lifetime, Limits, Spending
 from scalable.scheduler.managers import LEASE_S, Manager, Managers
 from scalable.scheduler.overviews import Overviews, WorkerRows
-from scalable.scheduler.pool_facts import PoolCounts, Running
+from scalable.scheduler.pool_facts import ClusterState, PoolCounts, Running
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_views import CallViews
 from scalable.scheduler.waiting import WaitingCalls
 from scalable.views.managers import NOBODY, NOT_YET, words_of_lost
+
+if TYPE_CHECKING:
+    from scalable.scheduler.adaptation import Adaptation
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -67,7 +70,7 @@ class Controller(SchedulerPlugin):
         limits: Limits | None = None,
         close_with: Callable[[], Any] | None = None,
         expected: int = 0,
-        follow_with: Callable[[FollowedPools], LoadFollower] | None = None,
+        follow_with: Callable[[ClusterState], Adaptation] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.demand = demand or Demand()
@@ -95,7 +98,7 @@ class Controller(SchedulerPlugin):
             retrying.may_have_workers = self.may_have_workers
         self._versions = Versions()
         self._follow_with = follow_with
-        self._follower: LoadFollower | None = None
+        self._follower: Adaptation | None = None
         WorkerRows(self)
         CallViews(scheduler, self._explainer, self.overviews.recent)
         self._offer_handlers()
@@ -128,7 +131,7 @@ class Controller(SchedulerPlugin):
         )
 
     @property
-    def adaptation(self) -> LoadFollower:
+    def adaptation(self) -> Adaptation:
         """Object that scales the adaptive pools, made at first access.
         Raises ClusterError if the scheduler was started without adaptive scaling.
         """
@@ -303,24 +306,10 @@ class Controller(SchedulerPlugin):
 # Attendance ---------------------------------------------------------------------------------------
 
 
-class Managed(Protocol):
-    """Cluster whose managers are answered, usually a controller."""
-
-    scheduler: Scheduler
-    demand: Demand
-    managers: Managers
-    counts: PoolCounts
-    departures: Departures
-    spending: Spending
-    ending: str | None
-    event_listeners: list[Callable[[Event], None]]
-    on_change: Callable[[], None]
-
-
 class Attendance:
     """Takes the reports of a cluster's managers and answers with their orders."""
 
-    def __init__(self, cluster: Managed, sharing: Sharing) -> None:
+    def __init__(self, cluster: Controller, sharing: Sharing) -> None:
         self._cluster, self._sharing = cluster, sharing
         departures = cluster.departures
         offer(

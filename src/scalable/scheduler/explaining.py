@@ -29,7 +29,7 @@ from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.call_facts import CallReader, asked_tag
 from scalable.scheduler.overviews import KEPT, RecentEvents
-from scalable.scheduler.pool_facts import Explained, PoolReader, name_of, running_on
+from scalable.scheduler.pool_facts import ClusterState, PoolReader, name_of, running_on
 from scalable.views.calls import explain_call
 from scalable.views.explanation import Explanation, Explanations
 from scalable.views.facts import CallFacts, Failure, PoolFacts
@@ -79,7 +79,7 @@ class Explainer:
     """
 
     def __init__(
-        self, cluster: Explained, follower: Callable[[], Any], recent: RecentEvents
+        self, cluster: ClusterState, follower: Callable[[], Any], recent: RecentEvents
     ) -> None:
         seams.check()
         self._cluster, self._scheduler = cluster, cluster.scheduler

@@ -7,11 +7,11 @@ import heapq
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, takewhile
 from operator import add
-from typing import Any, Protocol
+from typing import Any
 
 from distributed import Scheduler
 from distributed.core import Status
@@ -32,9 +32,7 @@ from scalable.protocol.events import Event, scaling_row
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.pools import UNTAGGED
 from scalable.scaling.remaining import RemainingCalls, RemainingPool, predict_rest
-from scalable.scheduler.demand import Demand
-from scalable.scheduler.departures import Departures
-from scalable.scheduler.pool_facts import PoolCounts, name_of
+from scalable.scheduler.pool_facts import ClusterState, name_of
 from scalable.scheduler.recorder import failure_rows
 from scalable.scheduler.task_counts import (
     LONGEST_NAME,
@@ -249,21 +247,6 @@ SHOWN_REASONS = 10
 SHOWN_RUNNING = 50
 
 
-class Watched(Protocol):
-    """Cluster that is shown, usually a controller."""
-
-    scheduler: Scheduler
-    demand: Demand
-    departures: Departures
-    event_listeners: list[Callable[[Event], None]]
-
-    def status(self) -> dict[str, Any]:
-        """Return the state of the cluster, its pools and its managers."""
-
-    def adaptive_bounds(self) -> Mapping[str, tuple[int, int | None]]:
-        """Map the tags of adaptive pools to minimum and maximum."""
-
-
 @dataclass
 class _Use:
     """Use of one pool: connected and busy workers, and total and used slots."""
@@ -294,7 +277,7 @@ class Overviews:
     manifest's running times, and ``reruns`` maps reasons to recorded restarts of tasks.
     """
 
-    def __init__(self, cluster: Watched) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         scheduler = cluster.scheduler
         self.facts: dict[str, Any] = {"started_at": time.time()}
         self.expected_s: Mapping[str, float] = {}
@@ -577,18 +560,10 @@ WORKERS_AT_ONCE = 250
 SHOWN_TASKS, LONGEST_TASK = 3, 100
 
 
-class Staffed(Protocol):
-    """Cluster whose workers are shown, usually a controller."""
-
-    scheduler: Scheduler
-    counts: PoolCounts
-    departures: Departures
-
-
 class WorkerRows:
     """Makes overviews of the workers of one cluster, and answers readers."""
 
-    def __init__(self, cluster: Staffed) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         offer(cluster.scheduler, {Handler.WORKERS: self.answer})
 

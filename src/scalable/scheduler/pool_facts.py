@@ -20,6 +20,8 @@ from scalable.dask_compat.scheduler import workers_by_what_they_told
 from scalable.dask_compat.tasks import usual_duration
 from scalable.harmless import short_name
 from scalable.model import PoolStatus, Starting
+from scalable.protocol.events import Event
+from scalable.protocol.handlers import Change
 from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.operations import MANAGER_KEY
 from scalable.protocol.pools import UNTAGGED, Attachment, slots_of
@@ -27,7 +29,7 @@ from scalable.scaling.outlook import likeliest
 from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.readiness import Slots
 from scalable.scaling.task_model import Kind, TaskModel
-from scalable.scheduler.demand import Demand, FollowedPools
+from scalable.scheduler.demand import Demand
 from scalable.scheduler.departures import Departures
 from scalable.scheduler.managers import Managers
 from scalable.scheduler.workload import Workload
@@ -46,8 +48,8 @@ SHOWN_RUNNING = 20
 LOOKED_SENT = 50
 
 
-class Explained(Protocol):
-    """Cluster whose pools and tasks are explained, usually a controller."""
+class ClusterState(Protocol):
+    """State of a cluster as its readers and its scaling use it: a controller."""
 
     scheduler: Scheduler
     demand: Demand
@@ -55,6 +57,7 @@ class Explained(Protocol):
     counts: PoolCounts
     departures: Departures
     ending: str | None
+    event_listeners: list[Callable[[Event], None]]
 
     @property
     def awaits_managers(self) -> bool:
@@ -63,13 +66,30 @@ class Explained(Protocol):
     def attachments(self) -> list[Attachment]:
         """Return the attachment of each known manager."""
 
+    def status(self) -> dict[str, Any]:
+        """Return the state of the cluster, its pools and its managers."""
+
+    def pools(self) -> Mapping[str, PoolStatus]:
+        """Return the status of every pool by tag."""
+
+    def adaptive_bounds(self) -> Mapping[str, tuple[int, int | None]]:
+        """Map the tags of adaptive pools to minimum and maximum."""
+
+    def scale(
+        self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
+    ) -> Change:
+        """Set the desired counts of some pools, and return the counts before and after."""
+
+    def leaves(self, worker: Any) -> bool:
+        """Return whether a worker is being drained."""
+
 
 class PoolReader:
     """Reads the facts about the pools of one cluster.
     ``follower`` returns the object that scales adaptive pools, or None.
     """
 
-    def __init__(self, cluster: Explained, follower: Callable[[], Any]) -> None:
+    def __init__(self, cluster: ClusterState, follower: Callable[[], Any]) -> None:
         self._cluster, self._follower = cluster, follower
         self._scheduler = cluster.scheduler
         self._starts: dict[str, Starts] = {}
@@ -356,7 +376,7 @@ class Starts:
 class PoolViews:
     """Builds the input of scaling policies for the pools of one cluster."""
 
-    def __init__(self, cluster: FollowedPools, workload: Workload) -> None:
+    def __init__(self, cluster: ClusterState, workload: Workload) -> None:
         self._cluster = cluster
         self._workload = workload
         self._starts: dict[str, Starts] = {}

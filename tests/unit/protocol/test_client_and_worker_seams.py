@@ -12,7 +12,7 @@ from distributed.worker import thread_state
 from scalable.client.client import ScalableClient
 from scalable.dask_compat import client, scheduler, worker
 from scalable.errors import ClusterError
-from scalable.worker.slots import SlotLender
+from scalable.worker.pool_worker import PoolWorker
 
 
 class Synced(Exception):
@@ -81,7 +81,7 @@ def test_a_worker_does_not_start_on_a_dask_without_free_resources(monkeypatch):
     monkeypatch.setattr(worker.seams, "_verified", False)
     monkeypatch.delattr("distributed.worker_state_machine.WorkerState._handle_secede")
     with pytest.raises(ClusterError, match="stop_counting"):
-        SlotLender(object())
+        PoolWorker("tcp://127.0.0.1:1")
 
 
 def test_a_thread_without_a_call_has_none():
