@@ -258,14 +258,14 @@ async def test_workers_that_leave_and_a_walltime_that_is_too_short(on):
         on.controller.scale({"a": 1})
         running = on.client.submit(nap, "leaving", tag="a")
         await on.until(running.key, "processing")
-        on.controller.departures.drain({"a-1": "asked for by ada"})
+        on.controller.removals.drain({"a-1": "asked for by ada"})
         future = on.client.submit(same, 1, tag="a")
         words = "call KEY waits for pool 'a': its only worker is leaving: asked for by ada"
         await on.says(future, "leaving", words)
         on.controller.overviews._made_at = 0.0
         leaving = on.controller.overviews.present().pools["a"].leaving
         assert leaving == {"asked for by ada": 1}
-        on.controller.departures._why[worker.address] = "its walltime ends in 3 min"
+        on.controller.removals._why[worker.address] = "its walltime ends in 3 min"
         words = "call KEY waits for pool 'a': the walltime that its only worker has left is too "
         words += r"short for another call \(its walltime ends in 3 min\)"
         await on.says(future, "walltime", words, "raise the walltime.*")

@@ -16,7 +16,7 @@ from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
 from distributed.utils import NoOpAwaitable
 
-from scalable.client.shown_cluster import ANSWER_S, NOW_S, ShownCluster
+from scalable.client.displayed_cluster import ANSWER_S, NOW_S, DisplayedCluster
 from scalable.dask_compat.cluster import check_overrides, loop_runs, start_loop
 from scalable.errors import ClusterError
 from scalable.model.clusters import PoolStatus, pools_from_dict
@@ -41,7 +41,7 @@ ADAPT_OPTIONS = frozenset({"interval", "wait_count", "target_duration"})
 LOOK_AGAIN_S = 0.2
 
 
-class AttachedCluster(ShownCluster, Cluster):
+class AttachedCluster(DisplayedCluster, Cluster):
     """A connection to a cluster that runs in its own processes.
 
     Closing the connection leaves the cluster running, unless ``owner`` is true.
@@ -392,7 +392,7 @@ class DiscoveredCluster(AttachedCluster):
     ) -> Any:
         """Adapt a pool. If asynchronous, return the bounds, which tools read at once."""
         order = super().adapt(tag, minimum, maximum, **more)
-        return Bounds(order, minimum, maximum) if self.asynchronous else order
+        return SentBounds(order, minimum, maximum) if self.asynchronous else order
 
     def get_snippet(self) -> str:
         """Return code that connects to the cluster."""
@@ -408,7 +408,7 @@ def _hang_up(loop: Any, comm: Any) -> None:
 # Bounds -------------------------------------------------------------------------------------------
 
 
-class Bounds:
+class SentBounds:
     """Bounds of an adaptive pool, which are sent to its scheduler. ``await`` waits for that."""
 
     def __init__(

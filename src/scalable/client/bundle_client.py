@@ -21,7 +21,7 @@ from distributed.protocol.pickle import dumps, loads
 from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
 
-from scalable.client.executor_connection import SchedulerLine, with_reasons
+from scalable.client.executor_connection import ExecutorConnection, with_reasons
 from scalable.client.own_code import Snapshot, names_of, note_code, own_code, own_files
 from scalable.client.unsendable import unsendable_result, with_package
 from scalable.dask_compat.client import (
@@ -201,8 +201,8 @@ class BundleClient(CarryingClient):
         seams.check()
         leave_out_our_frames()
         share_memory()
-        self._line = SchedulerLine(self, self.code)
-        self._news = News(self, lambda: self._line.lender is not None, self._end_all)
+        self._line = ExecutorConnection(self, self.code)
+        self._news = Notifications(self, lambda: self._line.lender is not None, self._end_all)
         #: Result of a query to the scheduler whether it can interrupt running tasks, or None before
         #: it.
         self._can_interrupt: bool | None = None
@@ -397,7 +397,7 @@ def compare_versions(facts: Mapping[str, Any]) -> None:
 # News ---------------------------------------------------------------------------------------------
 
 
-class News:
+class Notifications:
     """Receiver of a scheduler's news for the user of a client in another process.
 
     A scheduler in this process logs the same itself. While only tasks use the client (``in_call``),

@@ -20,13 +20,13 @@ from distributed import Future
 
 from scalable.cache.key import KeyOptions
 from scalable.client.backlog import CallOptions, check_timeout
+from scalable.client.caching_client import CachingClient
 from scalable.client.debugging import debug_failed_task, run_failed_task
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.executor import PoolExecutor
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.kept_failures import KEEP, RAISE
 from scalable.client.overviews import overview_of
-from scalable.client.remembering_client import RememberingClient
 from scalable.client.routing import ONE_SLOT, Routing, ask_known_slots
 from scalable.client.sweep import Sweep, rows_of
 from scalable.client.unsendable import (
@@ -45,7 +45,7 @@ from scalable.protocol.operations import PROFILES, TASKS
 logger = logging.getLogger("scalable.client")
 
 
-class ScalableClient(RememberingClient):
+class ScalableClient(CachingClient):
     """A ``distributed.Client`` that runs each task on a worker of the pool with the task's tag.
 
     Parameters

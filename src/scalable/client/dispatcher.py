@@ -23,7 +23,7 @@ from typing import Any
 from distributed import Future
 
 from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, SingleCalls
-from scalable.client.executor_connection import SchedulerLine
+from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.futures import CallFuture, Whereabouts
 from scalable.client.in_flight import (
     AHEAD,
@@ -55,7 +55,7 @@ class Dispatcher:
     client's event loop.
     """
 
-    def __init__(self, line: SchedulerLine, options: CallOptions) -> None:
+    def __init__(self, line: ExecutorConnection, options: CallOptions) -> None:
         self.tag = options.tag
         self.backlog: deque[PendingCalls] = deque()
         self.closed = False
@@ -346,7 +346,7 @@ class HeldCalls:
     """
 
     def __init__(
-        self, line: SchedulerLine, put_back: Callable[[PendingCalls, list[Any]], None]
+        self, line: ExecutorConnection, put_back: Callable[[PendingCalls, list[Any]], None]
     ) -> None:
         self._line, self._put_back = line, put_back
         self._held: set[_Held] = set()

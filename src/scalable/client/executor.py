@@ -21,7 +21,7 @@ from distributed import Future
 
 from scalable.client.backlog import SingleCalls
 from scalable.client.dispatcher import Dispatcher
-from scalable.client.executor_connection import SchedulerLine
+from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.futures import CallFuture, settle
 from scalable.client.mapped_calls import (
     MOST_UNTAKEN,
@@ -56,7 +56,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
 
     def __init__(
         self,
-        line: SchedulerLine,
+        line: ExecutorConnection,
         dispatcher: Dispatcher,
         overview: Callable[[], Overview | None] = lambda: None,
         remembered: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
@@ -71,7 +71,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         self._many: weakref.WeakSet[MappedCalls] = weakref.WeakSet()
         self._uploads = Uploads(self._upload, partial(line.upload_again, tag=dispatcher.tag))
         self._dependent = DependentCalls(self._condition, self._begin, line, self._uploads.replaced)
-        self._kept = KeptResults(line, self._run_again)
+        self._kept = RemoteResults(line, self._run_again)
         self._on_cancel = self._end_call  # one object for all futures
         self._is_shut_down = False
 
@@ -463,10 +463,10 @@ ATTEMPTS = 3
 Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
-class KeptResults:
+class RemoteResults:
     """Results of one executor's tasks that stay on the workers."""
 
-    def __init__(self, line: SchedulerLine, run: Callable[[Call], CallFuture]) -> None:
+    def __init__(self, line: ExecutorConnection, run: Callable[[Call], CallFuture]) -> None:
         self._line, self._run = line, run
         self._again: dict[Reference, asyncio.Task[None]] = {}
 
@@ -474,7 +474,7 @@ class KeptResults:
         """Return a reference into a bundle's Dask future. A lost result runs ``call`` again."""
         return Reference(bundle, partial(self._bring_again, call), position=position)
 
-    def is_near(self, line: SchedulerLine) -> bool:
+    def is_near(self, line: ExecutorConnection) -> bool:
         """Return whether the tasks of another executor can take the results."""
         return line is self._line
 

@@ -88,7 +88,7 @@ class SlotFollower(Protocol):
         """Fail all tasks that have not finished, by default because the client is closed."""
 
 
-class SchedulerLine:
+class ExecutorConnection:
     """Connection of one client's executors to the scheduler.
 
     It sends bundles and messages, passes each answer to the follower of the answer's bundle, and

@@ -19,7 +19,7 @@ from distributed.scheduler import KilledWorker
 
 from scalable import settings
 from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, ValueOrError
-from scalable.client.executor_connection import SchedulerLine
+from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.futures import CallFuture, MeasuredCalls
 from scalable.client.unsendable import with_package
 from scalable.errors import NoWorkersError
@@ -48,7 +48,7 @@ class BundlesInFlight:
 
     def __init__(
         self,
-        line: SchedulerLine,
+        line: ExecutorConnection,
         options: CallOptions,
         sizing: BundleSizing,
         put_back: Callable[[PendingCalls, list[Any]], None],

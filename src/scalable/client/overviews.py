@@ -13,9 +13,9 @@ from distributed import Client, Future
 from distributed.utils import in_async_call
 
 from scalable.client.bundle_client import BundleClient
+from scalable.client.displayed_cluster import ANSWER_S, NOW_S
 from scalable.client.futures import CallFuture, ended_facts, waiting_facts
 from scalable.client.routing import ONE_SLOT, ROUTING, Routing
-from scalable.client.shown_cluster import ANSWER_S, NOW_S
 from scalable.dask_compat.scheduler_extensions import shuffle_mender
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames

@@ -22,9 +22,9 @@ import psutil
 from scalable import settings
 from scalable.errors import ClusterError
 from scalable.protocol.code import (
+    ArchiveEntry,
     CarriedFiles,
     CodeTable,
-    Entry,
     ModuleCode,
     digest_of,
     is_installed,
@@ -307,7 +307,7 @@ class Snapshot:
     """Files of a workflow at one time."""
 
     #: Their directories.
-    project: Project
+    project: WorkflowFiles
     #: Description of the archive.
     about: CarriedFiles
     #: Compressed content of the archive.
@@ -486,14 +486,14 @@ def _limit(name: str, default: str) -> int:
         ) from error
 
 
-def _read(project: Project, chosen: Selection) -> Iterable[tuple[str, Entry]]:
+def _read(project: WorkflowFiles, chosen: Selection) -> Iterable[tuple[str, ArchiveEntry]]:
     for name, status in chosen.files.items():
         try:
             content = (project.base / name).read_bytes()
         except OSError as error:
             logger.warning("not carried to the workers: %s: %s", name, error)
             continue
-        yield name, Entry(name, content, bool(status.st_mode & 0o100))
+        yield name, ArchiveEntry(name, content, bool(status.st_mode & 0o100))
 
 
 def _stamp_of(status: os.stat_result) -> tuple[int, int]:
@@ -506,7 +506,7 @@ def _largest(sizes: Mapping[str, int]) -> str:
     return shown + (f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else "")
 
 
-def _too_much(project: Project, chosen: Selection, limit: int) -> str:
+def _too_much(project: WorkflowFiles, chosen: Selection, limit: int) -> str:
     """Return the message about a project that is too large, which names its largest parts."""
     if chosen.too_many:
         amount = f"has more than {MOST_FILES:,} files"
@@ -549,7 +549,7 @@ MOST_FILES = 20_000
 
 
 @dataclass(frozen=True)
-class Project:
+class WorkflowFiles:
     """Directories of a workflow whose files are uploaded."""
 
     #: Directory of the project.
@@ -582,7 +582,7 @@ class Selection:
         return sum(status.st_size for status in self.files.values())
 
 
-def project_of(entries: Sequence[str]) -> Project | None:
+def project_of(entries: Sequence[str]) -> WorkflowFiles | None:
     """Return the project with the workflow's ``sys.path`` entries, or None if it has none."""
     base = _base_of(_start())
     roots: dict[str, Path] = {}
@@ -593,7 +593,7 @@ def project_of(entries: Sequence[str]) -> Project | None:
             roots[path] = real
         else:
             logger.debug("directory %s is not carried: it is not in project %s", path, base)
-    return Project(base, tuple(roots.items())) if roots else None
+    return WorkflowFiles(base, tuple(roots.items())) if roots else None
 
 
 def _start() -> Path:
@@ -623,7 +623,7 @@ def _is_shared(path: Path) -> bool:
     return any(place.is_relative_to(path) for place in places)
 
 
-def select(project: Project, file_limit: int) -> Selection:
+def select(project: WorkflowFiles, file_limit: int) -> Selection:
     """Return the files of a project up to a size in bytes. ModuleNotFoundError without pathspec."""
     chosen = Selection()
     roots = dict.fromkeys(real for _, real in project.roots)

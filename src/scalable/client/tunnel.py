@@ -29,10 +29,10 @@ from scalable.protocol.streams import (
     Buffer,
     Carrier,
     Hello,
-    Refusal,
     Stream,
     StreamEnd,
     StreamError,
+    StreamRefusal,
     new_stream_id,
     receive_exactly,
 )
@@ -287,9 +287,9 @@ class Tunnel:
 
 
 def _accept_answer(answer: Answer) -> None:
-    if answer.refusal is Refusal.NO_TARGET:
+    if answer.refusal is StreamRefusal.NO_TARGET:
         raise ConnectionRefusedError(answer.refusal.words)
-    if answer.refusal is not Refusal.NONE:
+    if answer.refusal is not StreamRefusal.NONE:
         raise TunnelClosedError(answer.refusal.words)
 
 

@@ -42,12 +42,12 @@ class Wiring:
         if self._run is None:
             return None
         from scalable.scheduler.recorder import Recorder, RunFiles
-        from scalable.scheduler.task_log import Ledger
+        from scalable.scheduler.task_log import TaskLog
 
         self._recorder = Recorder(scheduler, self._run, self._record.tags)
         self._recorder.reruns = self._reruns
         RunFiles(scheduler, self._run.path, self._recorder.flush)
-        Ledger.of(scheduler).listen(self._recorder)
+        TaskLog.of(scheduler).listen(self._recorder)
         self._recorder.start_flushing()
         return self._recorder
 

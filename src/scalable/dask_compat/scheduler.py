@@ -519,7 +519,7 @@ def compare_distinct_versions() -> None:
 
     Dask compares them with those of every worker, which takes 8 ms of each arrival at 5,000
     workers. The answer is the same. Workers with equal versions share their set: see
-    :meth:`scalable.scheduler.controller.Versions.shared`.
+    :meth:`scalable.scheduler.controller.WorkerVersions.shared`.
     """
     if not getattr(versions.error_message, "compares_distinct", False):
         versions.error_message = comparing_distinct(versions.error_message)

@@ -16,7 +16,7 @@ from distributed import Scheduler, Security
 from distributed.core import Status
 from distributed.utils import NoOpAwaitable, import_term
 
-from scalable.client.shown_cluster import NOW_S, ShownCluster
+from scalable.client.displayed_cluster import NOW_S, DisplayedCluster
 from scalable.dask_compat.cluster import (
     ManagedSpecCluster,
     memory_per_worker,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from scalable.client.attached import AttachedCluster
 
 
-class PoolCluster(ShownCluster, ManagedSpecCluster):
+class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     """Pools of tagged workers on one scheduler.
 
     The class has the methods of Dask's ``SpecCluster``; the examples in the docstring of
@@ -463,7 +463,7 @@ _MEMORY = ("memory_limit", "memory")
 
 
 @dataclass
-class Bounds:
+class AdaptiveBounds:
     """The bounds of an adaptive pool, and the class that adapts it."""
 
     #: Tag of the pool. None if no pool was named.
@@ -493,7 +493,7 @@ class Bounds:
 
 def read_bounds(
     given: tuple[Any, ...], tag: str | None, minimum: Any, maximum: Any, options: dict[str, Any]
-) -> Bounds:
+) -> AdaptiveBounds:
     """Return the bounds in the arguments of ``adapt``, and remove them from ``options``.
     ``given`` are the positional arguments: a class or a tag, then ``minimum`` and ``maximum``.
     Raise TypeError if there are too many.
@@ -513,7 +513,9 @@ def read_bounds(
         for name in ("minimum_cores", "maximum_cores", "minimum_memory", "maximum_memory")
         if (value := options.pop(name, None)) is not None
     }
-    return Bounds(tag, minimum or 0, None if maximum == math.inf else maximum, adaptive, totals)
+    return AdaptiveBounds(
+        tag, minimum or 0, None if maximum == math.inf else maximum, adaptive, totals
+    )
 
 
 def _size(pool: Pool, asked: str, part: str, names: tuple[str, ...]) -> float:

@@ -16,13 +16,13 @@ from scalable.manager.background import LOG_TIMEOUT_S, Batch, Launches, Losses, 
 from scalable.manager.inventory import Inventory
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
-from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
+from scalable.manager.scheduler_link import HeartbeatReport, SchedulerLink, SchedulerView
 from scalable.manager.units import (
     CRASH_LOOP_STARTS,
     WALLTIME,
-    Decision,
     Loss,
     Margin,
+    NextSteps,
     Phase,
     Unit,
     decide,
@@ -216,7 +216,7 @@ class Reconciler:
             ending = (*self._stops.names, *self._losses.names, *self._failed)
             charges = self._charges.of(self.inventory.units.values(), ending, time.monotonic())
         try:
-            view = await self.link.heartbeat(Report(pools, workers, events, charges))
+            view = await self.link.heartbeat(HeartbeatReport(pools, workers, events, charges))
         except OSError:
             self._untold[:0] = events
             raise
@@ -226,7 +226,7 @@ class Reconciler:
     def _tell(self, event: Event) -> None:
         self._untold.append(event)
 
-    def _decide(self, view: SchedulerView, now: float) -> Decision:
+    def _decide(self, view: SchedulerView, now: float) -> NextSteps:
         units = self.inventory.units.values()
         for unit in refresh(units, view.workers, now, view.dismissed):
             pool = self.inventory.pools[unit.pool]
@@ -523,7 +523,7 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
     }
 
 
-def drain_reasons(units: Mapping[UnitName, Unit], decision: Decision) -> dict[str, str]:
+def drain_reasons(units: Mapping[UnitName, Unit], decision: NextSteps) -> dict[str, str]:
     """Map the names of the workers to drain now to the reason."""
     reasons: dict[str, str] = {}
     for name in decision.drain:
@@ -535,7 +535,7 @@ def drain_reasons(units: Mapping[UnitName, Unit], decision: Decision) -> dict[st
     return reasons
 
 
-def renew(inventory: Inventory, decision: Decision) -> None:
+def renew(inventory: Inventory, decision: NextSteps) -> None:
     """Request successors for leaving units, and make those that must leave undesired."""
     for name in (*decision.renew, *decision.leave):
         unit = inventory.units.get(name)

@@ -34,7 +34,7 @@ class SchedulerView:
 
 
 @dataclass(frozen=True)
-class Report:
+class HeartbeatReport:
     """The contents of a manager's heartbeat."""
 
     pools: Mapping[str, PoolStatus]
@@ -63,7 +63,7 @@ class SchedulerLink:
         self.excuse_losses = calls.excuse_losses
         self.ended_for_memory = calls.ended_for_memory
 
-    async def heartbeat(self, report: Report) -> SchedulerView:
+    async def heartbeat(self, report: HeartbeatReport) -> SchedulerView:
         answer = await self._calls.heartbeat(
             self._manager,
             self._nonce,

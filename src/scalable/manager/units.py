@@ -198,7 +198,7 @@ class Loss:
 
 
 @dataclass
-class Decision:
+class NextSteps:
     """The next steps for the existing units."""
 
     #: Desired units to stop, and to replace unless their pool is given up.
@@ -228,13 +228,13 @@ def decide(
     now: float,
     start_timeout: float,
     margins: Mapping[str, Margin] | None = None,
-) -> Decision:
+) -> NextSteps:
     """Compare the desired units with the existing units, and return the next steps.
     Units whose launcher has not answered the request yet are skipped. ``units`` were updated by
     :func:`scalable.manager.units.refresh`. ``now`` is monotonic. The workers of a running unit have
     to connect within ``start_timeout`` seconds. ``margins`` has the tags of pools with a walltime.
     """
-    decision = Decision()
+    decision = NextSteps()
     for name, unit in units.items():
         if unit.in_flight:
             continue
@@ -257,7 +257,7 @@ def decide(
 
 
 def _wanted(
-    decision: Decision, unit: Unit, seen: Observation, now: float, start_timeout: float
+    decision: NextSteps, unit: Unit, seen: Observation, now: float, start_timeout: float
 ) -> None:
     restarting = unit.connected_at is not None and unit.missing_since is not None
     if unit.phase is Phase.DRAINING:
@@ -290,7 +290,7 @@ def _outdated(seen: Observation, unit: Unit, now: float) -> bool:
     return older and now - unit.missing_since < OUTDATED_LIMIT_S
 
 
-def _walltime(decision: Decision, unit: Unit, seen: Observation, margin: Margin | None) -> None:
+def _walltime(decision: NextSteps, unit: Unit, seen: Observation, margin: Margin | None) -> None:
     if margin is None or seen.left_s is None or seen.state is not UnitState.RUNNING:
         return
     if seen.left_s < margin.stop_s:

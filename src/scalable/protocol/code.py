@@ -205,7 +205,7 @@ class CarriedFiles:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ArchiveEntry:
     """One file of an archive."""
 
     #: Path relative to the base, with slashes.
@@ -214,7 +214,7 @@ class Entry:
     executable: bool = False
 
 
-def pack(entries: Iterable[Entry]) -> tuple[str, int, bytes]:
+def pack(entries: Iterable[ArchiveEntry]) -> tuple[str, int, bytes]:
     """Return digest, size and compressed content. Equal files give equal digests everywhere."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:

@@ -94,7 +94,7 @@ class Importer(MetaPathFinder):
         self, name: str, *, shares_files: bool = True, directory: str | Path | None = None
     ) -> None:
         self.name, self.shares_files = name, shares_files
-        self.trees = Trees(directory)
+        self.trees = UnpackedArchives(directory)
         #: Code id that imports follow now; empty before the first task.
         self.current = ""
         #: Digests of the loaded sources by module name.
@@ -280,7 +280,7 @@ TREES_KEPT = 4
 _NAME = "carried"
 
 
-class Trees:
+class UnpackedArchives:
     """Unpacked archives by digest, in the given private directory or one made for the first."""
 
     def __init__(self, directory: str | Path | None = None) -> None:

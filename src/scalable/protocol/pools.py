@@ -72,7 +72,7 @@ def known_tags(pools: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Shape:
+class WorkerShape:
     """The cpus, memory and gpus of one worker of a tag, as in a component, or None if unknown."""
 
     cpus: float | None = None
@@ -85,10 +85,10 @@ class Shape:
         return cls(**{f.name: pool.get(f.name) for f in fields(cls)})
 
 
-def difference(one: Shape, other: Shape) -> str | None:
+def difference(one: WorkerShape, other: WorkerShape) -> str | None:
     """Describe the difference between two shapes, or None if all known amounts agree."""
     words = []
-    for item in fields(Shape):
+    for item in fields(WorkerShape):
         a, b = getattr(one, item.name), getattr(other, item.name)
         if a is not None and b is not None and _amount(a) != _amount(b):
             words.append(f"{item.name} {a} there, {b} here")

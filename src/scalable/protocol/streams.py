@@ -45,7 +45,7 @@ class StreamError(Exception):
     """Raised if the other end violates the protocol."""
 
 
-class Refusal(enum.IntEnum):
+class StreamRefusal(enum.IntEnum):
     """Reason for which the far end does not continue or open a stream."""
 
     NONE = 0
@@ -56,10 +56,10 @@ class Refusal(enum.IntEnum):
     @property
     def words(self) -> str:
         return {
-            Refusal.NONE: "",
-            Refusal.UNKNOWN: "the stream was given up there, or the scheduler is new",
-            Refusal.FULL: "too many streams are open there",
-            Refusal.NO_TARGET: "the scheduler does not listen",
+            StreamRefusal.NONE: "",
+            StreamRefusal.UNKNOWN: "the stream was given up there, or the scheduler is new",
+            StreamRefusal.FULL: "too many streams are open there",
+            StreamRefusal.NO_TARGET: "the scheduler does not listen",
         }[self]
 
 
@@ -91,7 +91,7 @@ class Hello:
 class Answer:
     """The first bytes that the far end sends on a carrier."""
 
-    refusal: Refusal
+    refusal: StreamRefusal
     #: As in :class:`Hello`, of the far end; so is ``limit``.
     received: int = 0
     limit: int = 0
@@ -106,7 +106,7 @@ class Answer:
         """Decode ``ANSWER_LENGTH`` bytes. Raises StreamError for another protocol version."""
         refusal, *numbers = _ANSWER.unpack(data)
         try:
-            return cls(Refusal(refusal), *numbers)
+            return cls(StreamRefusal(refusal), *numbers)
         except ValueError as error:
             raise StreamError("no answer of a stream in this version") from error
 

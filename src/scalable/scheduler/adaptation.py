@@ -20,7 +20,7 @@ from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.target_duration import TargetDuration
 from scalable.scaling.task_model import Expectation, TaskModel
 from scalable.scheduler.pool_facts import ClusterState, PoolViews
-from scalable.scheduler.task_log import Ledger
+from scalable.scheduler.task_log import TaskLog
 from scalable.scheduler.workload import Workload
 from scalable.units import parse_duration
 
@@ -143,7 +143,7 @@ class Adaptation:
         """Return the input of the policies. Tasks are counted from the first access on."""
         if self._views is None:
             self._workload = Workload(self._cluster.scheduler, self.model)
-            Ledger.of(self._cluster.scheduler).listen(self._workload)
+            TaskLog.of(self._cluster.scheduler).listen(self._workload)
             self._views = PoolViews(self._cluster, self._workload)
         return self._views
 

@@ -44,7 +44,14 @@ from scalable.protocol.operations import (
     TIMED_OUT,
 )
 from scalable.runs.reruns import Reason
-from scalable.scheduler.task_log import OUT_OF_MEMORY, Call, EndedCall, GivenUp, Ledger, Listener
+from scalable.scheduler.task_log import (
+    OUT_OF_MEMORY,
+    EndedTask,
+    GivenUp,
+    Listener,
+    LoggedTask,
+    TaskLog,
+)
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -90,9 +97,9 @@ class BundleRelay(SchedulerPlugin, Listener):
         self._scheduler = scheduler
         if self._lost is None:
             self._lost = LostBundles(scheduler)
-            Ledger.of(scheduler).listen(self._lost)  # first: it determines which tasks start again
+            TaskLog.of(scheduler).listen(self._lost)  # first: it determines which tasks start again
             offer_on_streams(scheduler, GIVEN_UP, self._lost.give_up)
-        Ledger.of(scheduler).listen(self)
+        TaskLog.of(scheduler).listen(self)
         self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, TIMED_OUT, PRINTED):
             offer_on_streams(scheduler, operation, self._forwarder(operation))
@@ -211,7 +218,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         for client in list(self._followers):
             send_to_client(self._scheduler, client, {"op": SLOTS, "slots": slots})
 
-    def submitted(self, calls: list[Call]) -> None:
+    def submitted(self, calls: list[LoggedTask]) -> None:
         """Make Dask neither repeat nor steal the bundles among these tasks.
         Only the client can resend a lost bundle's unfinished tasks, and it may take back tasks that
         have not started. These tasks must not start on another worker.
@@ -221,7 +228,7 @@ class BundleRelay(SchedulerPlugin, Listener):
                 fail_at_first_loss(self._scheduler, call.task)
                 never_steal(call.task)
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         """Prevent Dask from repeating a bundle whose result is lost with its worker."""
         if end.succeeded and end.call.bundle is not None:
             never_compute_again(end.call.task)
@@ -272,7 +279,7 @@ class _Before(NamedTuple):
 
 
 class LostBundles(Listener):
-    """Keeps lost bundles, and notifies the ledger which tasks run again or are given up."""
+    """Keeps lost bundles, and notifies the task log which tasks run again or are given up."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -282,9 +289,9 @@ class LostBundles(Listener):
         self._lost: dict[Any, _Before] = {}
         self._given_up: set[tuple[Any, int]] = set()
 
-    # Events of the ledger -------------------------------------------------------------------------
+    # Events of the task log -----------------------------------------------------------------------
 
-    def submitted(self, calls: list[Call]) -> None:
+    def submitted(self, calls: list[LoggedTask]) -> None:
         """Record that a bundle runs tasks again that started in a lost bundle."""
         for call in calls:
             before = self._before(call)
@@ -293,12 +300,12 @@ class LostBundles(Listener):
                 # Until it has started, its tasks run again for the same reason.
                 self._remember(call.key, before)
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         """Keep a bundle that failed because its worker ran out of memory."""
         if not end.succeeded and end.call.bundle is not None and end.failure()[0] == OUT_OF_MEMORY:
             self._note([end.call], Reason.WORKER_LOST, end.worker)
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         if call.bundle is not None and self._given_up:
             self._given_up = {given for given in self._given_up if given[0] != call.key}
 
@@ -352,16 +359,16 @@ class LostBundles(Listener):
             texts = str(kind)[:LONGEST_TEXT], str(message)[:LONGEST_TEXT]
             failed.append(FailedCall(*texts, None, details, int(position)))
         if failed:
-            Ledger.of(self._scheduler).give_up(GivenUp(call, tuple(failed)))
+            TaskLog.of(self._scheduler).give_up(GivenUp(call, tuple(failed)))
 
     # ----------------------------------------------------------------------------------------------
 
-    def _before(self, call: Call) -> _Before | None:
+    def _before(self, call: LoggedTask) -> _Before | None:
         """Return the facts about the lost bundle whose tasks a bundle resends, or None."""
         after = (call.bundle or {}).get("after")
         return None if after is None else self._lost.get(after)
 
-    def _note(self, calls: Iterable[Call], reason: Reason, worker: str | None) -> None:
+    def _note(self, calls: Iterable[LoggedTask], reason: Reason, worker: str | None) -> None:
         for call in calls:
             before = self._before(call)
             tries = 1 if before is None else before.tries + 1
@@ -377,8 +384,8 @@ class LostBundles(Listener):
     def _known(self, keys: Iterable[Any]) -> list[TaskState]:
         return [self._scheduler.tasks[key] for key in keys if key in self._scheduler.tasks]
 
-    def _call(self, task: TaskState) -> Call:
-        return Ledger.of(self._scheduler).call(task.key)
+    def _call(self, task: TaskState) -> LoggedTask:
+        return TaskLog.of(self._scheduler).call(task.key)
 
 
 def _is_bundle(task: TaskState) -> bool:

@@ -25,7 +25,6 @@ from scalable.protocol.pools import UNTAGGED, AttachAnswer, Attachment
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.departures import Departures
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.limits import Lifetime, Limits, Spending
 from scalable.scheduler.managers import LEASE_S, Manager, Managers
@@ -34,6 +33,7 @@ from scalable.scheduler.pool_facts import ClusterState, PoolCounts, Running
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_views import CallViews
 from scalable.scheduler.waiting import WaitingCalls
+from scalable.scheduler.worker_removals import WorkerRemovals
 from scalable.views.managers import NOBODY, NOT_YET, words_of_lost
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class Controller(SchedulerPlugin):
         self.demand = demand or Demand()
         self.managers = managers or Managers()
         self.lifetime = Lifetime(scheduler, limits or Limits())
-        self.departures = Departures(scheduler)
-        self.counts = PoolCounts(scheduler, self.demand, self.managers, self.departures)
+        self.removals = WorkerRemovals(scheduler)
+        self.counts = PoolCounts(scheduler, self.demand, self.managers, self.removals)
         self.spending = Spending(scheduler, self.demand, self.managers)
         self.ending: str | None = None
         lost = getattr(scheduler, "lost_workers", None)
@@ -87,7 +87,7 @@ class Controller(SchedulerPlugin):
         self._status = Status(scheduler, *parts, expected=expected)
         self._close_with = close_with
         self._sharing = Sharing(self.demand, self.managers, self.counts, expected)
-        self.attendance = Attendance(self, self._sharing)
+        self.attendance = ManagerRpc(self, self._sharing)
         self._end_by = 0.0
         self._unmanaged = UnmanagedWorkers(scheduler, self.managers, self.counts, self.lifetime)
         self.overviews = Overviews(self)
@@ -96,7 +96,7 @@ class Controller(SchedulerPlugin):
         self.event_listeners.append(self._waiting.event)
         if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):
             retrying.may_have_workers = self.may_have_workers
-        self._versions = Versions()
+        self._versions = WorkerVersions()
         self._follow_with = follow_with
         self._follower: Adaptation | None = None
         WorkerRows(self)
@@ -114,13 +114,13 @@ class Controller(SchedulerPlugin):
         self._sampling.start()
 
     def _offer_handlers(self) -> None:
-        departures = self.departures
+        removals = self.removals
         offer(
             self.scheduler,
             {
-                Handler.GIVE_UP: departures.give_up,
-                Handler.BEGIN: departures.begin,
-                Handler.NOTICE: departures.notice,
+                Handler.GIVE_UP: removals.give_up,
+                Handler.BEGIN: removals.begin,
+                Handler.NOTICE: removals.notice,
                 Handler.POOLS: self._pools_remotely,
                 Handler.STATUS: self.status,
                 Handler.SCALE: self.scale,
@@ -155,7 +155,7 @@ class Controller(SchedulerPlugin):
         self._sampling.stop()
         if self._follower is not None:
             self._follower.end(*self._follower.pools)
-        self.departures.abandon()
+        self.removals.abandon()
         self.spending.end()
 
     # For clients --------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class Controller(SchedulerPlugin):
         return [manager.attachment for manager in self.managers]
 
     def leaves(self, worker: WorkerState) -> bool:
-        return self.departures.state(worker) is not None
+        return self.removals.state(worker) is not None
 
     # Periodic check -------------------------------------------------------------------------------
 
@@ -270,7 +270,7 @@ class Controller(SchedulerPlugin):
         self.spending.look(self.counts.pools(running))
         self._waiting.look(self.counts.pools(running))
         self._sharing.share(now, running)
-        self.departures.drain(self._unmanaged.look(now))
+        self.removals.drain(self._unmanaged.look(now))
         if self._close_with is not None and self.ending is None:
             reason = self.lifetime.look(self.demand.changed_at)
             if reason is not None:
@@ -284,14 +284,14 @@ class Controller(SchedulerPlugin):
     # Hooks of the scheduler -----------------------------------------------------------------------
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        self.departures.log_event(topic, msg)
+        self.removals.log_event(topic, msg)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         ws = scheduler.workers[worker]
         logger.debug("worker %s connected from %s", ws.name, worker)
         ws.versions = self._versions.shared(ws.versions)
         self._versions.compare(str(ws.name), ws.versions)
-        self.departures.connected(ws)
+        self.removals.connected(ws)
         self._explainer.pools.connected(ws)
         if self._follower is not None:
             self._follower.connected(ws)
@@ -299,30 +299,30 @@ class Controller(SchedulerPlugin):
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
         logger.debug("worker at %s left", worker)
-        self.departures.left(worker)
+        self.removals.left(worker)
         self.on_change()
 
 
 # Attendance ---------------------------------------------------------------------------------------
 
 
-class Attendance:
+class ManagerRpc:
     """Takes the reports of a cluster's managers and answers with their orders."""
 
     def __init__(self, cluster: Controller, sharing: Sharing) -> None:
         self._cluster, self._sharing = cluster, sharing
-        departures = cluster.departures
+        removals = cluster.removals
         offer(
             cluster.scheduler,
             {
                 Handler.ATTACH: self.attach,
                 Handler.HEARTBEAT: self.heartbeat,
                 Handler.LEAVE: self.leave,
-                Handler.DRAIN: departures.drain,
-                Handler.RESUME: departures.resume,
-                Handler.WITHHOLD_WORK: departures.withhold_work,
-                Handler.ALLOW_WORK: departures.allow_work,
-                Handler.EXCUSE_LOSSES: departures.excuse_losses,
+                Handler.DRAIN: removals.drain,
+                Handler.RESUME: removals.resume,
+                Handler.WITHHOLD_WORK: removals.withhold_work,
+                Handler.ALLOW_WORK: removals.allow_work,
+                Handler.EXCUSE_LOSSES: removals.excuse_losses,
             },
         )
 
@@ -380,7 +380,7 @@ class Attendance:
             "longest_s": max((p.duration_average for p in prefixes), default=0.0),
             "orders": cluster.demand.orders(manager),
             "end": cluster.ending is not None,
-            "dismissed": cluster.departures.dismissed(known),
+            "dismissed": cluster.removals.dismissed(known),
             "counts_costs": cluster.spending.counts,
         }
 
@@ -583,7 +583,7 @@ class UnmanagedWorkers:
 COMPARED = frozenset({"python", "dask", "distributed", "msgpack", "cloudpickle"})
 
 
-class Versions:
+class WorkerVersions:
     """Compares package versions of workers with those in the scheduler's process.
     The same difference is logged once, however many workers have it.
     """

@@ -66,7 +66,7 @@ class Pace:
         self._turn_s = turn_s
         self._began = time.monotonic()
 
-    async def give_way(self) -> None:
+    async def cooperative_yield(self) -> None:
         """Yield to other coroutines, if this one has lasted long enough."""
         if time.monotonic() - self._began >= self._turn_s:
             await asyncio.sleep(0)
@@ -120,7 +120,7 @@ class Explainer:
             pools.append(
                 explain_pool(replace(self.pools.facts(each, statuses), cluster_name=cluster))
             )
-            await pace.give_way()
+            await pace.cooperative_yield()
         groups = await self._groups(statuses, tag, pace)
         calls = tuple(explain_call(facts.of_cluster(cluster)) for facts in groups)
         return Explanations(tuple(pools), calls).to_dict()
@@ -229,7 +229,7 @@ class Explainer:
         still = {same: each for same, each in groups.items() if each[0].state == same[0]}
         shown = self._of_pool(still.values(), statuses, tag)
         for one, count in islice(shown, SHOWN_GROUPS):
-            await pace.give_way()
+            await pace.cooperative_yield()
             facts = replace(self._calls.facts(one, statuses, pool=False), count=count)
             if facts.tag not in pools:  # slow: it reads all workers of the pool
                 pools[facts.tag] = self.pools.facts(facts.tag, statuses)
@@ -237,7 +237,7 @@ class Explainer:
             if count > 1:  # the tasks ahead of this one are not those ahead of the others
                 facts = replace(facts, before=0, first=())
             found.append(facts)
-        await pace.give_way()
+        await pace.cooperative_yield()
         return [*found, *self._needing(statuses, tag)]
 
     def _of_pool(
@@ -264,7 +264,7 @@ class Explainer:
         ready = list(islice(chain(nowhere, queued), LOOKED_CALLS))
         left = LOOKED_CALLS - len(ready)
         for task in ready:
-            await pace.give_way()
+            await pace.cooperative_yield()
             if task.state in ("no-worker", "queued"):
                 yield task
         for worker in list(self._scheduler.workers.values()):
@@ -274,7 +274,7 @@ class Explainer:
             assigned = list(islice(worker.processing, left))
             left -= len(assigned)
             for task in assigned:
-                await pace.give_way()
+                await pace.cooperative_yield()
                 if task.processing_on is worker and task not in running:
                     yield task
 

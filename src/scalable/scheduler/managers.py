@@ -13,7 +13,7 @@ from distributed import Scheduler
 
 from scalable.model import PoolStatus
 from scalable.protocol.handlers import Handler, offer
-from scalable.protocol.pools import AttachAnswer, Attachment, Shape, difference
+from scalable.protocol.pools import AttachAnswer, Attachment, WorkerShape, difference
 from scalable.scaling.waterfall import Tier
 
 #: Seconds without a heartbeat after which a manager counts as lost, and another process may attach
@@ -92,7 +92,8 @@ class Managers:
                 continue
             for tag in attachment.pools.keys() & other.pools.keys():
                 words = difference(
-                    Shape.from_pool(other.pools[tag]), Shape.from_pool(attachment.pools[tag])
+                    WorkerShape.from_pool(other.pools[tag]),
+                    WorkerShape.from_pool(attachment.pools[tag]),
                 )
                 if words is not None:
                     return (

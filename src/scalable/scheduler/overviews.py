@@ -41,7 +41,14 @@ from scalable.scheduler.task_counts import (
     NameRow,
     beginning_of,
 )
-from scalable.scheduler.task_log import Call, EndedCall, GivenUp, Ledger, Listener, running_tasks
+from scalable.scheduler.task_log import (
+    EndedTask,
+    GivenUp,
+    Listener,
+    LoggedTask,
+    TaskLog,
+    running_tasks,
+)
 
 # Latest events ------------------------------------------------------------------------------------
 
@@ -140,7 +147,7 @@ OTHER_CLASSES = "(other classes)"
 LONGEST_CLASS = 100
 
 
-class Timeline(Listener):
+class EventTimeline(Listener):
     """Adds finished tasks, failures and decisions to the recent events of a cluster.
     ``failures`` counts all by class, ``changes`` the desired-count changes by tag and action.
     """
@@ -154,9 +161,9 @@ class Timeline(Listener):
         # By address of a worker: the span that was added last for it.
         self._last: dict[str, list[Any]] = {}
 
-    # Events of the ledger -------------------------------------------------------------------------
+    # Events of the task log -----------------------------------------------------------------------
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         timed = end.measured
         if (
             end.ran
@@ -181,7 +188,9 @@ class Timeline(Listener):
         self._names.pop(address, None)
         self._last.pop(address, None)
 
-    def _span(self, address: str, call: Call, times: tuple[float, float], failed: bool) -> None:
+    def _span(
+        self, address: str, call: LoggedTask, times: tuple[float, float], failed: bool
+    ) -> None:
         last = self._last.get(address)
         (began, ended), name = times, call.name[:200]
         short = ended - began < JOINED_S
@@ -286,13 +295,13 @@ class Overviews:
         self._cluster = cluster
         self._scheduler = scheduler
         self._names = NameCounts(scheduler)
-        self._timeline = Timeline(scheduler, self.recent)
+        self._timeline = EventTimeline(scheduler, self.recent)
         self._last: Overview | None = None
         self._rows: list[TaskOverview] = []
         self._lasting = LastingNames()
         self._made_at = 0.0
-        Ledger.of(scheduler).listen(self._names)
-        Ledger.of(scheduler).listen(self._timeline)
+        TaskLog.of(scheduler).listen(self._names)
+        TaskLog.of(scheduler).listen(self._timeline)
         cluster.event_listeners.append(self._timeline.event)
         cluster.demand.listeners.append(self._timeline.scaled)
         offer(scheduler, {Handler.OVERVIEW: self.answer_in_turns})
@@ -379,7 +388,7 @@ class Overviews:
             use.workers += 1
             use.slots += int(ws.resources.get(tag, ws.nthreads))
             use.busy += bool(ws.processing)
-            if reason := self._cluster.departures.why(ws):
+            if reason := self._cluster.removals.why(ws):
                 use.leaving[reason] += 1
             for task, elapsed in running_tasks(ws):
                 load.calls.append((elapsed, task))
@@ -476,7 +485,7 @@ class Overviews:
 
 def _running_calls(calls: list[tuple[float, TaskState]]) -> Iterator[RunningCall]:
     for elapsed, task in heapq.nlargest(SHOWN_RUNNING, calls, key=lambda call: call[0]):
-        call, worker = Call(task), task.processing_on
+        call, worker = LoggedTask(task), task.processing_on
         place = "" if worker is None else str(worker.name)
         name, calls_in = call.name[:LONGEST_NAME], int((call.bundle or {}).get("calls", 0))
         yield RunningCall(str(task.key), name, call.tag, place, round(elapsed, 3), calls_in)
@@ -588,7 +597,7 @@ class WorkerRows:
             running += 1
             used += int((task.resource_restrictions or {}).get(tag, 1))
             names[name_of(task)[:LONGEST_TASK]] = None
-        leaves = self._cluster.departures.state(ws) is not None
+        leaves = self._cluster.removals.state(ws) is not None
         paused = ws.status is Status.paused
         return WorkerOverview(
             name=str(ws.name),

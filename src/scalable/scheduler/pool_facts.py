@@ -30,8 +30,8 @@ from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.readiness import Slots
 from scalable.scaling.task_model import Kind, TaskModel
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.departures import Departures
 from scalable.scheduler.managers import Managers
+from scalable.scheduler.worker_removals import WorkerRemovals
 from scalable.scheduler.workload import Workload
 from scalable.views.facts import (
     AdaptiveFacts,
@@ -55,7 +55,7 @@ class ClusterState(Protocol):
     demand: Demand
     managers: Managers
     counts: PoolCounts
-    departures: Departures
+    removals: WorkerRemovals
     ending: str | None
     event_listeners: list[Callable[[Event], None]]
 
@@ -117,7 +117,7 @@ class PoolReader:
         if status is None and workers:  # workers that no manager has started
             slots = max(_capacity(ws, tag) for ws in workers)
             status = PoolStatus(wanted=len(workers), running=len(workers), slots=slots)
-        working = [ws for ws in workers if cluster.departures.state(ws) is None]
+        working = [ws for ws in workers if cluster.removals.state(ws) is None]
         if status is not None:  # managers' reports arrive later than workers
             here = max(status.running, len(working) - status.suspended)
             status = replace(status, running=here)
@@ -148,9 +148,9 @@ class PoolReader:
             launching_s=None if since is None else now - since,
             usual_start_s=self._usual_start_s(tag),
             leaving=tuple(
-                LeavingWorker(str(ws.name), cluster.departures.why(ws))
+                LeavingWorker(str(ws.name), cluster.removals.why(ws))
                 for ws in workers
-                if cluster.departures.state(ws) is not None
+                if cluster.removals.state(ws) is not None
             ),
             paused=tuple(str(ws.name) for ws in working if ws.status is Status.paused),
             busy_slots=busy,
@@ -271,12 +271,12 @@ class PoolCounts:
     """Worker counts of the pools of one cluster."""
 
     def __init__(
-        self, scheduler: Scheduler, demand: Demand, managers: Managers, departures: Departures
+        self, scheduler: Scheduler, demand: Demand, managers: Managers, removals: WorkerRemovals
     ) -> None:
         self._scheduler = scheduler
         self._demand = demand
         self._managers = managers
-        self._departures = departures
+        self._removals = removals
 
     def running(self) -> Running:
         """Return how many workers of each manager are connected and not leaving.
@@ -287,7 +287,7 @@ class PoolCounts:
         wanted = self._demand.totals
         # All workers are counted several times a second, so the loop makes few function calls.
         for ws, manager in workers_by_what_they_told(self._scheduler, MANAGER_KEY):
-            if manager and self._departures.state(ws) is None:
+            if manager and self._removals.state(ws) is None:
                 counts = running.get(manager)
                 if counts is None:
                     counts = running[manager] = Counter()
@@ -331,8 +331,8 @@ class PoolCounts:
                 "processing": len(ws.processing),
                 "occupancy": ws.occupancy,
                 "nbytes": ws.nbytes,
-                "drain": self._departures.state(ws),
-                "leaves": self._departures.reason(ws),
+                "drain": self._removals.state(ws),
+                "leaves": self._removals.reason(ws),
             }
             for ws, its_manager in workers_by_what_they_told(self._scheduler, MANAGER_KEY)
             if its_manager == manager or str(ws.name) in names

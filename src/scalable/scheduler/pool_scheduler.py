@@ -65,14 +65,14 @@ from scalable.protocol.servers import (
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.placement import TagPlacement
-from scalable.scheduler.retrying import LostWorkers, Retrying
+from scalable.scheduler.retrying import LossReasons, Retrying
 from scalable.scheduler.task_log import (
-    Call,
-    EndedCall,
-    Ledger,
+    EndedTask,
     Listener,
+    LoggedTask,
     NestedCalls,
     Profiles,
+    TaskLog,
     take_found,
 )
 
@@ -144,16 +144,16 @@ class PoolScheduler(
         self.checkpoints = CheckpointPlace(self)
         self.image_versions = ImageVersions.of_this_process()
         self.retrying, self.failures = Retrying(self), Failures(self)
-        self.lost_workers = LostWorkers(self, self.retrying)
+        self.lost_workers = LossReasons(self, self.retrying)
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)
         self.add_plugin(AbandonedCalls(self))
         self.profiles, self.nested = Profiles(self), NestedCalls()
-        Ledger.of(self).listen(self.profiles)
-        Ledger.of(self).listen(self.nested)
+        TaskLog.of(self).listen(self.profiles)
+        TaskLog.of(self).listen(self.nested)
         UnknownDurations(self)
-        offer_on_streams(self, FOUND, partial(take_found, Ledger.of(self).hear))
+        offer_on_streams(self, FOUND, partial(take_found, TaskLog.of(self).hear))
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement: TagPlacement | None = None
         other = tag_placement()
@@ -295,7 +295,7 @@ class Failures(Listener):
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._known: dict[Any, dict[str, Any]] = {}
-        Ledger.of(scheduler).listen(self)
+        TaskLog.of(scheduler).listen(self)
         offer(scheduler, {Handler.FAILURES: self.failures})
 
     def failures(self, keys: Iterable[Any]) -> list[dict[str, Any]]:
@@ -317,22 +317,22 @@ class Failures(Listener):
         return found
 
     def _facts(self, key: Any) -> dict[str, Any]:
-        call = Ledger.of(self._scheduler).call(key)
+        call = TaskLog.of(self._scheduler).call(key)
         # A task that failed only because of another one never ran.
         return {"task_name": call.name, "tag": call.tag, **self._known.get(key, {"tries": 0})}
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         if end.succeeded or end.call.bundle is not None or not end.failures:
             return
         details = end.failures[0].details
         told = {"arguments": details.arguments, "worker": details.worker, "tries": details.tries}
         self._known[end.call.key] = told
 
-    def ready(self, call: Call) -> None:
+    def ready(self, call: LoggedTask) -> None:
         """Drop the facts about a task that runs again."""
         self._known.pop(call.key, None)
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         self._known.pop(call.key, None)
 
     def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
@@ -348,7 +348,7 @@ class UnknownDurations(Listener):
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         if extension_seams.difference(forget_unknown_duration.__name__) is None:
-            Ledger.of(scheduler).listen(self)
+            TaskLog.of(scheduler).listen(self)
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         forget_unknown_duration(self._scheduler, call.task)

@@ -25,12 +25,12 @@ from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import SHARES, Measured
 from scalable.runs.reruns import RERUN
 from scalable.scheduler.task_log import (
-    Call,
-    EndedCall,
+    EndedTask,
     GivenUp,
     HeardOutcomes,
-    Ledger,
     Listener,
+    LoggedTask,
+    TaskLog,
     runs_again,
 )
 
@@ -78,7 +78,7 @@ class _Pending:
 
 
 class Recorder(Listener):
-    """Writes the rows of a run from the events of a scheduler's ledger.
+    """Writes the rows of a run from the events of a scheduler's task log.
     ``tags`` are the pools' tags, one of which is among the resources of a task or worker.
     ``reruns`` counts the recorded restarts of tasks by reason.
     """
@@ -138,7 +138,7 @@ class Recorder(Listener):
 
     # Tasks --------------------------------------------------------------------------------------
 
-    def submitted(self, calls: list[Call]) -> None:
+    def submitted(self, calls: list[LoggedTask]) -> None:
         now = time.time()
         for call in calls:
             if call.is_known or call.key in self._pending or call.task.state in ("memory", "erred"):
@@ -151,11 +151,11 @@ class Recorder(Listener):
                 if len(self._lines) >= MOST_LINES:
                     self.flush()
 
-    def _entry(self, call: Call, now: float) -> _Pending:
+    def _entry(self, call: LoggedTask, now: float) -> _Pending:
         tag = next((tag for tag, _ in call.slots if tag in self._tags), None)
         return _Pending(head_of(str(call.key), call.name, tag), now, call.bundle)
 
-    def ready(self, call: Call) -> None:
+    def ready(self, call: LoggedTask) -> None:
         """Record when a task became ready, unless it went into the scheduler's queue.
         The time in that queue is part of the task's ``queued_s``.
         """
@@ -177,7 +177,7 @@ class Recorder(Listener):
         if call.again is not None:
             self._note_again(call)
 
-    def dequeued(self, call: Call) -> None:
+    def dequeued(self, call: LoggedTask) -> None:
         """Record a task that runs again when it leaves the scheduler's queue."""
         if call.is_known:
             return
@@ -186,14 +186,14 @@ class Recorder(Listener):
         if call.again is not None:
             self._note_again(call)
 
-    def _note_again(self, call: Call) -> None:
+    def _note_again(self, call: LoggedTask) -> None:
         """Keep why a task runs again, until it is recorded once the task has started again."""
         entry = self._pending[call.key]
         if entry.again is not None:  # it started again, and was lost again
             self._rerun(entry)
         entry.again, call.again = call.again, None
 
-    def _settle_again(self, entry: _Pending, call: Call, end: EndedCall | None) -> None:
+    def _settle_again(self, entry: _Pending, call: LoggedTask, end: EndedTask | None) -> None:
         """Record why a task started again that was lost before it was observed running."""
         killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
         if call.again is not None or (killed and call.bundle is None):
@@ -212,7 +212,7 @@ class Recorder(Listener):
             f'"reason":"{reason}","lost":{encoded(worker)}{count}}}'
         )
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         if end.succeeded:
             self._last_ended = end.call.task
             self._end(end.call, "found" if end.is_hit else "succeeded", end)
@@ -236,12 +236,12 @@ class Recorder(Listener):
     def remembered(self, heard: HeardOutcomes) -> None:
         self._remembered += heard.rows(time.time())
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         """Record a forgotten task as cancelled, unless it has finished."""
         self._last_ended = None if self._last_ended is call.task else self._last_ended
         self._end(call, "cancelled", None)
 
-    def _end(self, call: Call, state: str, end: EndedCall | None) -> None:
+    def _end(self, call: LoggedTask, state: str, end: EndedTask | None) -> None:
         entry = self._pending.pop(call.key, None)
         if entry is None:
             return
@@ -309,7 +309,7 @@ class Recorder(Listener):
                         f'"timestamp":{now - since}}}'
                     )
 
-    def _failure_rows(self, end: EndedCall) -> None:
+    def _failure_rows(self, end: EndedTask) -> None:
         rows = failure_rows(end)
         if rows:
             self._run.extend("failures", rows)
@@ -351,7 +351,7 @@ class Recorder(Listener):
     def worker_lost(self, lost: LostWorker) -> None:
         for key in lost.running:
             entry = self._lost.pop(key, None)
-            if entry is not None and Ledger.of(self.scheduler).call(key).again is not None:
+            if entry is not None and TaskLog.of(self.scheduler).call(key).again is not None:
                 self._rerun(entry)
         if lost.expected or not (keys := [*lost.running, *lost.computed]):
             return
@@ -465,7 +465,7 @@ def row_in_bundle(head: str, worker: str, ready_at: float, state: str, row: Sequ
 # Failure rows -------------------------------------------------------------------------------------
 
 
-def failure_rows(end: EndedCall | GivenUp) -> list[dict[str, Any]]:
+def failure_rows(end: EndedTask | GivenUp) -> list[dict[str, Any]]:
     """Return a row of ``failures.jsonl`` for each failed task that is reported together."""
     if not end.failures:
         return []

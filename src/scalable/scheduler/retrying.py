@@ -29,7 +29,7 @@ from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory
 from scalable.protocol.handlers import Handler, LossReason, offer
 from scalable.protocol.measured import measured
 from scalable.protocol.operations import LEAVING_TOPIC
-from scalable.scheduler.task_log import Call, Ledger, Listener, failure_in
+from scalable.scheduler.task_log import Listener, LoggedTask, TaskLog, failure_in
 from scalable.units import as_written, format_duration
 from scalable.views.facts import NextTry
 
@@ -65,7 +65,7 @@ class Retrying(Listener):
         self.may_have_workers: Callable[[str], bool] = self._is_connected
         self._failures: dict[Any, int] = {}
         self._held: dict[Any, _Held] = {}
-        Ledger.of(scheduler).listen(self)
+        TaskLog.of(scheduler).listen(self)
 
     def tasks(self) -> list[str]:
         """Return the names of the tasks that have a policy."""
@@ -104,7 +104,7 @@ class Retrying(Listener):
     def _policy(self, task: TaskState) -> RetryPolicy | None:
         if self.deployment is None or "retries" in (task.annotations or {}):
             return None  # the task's own number of retries applies
-        call = Ledger.of(self._scheduler).call(task.key)
+        call = TaskLog.of(self._scheduler).call(task.key)
         known = None if call.bundle is not None else self.deployment.tasks.get(call.name)
         return None if known is None else known.retries
 
@@ -132,7 +132,7 @@ class Retrying(Listener):
 
     def _next_pool(self, task: TaskState, policy: RetryPolicy) -> tuple[str | None, str]:
         """Return the next attempt's tag after an out-of-memory error, and words for the log."""
-        tag = Call(task).tag
+        tag = LoggedTask(task).tag
         if policy.memory_factor is None or tag is None:
             return None, ""
         assert self.deployment is not None
@@ -167,7 +167,7 @@ class Retrying(Listener):
         return bool(self._scheduler.resources.get(tag))
 
     def _move(self, task: TaskState, tag: str) -> None:
-        call = Ledger.of(self._scheduler).call(task.key)
+        call = TaskLog.of(self._scheduler).call(task.key)
         if call.tag == tag:
             return
         others = dict(task.resource_restrictions or {})
@@ -185,7 +185,7 @@ class Retrying(Listener):
 
     # Events -------------------------------------------------------------------------------------
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         self._held.pop(call.key, None)
         self._failures.pop(call.key, None)
 
@@ -237,7 +237,7 @@ REMEMBERED = 10_000
 _LOST = "lost: "
 
 
-class LostWorkers(Listener):
+class LossReasons(Listener):
     """Records why workers were lost and which tasks ran on them."""
 
     def __init__(self, scheduler: Scheduler, retrying: Retrying) -> None:
@@ -253,7 +253,7 @@ class LostWorkers(Listener):
         self._too_large: dict[Any, int] = {}
         self._ended_for_memory: dict[str, None] = {}  # a set in order of insertion
         self._news = asyncio.Event()
-        Ledger.of(scheduler).listen(self)
+        TaskLog.of(scheduler).listen(self)
         offer(
             scheduler,
             {
@@ -286,7 +286,7 @@ class LostWorkers(Listener):
         if name in self._ended_for_memory:  # counted once Dask has reassigned its tasks
             asyncio.get_running_loop().call_soon(self.ended_for_memory, [name])
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         self._lost_with.pop(call.key, None)
         self._too_large.pop(call.key, None)
 
@@ -370,7 +370,7 @@ class LostWorkers(Listener):
         counts: bool,
     ) -> bool | None:
         """Retry or fail a task that ran out of memory. None if it has no retry policy."""
-        call = Call(task)
+        call = LoggedTask(task)
         error = OutOfMemory(call.name, shown, 0, *amounts)
         again = self._retrying.out_of_memory(task, str(error), counts=counts)
         if again is not None:
@@ -383,7 +383,7 @@ class LostWorkers(Listener):
         self, task: TaskState, worker: str, shown: Any, amounts: tuple[int, int, str, int]
     ) -> None:
         """Count that a task ran out of memory. Fail it if it had a retry or is a bundle."""
-        call = Call(task)
+        call = LoggedTask(task)
         self._too_large[task.key] = tries = self._too_large.get(task.key, 0) + 1
         error = OutOfMemory(call.name, shown, tries - 1, *amounts)
         self._know(worker, f"it ran out of memory: {error}")

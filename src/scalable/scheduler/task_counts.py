@@ -1,4 +1,4 @@
-"""Numbers of tasks by name and state, updated with each event of the ledger."""
+"""Numbers of tasks by name and state, updated with each event of the task log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,14 @@ from distributed import Scheduler
 
 from scalable.dask_compat.tasks import is_given_back
 from scalable.model.remembered import RememberedTally
-from scalable.scheduler.task_log import READY, Call, EndedCall, GivenUp, HeardOutcomes, Listener
+from scalable.scheduler.task_log import (
+    READY,
+    EndedTask,
+    GivenUp,
+    HeardOutcomes,
+    Listener,
+    LoggedTask,
+)
 
 #: Number of task names that have a row each. Tasks of other names are counted by the prefix of the
 #: name, or, with too many prefixes, in one row.
@@ -89,7 +96,7 @@ class NameRow:
         self.logs += log * count
         self.squares += log * log * count
 
-    def wait(self, end: EndedCall, count: int = 1) -> None:
+    def wait(self, end: EndedTask, count: int = 1) -> None:
         ready_at, began = end.call.ready_at, end.measured.began
         if ready_at is not None and began is not None:
             self.queued += count
@@ -111,9 +118,9 @@ class NameCounts(Listener):
         self.remembered_calls = RememberedTally()
         for task in scheduler.tasks.values():
             if task.state in READY:
-                self.ready(Call(task))
+                self.ready(LoggedTask(task))
             elif task.state == "waiting":
-                self.waiting(Call(task))
+                self.waiting(LoggedTask(task))
 
     def __iter__(self) -> Iterator[NameRow]:
         return iter(self._rows.values())
@@ -146,29 +153,29 @@ class NameCounts(Listener):
             row.names += 1
         return row
 
-    # Events of the ledger -------------------------------------------------------------------------
+    # Events of the task log -----------------------------------------------------------------------
 
-    def submitted(self, calls: list[Call]) -> None:
+    def submitted(self, calls: list[LoggedTask]) -> None:
         for call in calls:
             if call.is_known:
                 continue
             if call.key not in self._calls and call.task.state not in ("memory", "erred"):
                 self._put(call, _WAITING)
 
-    def waiting(self, call: Call) -> None:
+    def waiting(self, call: LoggedTask) -> None:
         if not call.is_known:
             self._put(call, _WAITING)
 
-    def ready(self, call: Call) -> None:
+    def ready(self, call: LoggedTask) -> None:
         if not call.is_known:
             self._put(call, _READY)
 
-    def left(self, call: Call) -> None:
+    def left(self, call: LoggedTask) -> None:
         """Count a task as waiting: it was released before it finished, and may run again."""
         if not call.is_known:
             self._put(call, _WAITING)
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         call = end.call
         self._begun.discard(call.key)
         began, ended, bundle = end.measured.began, end.measured.ended, end.measured.bundle
@@ -208,7 +215,7 @@ class NameCounts(Listener):
         row = self.row_of(call.key) or self.row_for(call.name, call.tag)
         row.phases[_FAILED] += len(given_up.failures)
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         counted = self._calls.pop(call.key, None)
         if counted is None:
             return
@@ -231,7 +238,7 @@ class NameCounts(Listener):
         self._calls.clear()
         self._begun.clear()
 
-    def _put(self, call: Call, phase: int) -> NameRow:
+    def _put(self, call: LoggedTask, phase: int) -> NameRow:
         """Count a task in a phase, and return its row."""
         counted = self._calls.get(call.key)
         if counted is None:

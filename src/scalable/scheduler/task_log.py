@@ -1,6 +1,4 @@
-"""Scheduler plug-in that turns task transitions into events for its listeners.
-The ledger has one :class:`Call` per task. Listeners, such as the recorder, interpret the events.
-"""
+"""Scheduler plug-in with a record of each task, which sends transitions to listeners."""
 
 from __future__ import annotations
 
@@ -39,11 +37,11 @@ logger = logging.getLogger("scalable.scheduler")
 READY = frozenset({"processing", "queued", "no-worker"})
 #: Dask's states of a finished task.
 ENDED = frozenset({"memory", "erred"})
-#: Value of :attr:`Call.slots` for a task without a tag: one slot of any worker.
+#: Value of :attr:`LoggedTask.slots` for a task without a tag: one slot of any worker.
 UNTAGGED_SLOTS = (("", 1),)
 
 
-class Call:
+class LoggedTask:
     """One task of Dask's scheduler, with the name, tag and slots that its client set."""
 
     __slots__ = (
@@ -67,8 +65,8 @@ class Call:
             self._name = annotations.get(TASK_ANNOTATION)
         # Dask's state when the task last became ready, and number of earlier attempts.
         self.state, self.tries = "", 0
-        # Epoch seconds since which the task is queued. None if blocked, or ready before the ledger
-        # was made.
+        # Epoch seconds since which the task is queued. None if blocked, or ready before
+        # the task log was made.
         self.ready_at: float | None = None
         # Why the task runs again, and the name of a lost worker. None for the first run.
         self.again: tuple[Reason, str | None] | None = None
@@ -109,13 +107,17 @@ class Call:
         return sum(max(0, other.nbytes) for other in others) if others else 0
 
 
-class EndedCall:
+class EndedTask:
     """Finished task: either its result is in memory, or it failed."""
 
     __slots__ = ("_details", "_failures", "call", "measured", "succeeded", "worker")
 
     def __init__(
-        self, call: Call, succeeded: bool, details: Mapping[str, Any], worker: str | None = None
+        self,
+        call: LoggedTask,
+        succeeded: bool,
+        details: Mapping[str, Any],
+        worker: str | None = None,
     ) -> None:
         self.call = call
         self.succeeded = succeeded
@@ -177,21 +179,21 @@ class EndedCall:
 
 
 class Listener:
-    """Base class of objects that receive a ledger's events. Subclasses override some methods."""
+    """Base class of objects that receive a task log's events. Subclasses override some methods."""
 
-    def submitted(self, calls: list[Call]) -> None:
+    def submitted(self, calls: list[LoggedTask]) -> None:
         """Handle the tasks of a graph from a client, which may include known tasks."""
 
-    def waiting(self, call: Call) -> None:
+    def waiting(self, call: LoggedTask) -> None:
         """Handle a task that should run but is blocked, or is not placed yet."""
 
-    def ready(self, call: Call) -> None:
+    def ready(self, call: LoggedTask) -> None:
         """Handle a task that is now queued, or was assigned to a worker."""
 
-    def dequeued(self, call: Call) -> None:
+    def dequeued(self, call: LoggedTask) -> None:
         """Handle a task that left the scheduler's queue, usually for a worker."""
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         """Handle a task that succeeded or failed."""
 
     def remembered(self, heard: HeardOutcomes) -> None:
@@ -200,10 +202,10 @@ class Listener:
     def given_up(self, given_up: GivenUp) -> None:
         """Handle tasks of a bundle that failed because their client does not resend them."""
 
-    def left(self, call: Call) -> None:
+    def left(self, call: LoggedTask) -> None:
         """Handle a task that was released before it succeeded or failed."""
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         """Handle a task that the scheduler forgets, because nothing needs it any more."""
 
     def restarted(self, scheduler: Scheduler) -> None:
@@ -226,17 +228,17 @@ class Listener:
 EVENTS = tuple(name for name in vars(Listener) if not name.startswith("_"))
 
 
-class Ledger(SchedulerPlugin):
+class TaskLog(SchedulerPlugin):
     """Scheduler plug-in that reads each task transition once and sends events to listeners.
     If a listener raises an exception, the other listeners still get the event.
     """
 
-    name = "scalable-ledger"
+    name = "scalable-task-log"
 
     def __init__(self, scheduler: Scheduler) -> None:
         tasks.seams.check()
         self.scheduler = scheduler
-        self._calls: dict[Any, Call] = {}
+        self._calls: dict[Any, LoggedTask] = {}
         self._listeners: list[Listener] = []
         self._told: dict[str, list[Callable[[Any], None]]] = {}
         # By address: the workers that are connected, or are being removed.
@@ -244,14 +246,14 @@ class Ledger(SchedulerPlugin):
         self._subscribe()
 
     @classmethod
-    def of(cls, scheduler: Scheduler) -> Ledger:
-        """Return the ledger of a scheduler, adding one if there is none."""
+    def of(cls, scheduler: Scheduler) -> TaskLog:
+        """Return the task log of a scheduler, adding one if there is none."""
         known = scheduler.plugins.get(cls.name)
         if isinstance(known, cls):
             return known
-        ledger = cls(scheduler)
-        scheduler.add_plugin(ledger)
-        return ledger
+        made = cls(scheduler)
+        scheduler.add_plugin(made)
+        return made
 
     def listen(self, listener: Listener) -> None:
         """Send all events from now on to a listener, unless it is known already."""
@@ -273,13 +275,13 @@ class Ledger(SchedulerPlugin):
     # Tasks --------------------------------------------------------------------------------------
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
-        """Make a new :class:`Call` per task of a graph, since annotations may have changed."""
+        """Make new records of a graph's tasks, whose annotations may have changed."""
         submitted = []
         for key in tasks:
             task = scheduler.tasks.get(key)
             if task is not None:
                 known = self._calls.get(key)
-                call = self._calls[key] = Call(task)
+                call = self._calls[key] = LoggedTask(task)
                 if known is not None:
                     call.tries, call.again, call.ready_at = known.tries, known.again, known.ready_at
                 submitted.append(call)
@@ -290,7 +292,7 @@ class Ledger(SchedulerPlugin):
             self._released(key, start)
             return
         if finish == "forgotten":
-            call = self._calls.pop(key, None) or Call(self.scheduler.tasks[key])
+            call = self._calls.pop(key, None) or LoggedTask(self.scheduler.tasks[key])
             _tell(self._forgotten, call)
             return
         call = self._calls.get(key) or self._enter(key)
@@ -302,7 +304,7 @@ class Ledger(SchedulerPlugin):
                 call.state = finish
                 _tell(self._told["dequeued"], call)
         elif finish == "erred" or (finish == "memory" and start == "processing"):
-            ended = EndedCall(call, finish == "memory", details, self._worker(details))
+            ended = EndedTask(call, finish == "memory", details, self._worker(details))
             _tell(self._ended, ended)
             if outcomes := ended.measured.remembered:
                 self.hear(HeardOutcomes(call.name, call.tag, outcomes, str(call.key)))
@@ -346,11 +348,11 @@ class Ledger(SchedulerPlugin):
     def give_up(self, given_up: GivenUp) -> None:
         _tell(self._told["given_up"], given_up)
 
-    def call(self, key: Any) -> Call:
+    def call(self, key: Any) -> LoggedTask:
         return self._calls.get(key) or self._enter(key)
 
-    def _enter(self, key: Any) -> Call:
-        call = self._calls[key] = Call(self.scheduler.tasks[key])
+    def _enter(self, key: Any) -> LoggedTask:
+        call = self._calls[key] = LoggedTask(self.scheduler.tasks[key])
         return call
 
     # Scheduler and workers ----------------------------------------------------------------------
@@ -387,7 +389,7 @@ def _tell(listeners: Iterable[Callable[[Any], None]], event: Any) -> None:
         try:
             tell(event)
         except Exception:  # like Dask for its plug-ins: continue with the other listeners
-            logger.info("a listener of the ledger failed: %r", tell, exc_info=True)
+            logger.info("a listener of the task log failed: %r", tell, exc_info=True)
 
 
 # Cache outcomes -----------------------------------------------------------------------------------
@@ -430,7 +432,7 @@ _OF_LOST_WORKERS = frozenset({"KilledWorker", OUT_OF_MEMORY})
 
 class GivenUp(NamedTuple):
     """Failed tasks of a bundle that their client has given up after lost workers.
-    ``call`` is the bundle in the ledger.
+    ``call`` is the bundle in the task log.
     """
 
     call: Any
@@ -502,7 +504,7 @@ class NestedCalls(Listener):
                 self._parents[key] = parent
                 self._children.setdefault(parent, {})[key] = None
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         parent = self._parents.pop(call.key, None)
         children = self._children.get(parent)
         if children is not None:
@@ -564,11 +566,11 @@ class Profiles(Listener):
         self._forgotten.clear()
         scheduler.set_metadata(keys=[PROFILES], value=True)
 
-    def ready(self, call: Call) -> None:
+    def ready(self, call: LoggedTask) -> None:
         self._ready_at[call.key] = time.time()
         self._rows.pop(call.key, None)
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         call = end.call
         ready_at = self._ready_at.pop(call.key, None)
         began, ended, transfer_s, cpu_s, memory, *_ = end.measured
@@ -585,7 +587,7 @@ class Profiles(Listener):
         """Return when a task became ready, in epoch seconds, or None if it is not ready."""
         return self._ready_at.get(key)
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         """Drop the profile of a task. The latest of these are kept for :meth:`earlier`."""
         self._ready_at.pop(call.key, None)
         row = self._rows.pop(call.key, None)

@@ -20,7 +20,7 @@ from scalable.protocol.failures import shown_arguments
 from scalable.protocol.handlers import Handler, WorkerCalls, offer
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.overviews import KEPT, RecentEvents
-from scalable.scheduler.task_log import Ledger, Profiles, running_tasks
+from scalable.scheduler.task_log import Profiles, TaskLog, running_tasks
 from scalable.views.explanation import Explanations
 
 logger = logging.getLogger("scalable.scheduler")
@@ -118,7 +118,7 @@ class CallViews:
         return {"state": str(told.state), "sentence": told.sentence, "advice": told.advice}
 
     def _known(self, task: TaskState, notes: list[str]) -> dict[str, Any]:
-        call = Ledger.of(self._scheduler).call(task.key)
+        call = TaskLog.of(self._scheduler).call(task.key)
         told: dict[str, Any] = {"name": call.name, "tag": call.tag}
         told["calls"] = int((call.bundle or {}).get("calls", 0))
         began = task.processing_on is not None or task.state in ("memory", "erred")

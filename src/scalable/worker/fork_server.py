@@ -166,7 +166,7 @@ def run_worker(owner: int) -> None:
     """Read the settings of this worker from standard input, and run the worker until it stops."""
     from scalable.harmless import make_logs_harmless
     from scalable.worker.config import WorkerConfig
-    from scalable.worker.lifeline import Lifeline, read_line, take_standard_input
+    from scalable.worker.parent_watch import ParentWatch, read_line, take_standard_input
     from scalable.worker.program import run_from_file, run_with_lifeline
 
     start = WorkerStart.from_line(read_line())
@@ -175,7 +175,7 @@ def run_worker(owner: int) -> None:
     pipe = take_standard_input()
     gc.enable()
     if start.config is not None:
-        run_with_lifeline(WorkerConfig(**start.config), Lifeline(pipe, owner=owner))
+        run_with_lifeline(WorkerConfig(**start.config), ParentWatch(pipe, owner=owner))
     else:
         os.close(pipe)
         os.close(owner)

@@ -33,8 +33,8 @@ from scalable.protocol.failures import LAST_CHARACTERS, last_lines, read_output_
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import Importer
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
-from scalable.worker.lifeline import Lifeline, read_line, remove_scratch, take_standard_input
 from scalable.worker.notices import tell_of_notice
+from scalable.worker.parent_watch import ParentWatch, read_line, remove_scratch, take_standard_input
 from scalable.worker.process_worker import ProcessWorker
 
 #: Seconds in which a scheduler accepts the connection of a new worker.
@@ -117,7 +117,7 @@ async def serve_while_scheduler_lives(config: WorkerConfig) -> Ending:
     return ending
 
 
-def run_with_lifeline(config: WorkerConfig, lifeline: Lifeline) -> None:
+def run_with_lifeline(config: WorkerConfig, lifeline: ParentWatch) -> None:
     """Run a worker that exits with the process that owns it."""
     lifeline.hold(config.local_directory)
     _run(config, serve(config))
@@ -171,7 +171,7 @@ def main() -> None:
         run_from_file(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
     else:
         config = WorkerConfig(**json.loads(read_line()))
-        run_with_lifeline(config, Lifeline(take_standard_input(), parent=parent))
+        run_with_lifeline(config, ParentWatch(take_standard_input(), parent=parent))
 
 
 # Serving ------------------------------------------------------------------------------------------

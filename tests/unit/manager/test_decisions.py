@@ -3,7 +3,7 @@
 from scalable.manager.launcher import Observation, UnitState
 from scalable.manager.units import (
     LOST_WORKER_GRACE_S,
-    Decision,
+    NextSteps,
     Phase,
     Unit,
     WorkerView,
@@ -196,8 +196,8 @@ def test_backoff_grows_and_is_bounded():
 
 def test_a_unit_whose_launcher_has_not_answered_is_left_alone():
     asked = unit("x", phase=Phase.LAUNCHING, connected_at=None, in_flight=True)
-    assert decided({"x": {}}, [asked], {}) == Decision()
-    assert decided({}, [asked], {}) == Decision()
+    assert decided({"x": {}}, [asked], {}) == NextSteps()
+    assert decided({}, [asked], {}) == NextSteps()
 
 
 def test_a_worker_that_restarts_itself_again_and_again_is_lost():

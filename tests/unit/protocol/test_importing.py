@@ -11,9 +11,9 @@ from dask._task_spec import Task
 from scalable.dask_compat.tasks import CarriedNode
 from scalable.protocol import importing
 from scalable.protocol.code import (
+    ArchiveEntry,
     CarriedFiles,
     CodeTable,
-    Entry,
     ModuleCode,
     digest_of,
     is_own,
@@ -160,7 +160,11 @@ def away(monkeypatch, tmp_path):
 def carried(importer, imported, lazy, base="/client", process="p"):
     """Add a table whose archive has a module, and another one that the client has not imported."""
     digest, size, data = pack(
-        [Entry(f"{NAME}.py", imported), Entry(f"{LAZY}.py", lazy), Entry("data", lazy)]
+        [
+            ArchiveEntry(f"{NAME}.py", imported),
+            ArchiveEntry(f"{LAZY}.py", lazy),
+            ArchiveEntry("data", lazy),
+        ]
     )
     files = CarriedFiles(digest, size, ((base, "."),))
     modules = {NAME: ModuleCode(f"{base}/{NAME}.py", digest_of(imported))}

@@ -26,7 +26,7 @@ def rows(*workers, leaves=()):
     cluster = SimpleNamespace(
         scheduler=SimpleNamespace(workers={ws.address: ws for ws in workers}, handlers={}),
         counts=SimpleNamespace(pools=lambda: {"a": 1, "b": 1}),
-        departures=SimpleNamespace(state=lambda ws: "draining" if str(ws.name) in leaves else None),
+        removals=SimpleNamespace(state=lambda ws: "draining" if str(ws.name) in leaves else None),
     )
     return WorkerRows(cluster)
 

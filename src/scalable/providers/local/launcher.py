@@ -46,7 +46,7 @@ from scalable.providers.local.processes import (
 from scalable.providers.local.render import is_transient
 from scalable.providers.local.units import Belongings, End, LocalUnit
 from scalable.worker.config import WorkerConfig, security_fields, serialized_config
-from scalable.worker.lifeline import remove_scratch
+from scalable.worker.parent_watch import remove_scratch
 
 logger = logging.getLogger("scalable.providers")
 

@@ -16,7 +16,7 @@ PARENT_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True)
-class Lifeline:
+class ParentWatch:
     """Connection of a worker process to the process that owns it."""
 
     #: File descriptor of a pipe. The owner holds the other end.

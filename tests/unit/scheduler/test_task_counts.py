@@ -14,8 +14,8 @@ from scalable.protocol.measured import (
 )
 from scalable.scheduler import task_counts, task_log
 from scalable.scheduler.task_counts import NameCounts
-from scalable.scheduler.task_log import Ledger
-from unit.scheduler.test_ledger import FakeScheduler
+from scalable.scheduler.task_log import TaskLog
+from unit.scheduler.test_task_log import FakeScheduler
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def scheduler():
 
 def counting(scheduler):
     counts = NameCounts(scheduler)
-    Ledger.of(scheduler).listen(counts)
+    TaskLog.of(scheduler).listen(counts)
     return counts
 
 
@@ -87,7 +87,7 @@ def test_a_restart_cancels_the_unfinished_calls(scheduler):
     counts = counting(scheduler)
     scheduler.add("a")
     scheduler.send("a")
-    Ledger.of(scheduler).restart(scheduler)
+    TaskLog.of(scheduler).restart(scheduler)
     assert told(counts) == {("run", None): (0, 0, 0, 1)}
 
 

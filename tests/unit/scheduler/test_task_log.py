@@ -12,7 +12,7 @@ from scalable.protocol.failures import error_text
 from scalable.protocol.measured import TASK_ANNOTATION, USAGE, addition
 from scalable.protocol.operations import PROFILES
 from scalable.scheduler.recorder import Recorder
-from scalable.scheduler.task_log import EVENTS, Ledger, Listener, Profiles
+from scalable.scheduler.task_log import EVENTS, Listener, Profiles, TaskLog
 
 
 class FakeScheduler:
@@ -44,7 +44,7 @@ class FakeScheduler:
 
     def move(self, key, *states, **details):
         """Change the state of a task step by step; the details come with the last step."""
-        ledger = Ledger.of(self)
+        ledger = TaskLog.of(self)
         for number, state in enumerate(states, 1):
             task = self.tasks[key]
             start, task.state = task.state, state
@@ -54,7 +54,7 @@ class FakeScheduler:
             del self.tasks[key]
 
     def send(self, *keys):
-        Ledger.of(self).update_graph(self, tasks=keys)
+        TaskLog.of(self).update_graph(self, tasks=keys)
 
     def connect(self, address, name, **resources):
         worker = SimpleNamespace(
@@ -62,11 +62,11 @@ class FakeScheduler:
             long_running=set(), host="a", extra={},
         )  # fmt: skip
         self.workers[address] = worker
-        Ledger.of(self).add_worker(self, address)
+        TaskLog.of(self).add_worker(self, address)
 
     def remove(self, address):
         self.workers.pop(address)
-        Ledger.of(self).remove_worker(self, address, stimulus_id="x")
+        TaskLog.of(self).remove_worker(self, address, stimulus_id="x")
 
 
 def noting(event):
@@ -102,7 +102,7 @@ def scheduler():
 @pytest.fixture
 def notes(scheduler):
     notes = Notes()
-    Ledger.of(scheduler).listen(notes)
+    TaskLog.of(scheduler).listen(notes)
     return notes
 
 
@@ -158,7 +158,7 @@ def test_each_transition_is_told_once(scheduler, notes, way):
 
 def test_every_listener_is_told_once_although_it_listens_twice(scheduler, notes):
     other = Notes()
-    ledger = Ledger.of(scheduler)
+    ledger = TaskLog.of(scheduler)
     ledger.listen(other)
     ledger.listen(notes)
     scheduler.add("x")
@@ -173,8 +173,8 @@ def test_a_listener_that_raises_keeps_no_event_from_the_others(scheduler, caplog
             raise LookupError(call.key)
 
     notes = Notes()
-    Ledger.of(scheduler).listen(Broken())
-    Ledger.of(scheduler).listen(notes)
+    TaskLog.of(scheduler).listen(Broken())
+    TaskLog.of(scheduler).listen(notes)
     scheduler.add("x")
     with caplog.at_level(logging.INFO, "scalable.scheduler"):
         scheduler.move("x", "waiting", "processing")
@@ -211,7 +211,7 @@ def test_annotations_of_a_task_that_is_sent_again_count(scheduler, notes):
 
 
 def test_nothing_is_kept_of_calls_that_are_forgotten_or_dropped_by_a_restart(scheduler, notes):
-    ledger = Ledger.of(scheduler)
+    ledger = TaskLog.of(scheduler)
     for key in "xy":
         scheduler.add(key)
         scheduler.send(key)
@@ -235,7 +235,7 @@ def rows():
 @pytest.fixture
 def recorder(scheduler, rows):
     recorder = Recorder(scheduler, rows, ["a"])
-    Ledger.of(scheduler).listen(recorder)
+    TaskLog.of(scheduler).listen(recorder)
     return recorder
 
 
@@ -263,14 +263,14 @@ def test_many_rows_are_written_before_it_is_time_in_parts(scheduler, recorder, r
 
 def test_profiles_are_dropped_and_announced_anew_when_the_scheduler_starts(scheduler):
     profiles = Profiles(scheduler)
-    Ledger.of(scheduler).listen(profiles)
+    TaskLog.of(scheduler).listen(profiles)
     scheduler.add("x")
     scheduler.move("x", "waiting", "processing", "memory", startstops=startstops())
     assert profiles.profile("x") is not None
-    Ledger.of(scheduler).restart(scheduler)
+    TaskLog.of(scheduler).restart(scheduler)
     assert profiles.profile("x") is None
     assert scheduler.metadata == [([PROFILES], True)]
-    asyncio.run(Ledger.of(scheduler).start(scheduler))
+    asyncio.run(TaskLog.of(scheduler).start(scheduler))
     assert len(scheduler.metadata) == 2
 
 

@@ -1,4 +1,4 @@
-"""`RememberingClient`: a client that answers calls with remembered results, and counts them."""
+"""`CachingClient`: a client that answers calls with remembered results, and counts them."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class FoundCalls:
             self._send({"op": FOUND, "calls": calls})
 
 
-class RememberingClient(FailureKeepingClient):
+class CachingClient(FailureKeepingClient):
     """A client whose tasks may be cached: found in a store, or put there by their worker.
 
     Parameters

@@ -32,15 +32,15 @@ logger = logging.getLogger("scalable.scheduler")
 #: Number of lost workers whose tasks, or whose planned exit, are kept. A whole pool may vanish at
 #: once.
 REMEMBERED_LOSSES = 10_000
-#: Largest number of worker names kept for :meth:`Departures.withhold_work`. The oldest are dropped.
+#: Largest number of names kept for :meth:`WorkerRemovals.withhold_work`. The oldest are dropped.
 MOST_WITHHELD = 10_000
-#: Largest number of worker names kept for :meth:`Departures.begin`.
+#: Largest number of worker names kept for :meth:`WorkerRemovals.begin`.
 MOST_BEGUN = 100_000
 #: Maximum number of characters of a drain's reason. The rest is cut off.
 LONGEST_REASON = 500
 
 
-class Departures:
+class WorkerRemovals:
     """Drains workers by name, and records how workers left and which tasks lost ones ran.
     Draining empties a worker before it stops: running tasks finish, results move elsewhere.
     """

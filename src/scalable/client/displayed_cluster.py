@@ -1,4 +1,4 @@
-"""`ShownCluster`: the overview of a cluster object, and its display in notebooks."""
+"""`DisplayedCluster`: the overview of a cluster object, and its display in notebooks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOW_S = 0.0
 _CALLBACK = "scalable-notebook"
 
 
-class ShownCluster(PublicNames):
+class DisplayedCluster(PublicNames):
     """Methods of a cluster object for its overview, which notebooks show.
 
     It is a base of classes that derive from Dask's ``Cluster``, before that class.
