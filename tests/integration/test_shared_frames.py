@@ -14,7 +14,7 @@ from distributed.protocol.serialize import Serialized
 
 from scalable import settings
 from scalable.dask_compat import comm
-from scalable.dask_compat.comm import in_shared_memory
+from scalable.dask_compat.worker import in_shared_memory
 from scalable.protocol.shared_memory import is_shared
 from shared_pairs import pair, sent
 

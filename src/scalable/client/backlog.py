@@ -47,7 +47,6 @@ class PendingCalls(Protocol):
         self, numbers: Sequence[Any], index: Callable[[Callable[..., Any]], int]
     ) -> tuple[list[Any], Calls]:
         """Return the tasks to send: numbers, and :data:`scalable.protocol.operations.Calls`.
-
         A task whose function cannot be pickled fails and is left out. ``index`` returns the index
         of a function in the bundle's list of functions.
         """

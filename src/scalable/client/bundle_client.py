@@ -366,11 +366,9 @@ _told: set[str] = set()
 
 
 def compare_versions(facts: Mapping[str, Any]) -> None:
-    """Compare the versions in the scheduler's image with those of this process.
-
-    Raises ClusterError if the releases of ``distributed`` differ and the target does not allow it.
-    Other differences cause one warning. Without an image nothing is compared, because Dask warns of
-    differences.
+    """Compare the versions in the scheduler's image with ours.
+    Raises ClusterError for another release of ``distributed``, unless the target allows it, and
+    warns of other differences.
     """
     message = facts.get(VERSIONS)
     if not message:
@@ -398,11 +396,9 @@ def compare_versions(facts: Mapping[str, Any]) -> None:
 
 
 class Notifications:
-    """Receiver of a scheduler's news for the user of a client in another process.
-
-    A scheduler in this process logs the same itself. While only tasks use the client (``in_call``),
-    the client whose task is running gets the news instead. ``end`` is called once, with the error
-    of all tasks, when the cluster starts to stop.
+    """Receiver of a scheduler's notifications for the user of a client in another process.
+    ``in_call``: only tasks use the client. ``end`` is called once, with the error of all tasks,
+    when the cluster starts to stop.
     """
 
     def __init__(

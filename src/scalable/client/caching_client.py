@@ -305,7 +305,6 @@ class RememberedCalls:
         self, function: Callable[..., Any], task: str | None, cache: bool | KeyOptions | None
     ) -> KeyOptions | None:
         """Return the options of a task's cache key, or None if its result is not cached.
-
         A ``cache`` of None leaves that to the function's decorator and the manifest.
         """
         if isinstance(cache, KeyOptions):
@@ -330,11 +329,8 @@ class RememberedCalls:
         options: KeyOptions,
         purpose: Purpose,
     ) -> RememberedCall | None:
-        """Return a task with its cache key, and its result if there is one.
-
-        It is None, after one warning, if the function refers to something that cannot be followed,
-        or if only a name of its image is known. Raises UnstableArgumentError for an argument
-        without stable content.
+        """Return a task with its cache key, and its result if there is one, or None, after one
+        warning, without a key. Raises UnstableArgumentError for an argument without stable content.
         """
         own = own_function(function)
         named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
@@ -355,10 +351,8 @@ class RememberedCalls:
     def function(
         self, function: Callable[..., Any], options: KeyOptions, purpose: Purpose
     ) -> Callable[..., Any]:
-        """Return a function to send in place of another, for tasks whose keys the workers make.
-
-        It is the same object until code changes that the function reaches. A function that refers
-        to something that cannot be followed is returned unchanged, with one warning.
+        """Return a function to send in place of another, for tasks whose keys the workers make:
+        unchanged, with one warning, if it has no key.
         """
         try:
             return self._sent(own_function(function), options, purpose)
@@ -410,7 +404,6 @@ class RememberedCalls:
 
     def store(self) -> ResultStore:
         """Return the store of results.
-
         Raises ClusterError if workers do not share this process's file system and the project has
         no storage.
         """
@@ -436,7 +429,6 @@ class RememberedCalls:
 
 def key_of_future(value: Any) -> str | None:
     """Return the digest of a future's cache key, or None for other objects.
-
     Raises UnkeyedFutureError if the future's task has no key.
     """
     if not isinstance(value, Future):

@@ -19,7 +19,6 @@ _SCRIPT = "__main__"
 
 def run_failed_task(client: Any, future: Any) -> Any:
     """Run the task whose failure made a future fail in this thread, and return its result.
-
     A function of the script is taken from the script as it is loaded here, so that a debugger shows
     its lines. ClusterError if nothing has failed, or for a future of an executor.
     """

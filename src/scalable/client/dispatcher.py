@@ -50,7 +50,6 @@ NAMED = 8
 
 class Dispatcher:
     """Sender of one executor's tasks to the workers of one tag.
-
     The methods up to :attr:`lookahead` may be called from any thread. All others run in the
     client's event loop.
     """
@@ -339,11 +338,7 @@ class _Renewal:
 
 
 class HeldCalls:
-    """Tasks that wait for Dask futures, or for a lost argument to be on the workers again.
-
-    A task that waits here holds up no other task, and takes no slot. Everything runs in the
-    client's event loop.
-    """
+    """Tasks that wait for Dask futures, or for a lost argument. Runs in the client's event loop."""
 
     def __init__(
         self, line: ExecutorConnection, put_back: Callable[[PendingCalls, list[Any]], None]
@@ -464,10 +459,8 @@ class PackedCalls:
 
 
 def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
-    """Pack tasks into one or several bundles. A task that cannot be pickled fails with the error.
-
-    Tasks that cannot be pickled together get a bundle each. Tasks with different references get
-    different bundles.
+    """Pack tasks into one or several bundles.
+    A task that cannot be pickled fails with the error.
     """
     functions: dict[tuple[bytes, bytes], int] = {}
     known: dict[int, int] = {}

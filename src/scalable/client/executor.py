@@ -48,11 +48,7 @@ NO_NAMES: dict[str, Any] = {}
 
 
 class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
-    """Executor for the workers of one tag, with the methods of ``multiprocessing.Pool``.
-
-    Short tasks are sent together in *bundles* (one Dask task each), which makes them cheap. Long
-    tasks are sent one by one.
-    """
+    """Executor for the workers of one tag, with the methods of ``multiprocessing.Pool``."""
 
     def __init__(
         self,
@@ -79,7 +75,6 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
         """Run a function on a worker. Cancelling its future also interrupts a running task.
-
         Raises RuntimeError if the executor was shut down or the client was closed.
         """
         self._check_open()
@@ -108,11 +103,8 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         buffersize: int | None = None,
     ) -> Iterator[Any]:
         """Return an iterator over the results of a function, in the order of the arguments.
-
-        The iterables are read to their end before ``map`` returns, while tasks of a single iterator
-        already start. With ``buffersize`` (as in Python 3.14), a thread reads iterables, even
-        endless ones, so that at most so many results are not taken. ``timeout`` is in seconds, and
-        ``chunksize`` is ignored.
+        The iterables are read to their end first, or with ``buffersize`` (as in Python 3.14) at
+        most so many results ahead. ``timeout`` is in seconds, and ``chunksize`` is ignored.
         """
         del chunksize
         if not all(hasattr(each, "__iter__") or hasattr(each, "__getitem__") for each in iterables):
@@ -145,10 +137,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Stop accepting tasks, and wait for the submitted ones unless ``wait`` is false.
-
-        ``cancel_futures`` cancels those that have not started. Waiting stops the reading of
-        iterators of :meth:`imap` and of ``map`` with ``buffersize``: RuntimeError then follows the
-        results of the tasks that were read.
+        ``cancel_futures`` cancels those that have not started.
         """
         logger.debug("%r is shut down (cancel_futures=%s)", self, cancel_futures)
         self._is_shut_down = True
@@ -480,7 +469,6 @@ class RemoteResults:
 
     def fetch(self, reference: Reference) -> Any:
         """Return the value of a result. Its task runs again if the result is lost.
-
         Raises ClusterError in the event loop, or if the client is closed.
         """
         if self._line.in_event_loop:

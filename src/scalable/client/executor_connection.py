@@ -89,11 +89,7 @@ class SlotFollower(Protocol):
 
 
 class ExecutorConnection:
-    """Connection of one client's executors to the scheduler.
-
-    It sends bundles and messages, passes each answer to the follower of the answer's bundle, and
-    stores the number of slots of each tag.
-    """
+    """Connection of one client's executors to the scheduler."""
 
     def __init__(self, client: Client, code: Callable[[], str] = str) -> None:
         self._client, self._code = client, code
@@ -221,9 +217,7 @@ class ExecutorConnection:
         parent: Any = None,
     ) -> Future[Any]:
         """Submit a bundle as one Dask task.
-
-        ``parent`` is the key of the task that has submitted the tasks of the bundle, or None. Tasks
-        with a parent start before tasks without.
+        Tasks with a ``parent``, the key of the task that submitted them, start earlier.
         """
         self._followers[key] = follower
         function, *args = call
@@ -238,10 +232,8 @@ class ExecutorConnection:
         self._followers.pop(key, None)
 
     def interrupt(self, key: Any, number: int | None = None) -> None:
-        """Request that the scheduler interrupts a task.
-
-        ``number`` is the position of the task in its bundle, None if the Dask task is not a bundle,
-        or ``EVERY`` to withdraw a bundle that has not started.
+        """Request that the scheduler interrupts a task, by position, None for a single one, or
+        ``EVERY``.
         """
         logger.debug("the scheduler is asked to interrupt %s (call %s)", key, number)
         self._send({"op": INTERRUPT, "key": key, "number": number})
@@ -266,16 +258,13 @@ class ExecutorConnection:
         then({p: await with_reasons(self._client, error, key) for p, error in errors.items()})
 
     def tell_given_up(self, key: str, calls: Sequence[Sequence[Any]]) -> None:
-        """Report to the scheduler the tasks of a lost bundle that have failed for good.
-
-        Each task is given as its position, the class and the message of its error, and its
-        arguments as a string or None.
+        """Report the tasks of a lost bundle that have failed for good:
+        position, class and message of the error, and the arguments as a string or None.
         """
         self._send({"op": GIVEN_UP, "key": key, "calls": calls})
 
     def upload(self, value: Any, tag: str = "") -> Future[Any]:
         """Upload an object to a worker, and return a future to pass to tasks in its place.
-
         ``tag`` is empty for any worker. Raises TypeError if the object cannot be pickled and the
         workers are other processes.
         """
@@ -321,7 +310,6 @@ class ExecutorConnection:
 
     def task_lost(self, key: Any, *, with_all: bool) -> None:
         """Notify the follower of a bundle that the scheduler no longer has its Dask task.
-
         ``with_all`` is True if the scheduler was restarted, or is a new one.
         """
         if key not in self._followers:
@@ -370,7 +358,6 @@ PLACE_TIMEOUT_S = 2.0
 
 async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> Future[Any]:
     """Upload an object to a worker with a tag, again if that worker leaves.
-
     Runs in the event loop of the client. ``is_ours`` is true if the scheduler has our plug-ins.
     """
     pauses = iter(UPLOAD_PAUSES_S)

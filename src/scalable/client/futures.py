@@ -183,11 +183,8 @@ class CallFuture(Future[Any]):
 
     def profile(self) -> dict[str, Any]:
         """Return the measurements of a finished task, in names and units of ``tasks.jsonl``.
-
-        ``timestamp`` is its end. Tasks shorter than 0.1 ms share the ``cpu_s`` that was read for
-        several, by their durations. ``peak_memory`` is the peak of the worker's process until then.
-        Values are None if the task was cancelled or its worker was lost. Raises ValueError if the
-        task has not finished.
+        Values are None if the task was cancelled or its worker was lost. Raises ValueError for an
+        unfinished task.
         """
         if not self.done():
             raise ValueError("the call has not ended")
@@ -207,10 +204,8 @@ class CallFuture(Future[Any]):
     # Ending -------------------------------------------------------------------------------------
 
     def tell_first(self, tell: Tell) -> None:
-        """Call a function with result and error, before waiting threads wake up.
-
-        If the task has already finished, the function is called now, and if it was cancelled,
-        never.
+        """Call a function with result and error, before waiting threads wake up, or now for a
+        finished task. Not called for a cancelled task.
         """
         with self._condition:
             if self._state not in _OVER:
@@ -346,7 +341,6 @@ def name_of_call(future: CallFuture) -> str:
 
 def waiting_facts(future: CallFuture, place: Whereabouts | None) -> CallFacts:
     """Return the facts about a task that was not sent.
-
     ``place`` is None if the executor waits for other tasks before it takes this one.
     """
     name = name_of_call(future)

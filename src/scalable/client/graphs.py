@@ -71,12 +71,8 @@ def prepare(
     graph: Graph, keys: Any, tag: str | None = None, tags: Tags | None = None
 ) -> PreparedGraph:
     """Check a raw graph, and return the nodes that have to be run.
-
-    A name as an argument refers to the result of its node, even within nested calls, lists, tuples
-    and sets, but not within dicts. A string that equals no node name is a value. ``tags`` contains
-    nodes with another tag than ``tag``. Raises ClusterError for a cycle anywhere in the graph, an
-    unknown name, a name that occurs twice in ``keys``, and a node name that is not a string, number
-    or tuple.
+    ``tags`` contains nodes with another tag than ``tag``. Raises ClusterError for a cycle, an
+    unknown or repeated name, and a name that is not a string, number or tuple.
     """
     tags = tags or {}
     asked = list(_flat(keys))

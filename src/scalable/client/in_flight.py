@@ -42,7 +42,6 @@ logger = logging.getLogger("scalable.client")
 
 class BundlesInFlight:
     """Sent bundles of one executor, and handlers of messages about them.
-
     All methods run in the client's event loop.
     """
 
@@ -132,11 +131,9 @@ class BundlesInFlight:
             self.withdraw()
 
     def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
-        """Store the outcomes of tasks that a worker has run.
-
-        ``outcomes`` is a pickled tuple: positions of the tasks in the bundle, values, kinds, and
-        measurements. ``busy_s`` is the time in seconds that the worker spent on these tasks.
-        ``over`` marks the last tasks of the bundle.
+        """Store outcomes:
+        a pickled tuple of positions, values, kinds and measurements. ``busy_s`` is the worker's
+        time in seconds for them. ``over`` marks the last tasks of the bundle.
         """
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -187,10 +184,8 @@ class BundlesInFlight:
         bundle.pending.measured(numbers, MeasuredCalls(told, self._options.tag, *measured))
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
-        """Put tasks that a worker gives back into the backlog again.
-
-        ``numbers`` contains positions of tasks that the worker has not started. It is ``EVERY`` if
-        the worker has not started the bundle at all, or has left.
+        """Put tasks that a worker has not started into the backlog again, by position, or
+        ``EVERY``.
         """
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -404,7 +399,6 @@ def judge_loss(
     bundle: SentBundle, error: KilledWorker, call_s: float
 ) -> tuple[list[int], dict[int, KilledWorker]]:
     """Return the positions of the tasks to run again, and those to give up, with errors.
-
     A task is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` for lack of memory.
     ``call_s`` is the mean duration of the tasks in seconds.
     """
@@ -460,7 +454,6 @@ class SentBefore:
 
     def take(self, pending: PendingCalls, numbers: Iterable[Any]) -> dict[str, Any]:
         """Return the annotation of a bundle that sends tasks again, and drop these tasks.
-
         ``after`` is the key of the lost bundle with which the first of them was sent, and ``again``
         the number of tasks that were sent with it. Empty for tasks that were not sent before.
         """
@@ -491,7 +484,6 @@ def described_losses(
 
 def loaded(kind: int, value: Any) -> ValueOrError:
     """Return the result and the error of a task, of which one is None.
-
     ``kind`` is a kind of outcome of :mod:`scalable.protocol.operations`. ``value`` is the value
     itself, the pickled value, or the pickled error.
     """
@@ -540,11 +532,9 @@ class Withdrawals:
         now: float,
         call_s: float = 0.0,
     ) -> list[SentBundle]:
-        """Return the bundles to withdraw: stuck ones, or else the latest, one for each free slot.
-
-        Called whenever a bundle starts or finishes: it must not search all bundles. ``waiting`` is
-        in the order of sending, and reversible. ``now`` is in seconds of the monotonic clock, and
-        ``call_s`` the mean duration of the latest tasks in seconds.
+        """Return the bundles to withdraw:
+        stuck ones, or else the latest, one for each free slot. Must not search all bundles. ``now``
+        is in monotonic seconds, ``call_s`` the mean duration in seconds.
         """
         before = min(self._latest_begun, now - STUCK_S - STUCK_CALLS * call_s)
         overtaken = takewhile(lambda bundle: bundle.heard_at < before, waiting)
@@ -660,12 +650,7 @@ class BundleSizing:
         return int(min(USUAL_WAITING, USUAL_S * slots / max(self.mean_s, 1e-7)))
 
     def lookahead(self, slots: int) -> int:
-        """Return how many tasks of an iterator should wait, so that no slot runs out of work.
-
-        It is twice what all slots take, or ``USUAL_S`` seconds of work, at most ``USUAL_WAITING``
-        tasks. Apart from one task for each slot, it never exceeds ``MOST_WAITING`` tasks, or
-        ``MOST_WAITING_BYTES`` of arguments or results.
-        """
+        """Return how many tasks of an iterator should wait, so that no slot runs out of work."""
         busy = 2 * AHEAD * slots * self.size(LARGEST_BUNDLE * 2 * slots, slots)
         if self._bytes_per_call:  # the size of the tasks is known
             busy = max(busy, self._usual(slots))

@@ -149,10 +149,9 @@ class MappedCalls:
     # For the thread that iterates ---------------------------------------------------------------
 
     def outcomes(self, time_left: Callable[[], float | None]) -> Iterator[Outcome]:
-        """Iterate over outcomes as they become available. No reference to an outcome is kept.
-
-        ``time_left`` returns the remaining seconds to wait, or None for no limit. Raises
-        TimeoutError if no time is left, and CancelledError if the tasks were cancelled.
+        """Iterate over outcomes as they become available.
+        ``time_left`` returns seconds or None. Raises TimeoutError, or CancelledError if the tasks
+        were cancelled.
         """
         position = 0
         while not self._is_end(position):
@@ -219,10 +218,7 @@ FREE = 0.25
 
 
 class StreamedCalls(MappedCalls):
-    """Tasks with the elements of an iterator, which may be endless.
-
-    Arguments are kept until their task has finished, and results until they are taken.
-    """
+    """Tasks with the elements of an iterator, which may be endless."""
 
     takes_turns = True
 
@@ -256,11 +252,8 @@ class StreamedCalls(MappedCalls):
         most: Callable[[], tuple[float, float]],
         wake: Callable[[], None],
     ) -> None:
-        """Read an iterator to its end, but only as far ahead as ``most`` allows.
-
-        ``most`` returns how many tasks may wait, and how many outcomes may be left to be taken.
-        ``wake`` is called after each added task. An error of the iterator is kept in
-        ``read_error``, and follows the results of the tasks before it.
+        """Read an iterator to its end, but only as far ahead as ``most`` (waiting tasks, outcomes)
+        allows. An error of the iterator is kept in ``read_error``.
         """
         error: BaseException | None = None
         try:
@@ -355,8 +348,7 @@ ErrorCallback = Callable[[BaseException], Any]
 
 class MultiprocessingVerbs(ABC):
     """Methods with the names and arguments of ``multiprocessing.Pool``.
-
-    ``chunksize`` has no effect: the size of bundles follows from the measured duration of tasks.
+    ``chunksize`` has no effect.
     """
 
     @abstractmethod
@@ -440,10 +432,7 @@ class MultiprocessingVerbs(ABC):
     def imap(
         self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
     ) -> Iterator[Any]:
-        """Iterate over results in the order of the elements. An error does not stop the iterator.
-
-        Elements of a range, and of an iterable without a size, are read as workers need them.
-        """
+        """Iterate over results in the order of the elements."""
         del chunksize
         return self._results_of(fn, iterable, ordered=True)
 

@@ -259,11 +259,7 @@ class ShownClient(PublicNames, ExplainingClient):
 
 
 def overview_of(client: Client) -> Overview | None:
-    """Return the current overview of a client's cluster, or None if none is available.
-
-    It is None for a client that is closed or asynchronous, for a scheduler that was not started by
-    scalable, and for one that does not answer.
-    """
+    """Return the current overview of a client's cluster, or None if none is available."""
     if client.status != "running" or client.asynchronous or in_async_call(client.loop):
         return None
     try:

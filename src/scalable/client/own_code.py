@@ -66,10 +66,8 @@ class _Loaded:
 
 
 class OwnCode:
-    """Versions of the workflow's modules in this process.
-
-    A module that is reloaded gets a new ``__spec__``. A module that is not reloaded keeps the
-    version that it had when it was first found, whatever happens to its file.
+    """Versions of the workflow's modules in this process, as they were first found or last
+    reloaded.
     """
 
     def __init__(self) -> None:
@@ -319,12 +317,7 @@ class Snapshot:
 
 
 class OwnFiles:
-    """Snapshot of this process's workflow.
-
-    It is taken when a cluster first needs it, and again when ``sys.path`` has other directories,
-    when a module is imported or reloaded from a file that the snapshot does not have, and by
-    :meth:`read_again`.
-    """
+    """Snapshot of this process's workflow, renewed when other modules or directories are in use."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
@@ -336,7 +329,6 @@ class OwnFiles:
 
     def carried_with(self, table: CodeTable) -> tuple[CodeTable, Snapshot | None]:
         """Return the table with the archive of the workflow's files, and the snapshot.
-
         The snapshot is None, and the table has no archive, if nothing can be uploaded.
         """
         with self._lock:
@@ -351,7 +343,6 @@ class OwnFiles:
 
     def read_again(self, except_for: Iterable[str] = ()) -> list[str]:
         """Drop the snapshot, and return the names of files that have changed since it was taken.
-
         ``except_for`` contains paths of files that are not checked.
         """
         with self._lock:

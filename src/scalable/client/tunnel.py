@@ -73,10 +73,8 @@ class _Line:
 
 class Tunnel:
     """Server on loopback whose connections lead to the relay of a scheduler.
-
-    ``hang_up`` is called at the end, and frees what ``dial`` uses. Streams without a carrier are
-    given up after ``kept_s`` seconds, or after the time for which the relay reports that it keeps
-    them. ``window`` is the number of bytes that are kept for each stream in each direction.
+    ``hang_up`` frees what ``dial`` uses. Streams without a carrier are given up after ``kept_s``
+    seconds. ``window`` is in bytes.
     """
 
     def __init__(
@@ -300,11 +298,7 @@ def pause_s(failures: int) -> float:
 
 
 class BackgroundTunnel:
-    """Tunnel that a background thread serves, for callers without an event loop.
-
-    All such tunnels of a process share one thread, which does not keep the interpreter from
-    exiting. ``make`` runs in the thread's event loop.
-    """
+    """Tunnel that a background thread, shared by all tunnels of a process, serves."""
 
     def __init__(self, make: Callable[[], Tunnel]) -> None:
         self._make = make

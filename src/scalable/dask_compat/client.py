@@ -424,7 +424,6 @@ _REPLAY = "distributed.recreate_tasks:ReplayTaskClient"
 )
 def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
     """Return the node whose failure made a future fail, and its inputs, as an argument for it.
-
     ValueError if nothing has failed.
     """
     replay = client.extensions["replay-tasks"]
@@ -449,10 +448,7 @@ _HLG = "dask._expr:HLGExpr"
 )
 def annotate_layers(expr: Any, annotate: Callable[[dict[str, Any]], dict[str, Any]]) -> set[str]:
     """Replace the annotations of an expression's layers before it is sent, and return all names.
-
-    The layers themselves, which collections share, do not change. ``annotate`` is called for layers
-    with annotations only. Expressions are pickled by their operands, of which ``dsk`` is a graph of
-    layers.
+    The layers themselves, which collections share, do not change.
     """
     names: set[str] = set()
     nodes = list(expr.find_operations(HLGExpr))
@@ -648,9 +644,7 @@ async def gather_known(
     in_place: Callable[[Iterable[Future[Any]]], Awaitable[dict[Any, Any]]],
 ) -> Any:
     """Gather futures, the known ones of which need no request to the scheduler.
-
-    ``gather`` is Dask's coroutine function, whose arguments follow. ``in_place`` returns values by
-    key for futures that have a value without a result.
+    ``in_place`` returns values by key for futures that have a value without a result.
     """
     unpacked, found = unpack_remotedata(futures, byte_keys=True)
     known: dict[Any, Callable[[], Any]] = {

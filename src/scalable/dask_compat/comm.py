@@ -77,10 +77,8 @@ _CORE = "distributed.comm.core"
 )
 class SharingTCP(TCP):
     """A connection that shares large frames with the peer if it is on this machine.
-
-    The handshake exchanges introductions. The receiver opens a segment while it reads the message,
-    and confirms it in its next message on the connection. Until then, or until the connection is
-    closed, the sender keeps the segment.
+    The sender keeps a segment until the receiver confirms it in its next message, or the connection
+    is closed.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -316,12 +314,9 @@ def share_memory() -> None:
     mentions("distributed.security:Security._get_tls_context", "cert", "key", "load_cert_chain"),
 )
 class KeptSecurity(Security):
-    """A ``distributed.Security`` whose key is never on a disk, though OpenSSL reads only files.
-
-    Dask writes a key into a temporary directory for a moment, where a killed process leaves it.
-    This class uses an anonymous file in memory (``memfd_create(2)``) on Linux, and Dask's method
-    elsewhere. Servers issue no session tickets: Dask's connections never resume a session, and two
-    tickets are 0.4 of the 1.5 ms of CPU time of a handshake.
+    """A ``distributed.Security`` whose key is never on a disk, though OpenSSL reads only files:
+    it is in memory (``memfd_create(2)``) on Linux. Servers issue no session tickets: two are 0.4 of
+    the 1.5 ms of CPU time of a handshake, and Dask never resumes a session.
     """
 
     __slots__ = Security.__slots__  # Dask uses them as the names of its parameters

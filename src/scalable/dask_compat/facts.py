@@ -59,11 +59,7 @@ def has(path: str, *names: str) -> Fact:
 
 
 def mentions(path: str, *names: str) -> Fact:
-    """Return the fact that a function, or the methods of a class, uses these names.
-
-    This finds attributes that a constructor sets. In a function it also finds strings, such as keys
-    of messages and names of keyword arguments.
-    """
+    """Return the fact that a function, or the methods of a class, uses these names or strings."""
 
     def verify(found: Any) -> str | None:
         known = _names_in(found)

@@ -64,10 +64,8 @@ def send_to_worker(scheduler: Scheduler, address: str, message: dict[str, Any]) 
 
 
 def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
-    """Send a message, unless the connection has just closed.
-
-    The error would reach the handler of another sender's message: the scheduler would close the
-    connection of a worker that passes a message on to a client which has left.
+    """Send a message, unless the connection has just closed:
+    the error would reach another sender.
     """
     try:
         comm.send(message)
@@ -179,10 +177,9 @@ def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -
 )  # fmt: skip
 class LostWorker:
     """A worker that was removed from the scheduler, from Dask's event about it.
-
-    ``expected`` is set if it left as planned. ``dismissed`` is set if the scheduler stopped it, as
-    planned or because a client restarts all workers. ``running`` has the keys of its assigned
-    tasks, and ``computed`` those of the tasks whose only result was on it.
+    ``dismissed``: the scheduler stopped it, as planned (``expected``) or because a client restarts
+    all workers. ``running`` has the keys of its tasks, ``computed`` those whose only result was on
+    it.
     """
 
     def __init__(self, message: dict[str, Any]) -> None:
@@ -253,7 +250,6 @@ async def ask_task_states(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> tuple[str, dict[Any, str]] | None:
     """Return a worker's status and its task states by known key, or None after its error.
-
     Raises OSError if the worker does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
@@ -400,9 +396,7 @@ class _Workers(SortedDict):
 )
 def iterate_fast(scheduler: Scheduler) -> None:
     """Make iteration over a new scheduler's workers seven times as fast.
-
-    Dask iterates whenever a worker connects, and our code each second. The sorted order stays for
-    access by index. ``Scheduler.identity`` of some workers returns those that came first.
+    Dask iterates whenever a worker connects, and our code each second.
     """
     if type(scheduler.workers) is SortedDict:
         scheduler.workers = _Workers(scheduler.workers)
@@ -441,10 +435,8 @@ COLLECT_S, COLLECT_EACH_S = 0.1, 0.001
     accepts(f"{_SCHEDULER}.remove_worker", 1, "address", "stimulus_id"),
 )
 class RegisteringScheduler(Scheduler):
-    """A scheduler that removes a worker which was lost while it registered.
-
-    Dask removes a worker when its stream ends. If the connection breaks before the stream starts,
-    Dask would keep the worker for ever, and assign tasks to it.
+    """A scheduler that removes a worker which was lost while it registered, before its stream
+    starts. Dask would keep it for ever, and assign tasks to it.
     """
 
     async def add_worker(self, comm: Any, *, address: str, server_id: str, **kwargs: Any) -> None:
@@ -466,10 +458,7 @@ class RegisteringScheduler(Scheduler):
 )
 class TellingScheduler(Scheduler):
     """A scheduler that notifies the workers of several lost workers in one message.
-
-    For each lost worker, Dask makes a message to each other worker. When 1,000 of 5,000 left, these
-    were four million messages: 0.8 GB, and garbage collections of 2 to 4 s. Our workers get the
-    addresses as one string that is made once: encoding a list for each worker took 5 s.
+    Dask sends one for each: when 1,000 of 5,000 left, 0.8 GB, and garbage collections of 2 to 4 s.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -515,11 +504,8 @@ class TellingScheduler(Scheduler):
     has("distributed.scheduler:WorkerState", "versions"),
 )
 def compare_distinct_versions() -> None:
-    """Compare a new worker's versions with each distinct set only. Idempotent.
-
-    Dask compares them with those of every worker, which takes 8 ms of each arrival at 5,000
-    workers. The answer is the same. Workers with equal versions share their set: see
-    :meth:`scalable.scheduler.controller.WorkerVersions.shared`.
+    """Compare a new worker's versions with each distinct set only.
+    Idempotent. Dask's comparison with every worker takes 8 ms of each arrival at 5,000 workers.
     """
     if not getattr(versions.error_message, "compares_distinct", False):
         versions.error_message = comparing_distinct(versions.error_message)
@@ -607,10 +593,7 @@ def ignore_worker_status(scheduler: Scheduler, ignores: Callable[[str, Status], 
 )
 class GreetingScheduler(Scheduler):
     """A scheduler whose first message to a client is sent alone.
-
-    Dask sends several messages in one batch. A client that connects treats a batch of more than the
-    greeting as an error and never works. This happens if another client cancels tasks, which is
-    announced to all clients, in the same two milliseconds.
+    A client that gets it in one batch with others, such as an announced cancellation, never works.
     """
 
     async def add_client(self, comm: Comm, client: str, versions: dict[str, Any]) -> None:

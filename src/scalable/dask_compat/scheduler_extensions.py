@@ -64,11 +64,8 @@ class _Part:
 )  # fmt: skip
 class PoolStealing(WorkStealing):
     """Dask's work stealing, applied to each pool separately, and then to all workers.
-
-    Dask takes tasks from workers with much work compared with all others, or else from the ten with
-    the most work. If one pool has longer queues than another, none of them may be in the second
-    pool: its idle workers then wait while tasks are queued in the same pool. ``balance`` reads the
-    workers from ``self.scheduler``.
+    Dask compares the load of all pools: idle workers of a pool may wait while tasks are queued in
+    it.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -155,12 +152,9 @@ _MANAGER = "distributed.active_memory_manager:ActiveMemoryManagerExtension"
     optional=True,
 )
 class SamplingMemoryManager(ActiveMemoryManagerExtension):
-    """Dask's Active Memory Manager, which moves a result to the emptiest of a sample.
-
-    Dask compares all workers for each result: 2 ms with 5,000 workers, in one turn of the event
-    loop for all results of the workers that leave. The emptiest of ``COMPARED`` random workers
-    fills workers almost as evenly (Mitzenmacher, "The power of two choices in randomized load
-    balancing", 2001).
+    """Dask's Active Memory Manager, which moves a result to the emptiest of ``COMPARED`` random
+    workers. Dask compares all workers for each result: 2 ms with 5,000 workers. See Mitzenmacher,
+    "The power of two choices in randomized load balancing", 2001.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -213,11 +207,7 @@ KEPT = "distributed.diagnostics.computations.max-history"
     optional=True,
 )
 class ForgettingBroker(Broker):
-    """The events of a scheduler, without empty topics and subscribers that have left.
-
-    Dask empties the topics of workers and clients that have left, but keeps the topics, and sends
-    each event to all clients that have ever subscribed to it.
-    """
+    """The events of a scheduler, without empty topics and subscribers that have left."""
 
     @classmethod
     def in_place_of(cls, broker: Broker) -> ForgettingBroker:
@@ -250,11 +240,7 @@ class ForgettingBroker(Broker):
     optional=True,
 )
 class ForgettingSpans(SpansSchedulerExtension):
-    """The spans of a scheduler, without old ones whose tasks are all forgotten.
-
-    Dask starts a span whenever tasks arrive after all others have finished. It keeps all spans with
-    their task groups, and all changes of the number of threads since the first span.
-    """
+    """The spans of a scheduler, without old ones whose tasks are all forgotten. Dask keeps all."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
@@ -319,10 +305,8 @@ def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
     optional=True,
 )
 def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
-    """Remove a forgotten task from Dask's work stealing.
-
-    Dask keeps the assigned tasks of a prefix until one succeeds: for a function that always fails,
-    for ever and with their arguments.
+    """Remove a forgotten task from Dask's work stealing, which keeps those of functions that always
+    fail.
     """
     stealing = scheduler.extensions.get("stealing")
     durations = {} if stealing is None else stealing.unknown_durations
@@ -377,10 +361,9 @@ _PLUGIN = "distributed.shuffle._scheduler_plugin:ShuffleSchedulerPlugin"
     declares("distributed.scheduler:SchedulerState.valid_workers", "self", "ts"),
 )
 def keep_shuffles_in_pools(scheduler: Scheduler) -> None:
-    """Make shuffles assign outputs to workers that can run them. Idempotent.
-
-    Dask chooses among all workers, whatever resources the tasks need. An output that is assigned to
-    a worker without these resources never runs.
+    """Make shuffles assign outputs to workers that can run them.
+    Idempotent. Dask chooses among all workers, and an output on one without the resources never
+    runs.
     """
     shuffle_mender()(dask_scheduler=scheduler)
 
@@ -481,7 +464,6 @@ _SETTING = "distributed.scheduler.work-stealing"
 )
 def extensions() -> Mapping[str, Any]:
     """Return a scheduler's extensions by name: Dask's, or ours where they fit.
-
     As with Dask's own, ``distributed.scheduler.work-stealing`` may disable stealing.
     """
     found = dict(DEFAULT_EXTENSIONS)

@@ -40,10 +40,8 @@ _STATE = "distributed.scheduler:SchedulerState"
 )
 class CarriedNode(GraphNode):
     """A node of a graph that a worker unpickles when the task starts.
-
-    Dask's own nodes are unpickled while the worker reads the message: a module that cannot be
-    imported would terminate the worker, and modules could not be reloaded before. ``code`` is the
-    code id of the client, or "".
+    Unpickled earlier, a module that cannot be imported terminates the worker. ``code`` is the code
+    id of the client, or "".
     """
 
     __slots__ = (
@@ -167,10 +165,8 @@ _MOST_ENTRIES = 20
     accepts("dask._task_spec:_execute_subgraph", 3),
 )
 def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | None:
-    """Return the arguments of a node's function, or None if there are none. Computes nothing.
-
-    For several tasks that Dask has fused, returns the results of other tasks that they take.
-    ``values`` has the results of the node's dependencies by key.
+    """Return the arguments of a node's function, or None if there are none.
+    Computes nothing. ``values`` has the results of the node's dependencies by key.
     """
     if type(node) is not Task:
         return None
@@ -215,11 +211,7 @@ def _filled(argument: Any, values: Any) -> Any:
     has("distributed.scheduler:TaskState", "run_spec", "annotations"),
 )
 class CarryingScheduler(Scheduler):
-    """A scheduler whose workers unpickle tasks when they run them.
-
-    ``update_graph`` unpickles a graph before its first await. Its argument ``submitting_task`` is
-    the key of the task that sends the graph, or None.
-    """
+    """A scheduler whose workers unpickle tasks when they run them."""
 
     async def before_graph(self, code: str) -> None:
         """Prepare for a client's graph with this code id. Graphs keep their order."""
@@ -337,9 +329,7 @@ class RetryingScheduler(Scheduler):
 )  # fmt: skip
 def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
     """Release a task from its worker or queue, and find a worker for it again.
-
-    ``failed`` marks a failed attempt: see :func:`failed_try`. A task in another state does not
-    change.
+    ``failed`` marks a failed attempt. A task in another state does not change.
     """
     if task.state in ("processing", "queued", "no-worker"):
         stimulus = f"{'task-erred' if failed else 'scalable-taken-back'}-{time.time()}"
@@ -362,10 +352,8 @@ def run_now(scheduler: Scheduler, task: TaskState) -> None:
     mentions(f"{_SCHEDULER}.heartbeat_worker", "executing"),
 )
 def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]:
-    """Return those of the tasks assigned to a lost worker that it had started.
-
-    These are the tasks in its last heartbeat, and for its other threads the next tasks by priority:
-    a task that started after the heartbeat cannot be detected otherwise.
+    """Return those of the tasks assigned to a lost worker that it had started:
+    those in its last heartbeat, and for its other threads the next ones by priority.
     """
     assigned = sorted(tasks, key=lambda task: task.priority or ())
     told = [t for t in assigned if t in worker.executing or t in worker.long_running]
@@ -383,11 +371,7 @@ def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]
     contains(f"{_STATE}._TRANSITIONS_TABLE", ("processing", "released"), ("released", "forgotten")),
 )
 def forget_when_released(task: TaskState) -> None:
-    """Make Dask cancel a task released from its worker, instead of running it elsewhere.
-
-    A released task with lost dependencies is forgotten, and its clients are notified of a
-    cancellation.
-    """
+    """Make Dask cancel a task released from its worker, instead of running it elsewhere."""
     task.has_lost_dependencies = True
 
 
@@ -441,10 +425,8 @@ def counts_of_waiting(scheduler: Scheduler) -> dict[str, int]:
 )
 class FailedTask:
     """The failure of a task.
-
-    ``error`` is the exception's ``repr``. ``traceback`` may be empty. ``blamed`` is the key of the
-    task that failed first, or None if it is this one. ``workers`` are those on which it failed, and
-    ``lost`` is the number of workers that were lost while they ran it.
+    ``error`` is the exception's ``repr``. ``blamed`` is the key of the task that failed first, or
+    None. ``lost`` is the number of workers that were lost while they ran it.
     """
 
     def __init__(self, task: TaskState) -> None:
@@ -466,7 +448,6 @@ async def ask_about_tasks(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> dict[Any, tuple[str, bool]] | None:
     """Map known keys to (a worker's task state, whether the slot is lent).
-
     Returns None if the worker answers with an error, and raises OSError if it does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking_about(), args=dumps((keys,)))

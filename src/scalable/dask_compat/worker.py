@@ -67,10 +67,8 @@ def current_call() -> tuple[Worker, Any] | None:
     mentions(f"{_WORKER}.execute", "active_threads", "active_threads_lock"),
 )
 def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> int | None:
-    """Call ``act`` with the id of the thread that runs a task, and return the id.
-
-    The thread cannot start another task while ``act`` runs. If no thread runs the task, ``act`` is
-    not called and the result is None.
+    """Call ``act`` with the id of the thread that runs a task, and return the id, or None.
+    The thread cannot start another task while ``act`` runs.
     """
     with worker.active_threads_lock:
         thread = next((t for t, active in worker.active_threads.items() if active == key), None)
@@ -205,12 +203,8 @@ def failure_for_clients(
     event: StateMachineEvent, explain: Callable[[BaseException], BaseException | None]
 ) -> StateMachineEvent:
     """Return a task's failure with an error that clients can raise, and other events unchanged.
-
-    Event loops, coroutines and generators stop themselves at errors that are not an ``Exception``:
-    clients would not get the outcome. Such an error becomes a RuntimeError that names it. The
-    ``repr`` of an error does not always have its message: that of an OSError omits the file, and
-    the message of a KeyError has quotes. ``exception_text`` then gets the message. ``explain``
-    returns the error to show instead of another, or None.
+    An error that is not an ``Exception`` becomes a RuntimeError: clients would not get the outcome.
+    ``exception_text`` gets the message. ``explain`` returns the error to show instead, or None.
     """
     if not isinstance(event, ExecuteFailureEvent):
         return event
@@ -237,10 +231,8 @@ def failure_for_clients(
 
 @seams.relies_on(mentions(f"{_WORKER}.close", "extensions", "close"))
 def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
-    """Run the coroutine ``close`` of an object when a worker closes.
-
-    It runs after the worker has stopped reporting finished tasks, and before it waits for the
-    threads of tasks.
+    """Run the coroutine ``close`` of an object when a worker closes, before its tasks' threads
+    stop.
     """
     worker.extensions[name] = extension
 
@@ -322,11 +314,7 @@ def end_idle_threads(worker: Worker) -> None:
     mentions(f"{_STATE}.__init__", "running"),
 )
 def stop_counting(worker: Worker, task: TaskState) -> None:
-    """Stop counting a running task against the threads, so that other tasks may start.
-
-    ``SecedeEvent`` moves the task to ``long-running``. If it is there already, ``UnpauseEvent``
-    makes the worker look for tasks to start.
-    """
+    """Stop counting a running task against the threads, so that other tasks may start."""
     now = time.time()
     stamp = f"call-waits-{now}"
     if task in worker.state.executing:
@@ -391,10 +379,8 @@ def with_data(event: StateMachineEvent, data: dict[Any, Any]) -> StateMachineEve
     mentions("distributed.worker:get_data_from_worker", "OK", "reuse"),
 )
 def drop_idle_connections(worker: Worker, address: str) -> None:
-    """Close the idle connections to another worker.
-
-    After data that could not be unpickled, Dask reuses the connection though the other worker still
-    waits for an "OK" on it: the next request there would fail.
+    """Close the idle connections to another worker, which waits on one for an "OK" after data that
+    could not be unpickled: the next request there would fail.
     """
     pool = worker.rpc
     for connection in list(pool.available.pop(address, ())):

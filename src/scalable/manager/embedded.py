@@ -42,10 +42,7 @@ EMBEDDED = "embedded"
 
 
 class EmbeddedManager:
-    """The worker manager of a cluster in the user's process, with the desired counts.
-    ``incarnation`` is a short random part of each unit name. ``entries`` launches units that are
-    Python objects. Workers of a started unit have to connect within ``start_timeout`` seconds.
-    """
+    """The worker manager of a cluster in the user's process, with the desired counts."""
 
     def __init__(self, provider: str, starting: Starting, start_timeout: float) -> None:
         self.incarnation = secrets.token_hex(3)
@@ -86,10 +83,7 @@ class EmbeddedManager:
             controller.spending.price(EMBEDDED, prices)
 
     def start(self, scheduler: Scheduler, comm: Any, security: Any) -> None:
-        """Start the reconciler in the running event loop. Idempotent.
-        A :class:`Controller` is added unless the scheduler has one. ``security`` is for workers
-        that are Python objects.
-        """
+        """Start the reconciler in the running event loop. Idempotent."""
         if self.reconciler.link is not None:
             return
         if controller_of(scheduler) is None:
@@ -188,9 +182,7 @@ _ENDED = frozenset({Status.closed, Status.failed, Status.closing})
 
 
 class EntryLauncher:
-    """Launcher that creates Python objects from entries, in the running event loop.
-    ``security`` is for entries without that option. Classes that are not Dask's get it as files.
-    """
+    """Launcher that creates Python objects from entries, in the running event loop."""
 
     def __init__(self) -> None:
         self.scheduler_address = ""

@@ -20,10 +20,9 @@ logger = logging.getLogger("scalable.manager")
 
 
 class Inventory:
-    """Pools, desired units and existing units of one manager. Thread-safe.
-    ``incarnation`` makes the manager's unit names unique on its scheduler. ``on_change`` is called
-    after each change of the desired units, and by launchers when a unit ended. ``changing`` is held
-    during changes. ``leaving``: all units are being stopped, and orders are ignored.
+    """Pools, desired units and existing units of one manager.
+    Thread-safe. ``on_change`` is called after each change of the desired units. ``changing`` is
+    held during changes. ``leaving``: all units are being stopped, and orders are ignored.
     """
 
     def __init__(self, incarnation: str, on_change: Callable[[], None]) -> None:

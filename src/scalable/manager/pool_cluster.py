@@ -537,9 +537,7 @@ def _size(pool: Pool, asked: str, part: str, names: tuple[str, ...]) -> float:
 def secured_entry(
     scheduler: Mapping[str, Any] | None, security: Security | None
 ) -> tuple[dict[str, Any], Security | None]:
-    """Return a complete scheduler entry and its TLS credentials, new unless some are given.
-    Without an entry it is a ``PoolScheduler`` on the loopback interface.
-    """
+    """Return a complete scheduler entry and its TLS credentials, new unless some are given."""
     entry = dict(
         scheduler
         or {"cls": PoolScheduler, "options": {"host": LOOPBACK, "dashboard": False, "port": 0}}
@@ -569,10 +567,7 @@ def secured_entry(
 
 
 def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
-    """Return the site of the manager in the user's process. The scheduler has to be running.
-    Its directory does not exist yet. It is not next to those of detached clusters, because the
-    search for leftover clusters must not find it.
-    """
+    """Return the site of the manager in the user's process."""
     return ManagerSite(
         cluster_id=cluster.incarnation,
         manager=EMBEDDED,

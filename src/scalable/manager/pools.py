@@ -78,9 +78,8 @@ class Pool:
         self.retry_at = now + backoff_s(self.failures)
 
     def pause(self, now: float) -> None:
-        """Delay the next start after a refusal or a stop from outside, which are not failures.
-        Repeated delays become longer, and never degrade the pool. Units that ended together count
-        once.
+        """Delay the next start after a refusal or a stop from outside, which never degrade the
+        pool.
         """
         if now >= self.retry_at:
             self.interruptions += 1
@@ -93,9 +92,8 @@ class Pool:
         return now - self.refused_since
 
     def limited(self, now: float, count: int, refusal: str) -> bool:
-        """Record that the backend had no capacity for a request of ``count`` units.
-        The next request is for half of them, at once. A request for one unit is repeated after a
-        delay, without limit. Return True for the first of these since the last success.
+        """Record that the backend had no capacity for a request, and request half as many next.
+        Return True for the first of these since the last success.
         """
         self.refused_since = None
         self.room = max(1, count // 2)

@@ -81,10 +81,7 @@ class WorkerView:
 
 
 def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of a unit's workers.
-    A single worker has the unit's name. A group has one name for each suffix in the entry's
-    ``group``.
-    """
+    """Return the names of a unit's workers."""
     if "group" in entry:
         return tuple(f"{name}{suffix}" for suffix in entry["group"])
     return (str(name),)
@@ -101,10 +98,9 @@ def refresh(
     now: float,
     dismissed: Mapping[str, str] | None = None,
 ) -> list[Unit]:
-    """Update units from the scheduler's view. Return the units that have just connected.
-    A new address means that a nanny restarted the worker. That counts as a start, towards a crash
-    loop, unless a client requested it. ``dismissed`` maps worker names to the last address, for
-    exits that were not crashes. ``now`` is monotonic.
+    """Update units from the scheduler's view.
+    Return the units that have just connected. A restart by a nanny counts towards a crash loop,
+    unless a client requested it. ``now`` is monotonic.
     """
     connected = []
     for unit in units:
@@ -130,9 +126,7 @@ def refresh(
 def take_note(
     units: Iterable[Unit], observed: Mapping[UnitName, Observation], now: float
 ) -> list[Unit]:
-    """Update units from their backends' reports. Return the units that have lost a worker.
-    Their backends should be queried again soon, because they may report how the units ended.
-    """
+    """Update units from their backends' reports."""
     missing = []
     for unit in units:
         seen = observed.get(unit.name)
@@ -230,9 +224,8 @@ def decide(
     margins: Mapping[str, Margin] | None = None,
 ) -> NextSteps:
     """Compare the desired units with the existing units, and return the next steps.
-    Units whose launcher has not answered the request yet are skipped. ``units`` were updated by
-    :func:`scalable.manager.units.refresh`. ``now`` is monotonic. The workers of a running unit have
-    to connect within ``start_timeout`` seconds. ``margins`` has the tags of pools with a walltime.
+    Units whose launcher has not answered are skipped. ``now`` is monotonic. ``margins`` has the
+    tags of pools with a walltime.
     """
     decision = NextSteps()
     for name, unit in units.items():

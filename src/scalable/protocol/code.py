@@ -137,7 +137,6 @@ def in_image(name: str, image: str | None = None) -> str:
 
 def located(error: BaseException, where: str, call: str) -> BaseException | None:
     """Return a task's ModuleNotFoundError with the process name added.
-
     Returns None for other errors, and if the message already contains the name.
     """
     if type(error) is not ModuleNotFoundError or where in str(error):
@@ -239,9 +238,7 @@ def parts_of(data: bytes) -> Sequence[memoryview]:
 
 def unpack(data: bytes, files: CarriedFiles, place: Path) -> None:
     """Unpack an archive into the directory ``place``, which is complete or does not exist.
-
-    Only this user may change its parent. Raises ArchiveError if the content is not the described
-    one, or if an entry is not a file below ``place``.
+    Raises ArchiveError for other content than described, or a file that is not below ``place``.
     """
     raw = _uncompressed(data, files)
     unfinished = place.parent / f".{place.name}-{secrets.token_hex(4)}"
@@ -303,10 +300,8 @@ def lasting(entries: Iterable[str]) -> list[str]:
 
 
 def interpreter_options(directory: str | Path) -> tuple[str, ...]:
-    """Return the options of ``python -m`` for a working directory.
-
-    Python puts the working directory first on ``sys.path``. ``-P`` prevents it for another user's
-    directory, and for one that every user may change, such as ``/tmp``.
+    """Return the options of ``python -m``:
+    ``-P`` for a working directory that others may change.
     """
     status = Path(directory).stat()
     return () if is_trusted(status.st_uid) and not status.st_mode & stat.S_IWOTH else ("-P",)

@@ -61,10 +61,7 @@ def described(
     error: BaseException, arguments: Callable[[], Arguments], *, output: bool = True
 ) -> dict[str, str | None]:
     """Return the fields of :class:`.FailureDetails` that are known where a task has failed.
-
-    Does not raise, and runs no code of the user's classes. ``arguments`` returns None if the
-    arguments are unknown. ``output`` includes what the process and a failed child process have
-    printed.
+    Does not raise, and runs no code of the user's classes.
     """
     facts: dict[str, str | None] = {}
     try:
@@ -148,10 +145,8 @@ _MAY_GO_ON = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
 def release_frames(error: BaseException) -> None:
-    """Clear the variables of the frames in the tracebacks of an error and of its causes.
-
-    An error and its frames often refer to each other. Futures in these frames would keep their
-    results on the workers, and their tasks running, until Python's next garbage collection.
+    """Clear the variables of an error's frames, which would keep futures until a garbage
+    collection.
     """
     errors: set[int] = set()
     frames: set[int] = set()
@@ -192,7 +187,6 @@ _MARGIN = 1.1
 
 class OutOfMemory(KilledWorker):
     """A task used more memory than its worker has.
-
     ``used`` and ``limit`` are in bytes. ``component`` is the one whose memory it is, and ``others``
     the number of other tasks that ran on the worker.
     """

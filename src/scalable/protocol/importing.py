@@ -85,9 +85,7 @@ def _is_surely_compiled_from(source: str, modified: float) -> bool:
 
 class Importer(MetaPathFinder):
     """Finds the workflow's modules in the version that the running task needs.
-
-    ``name`` is the name of this process in messages. ``directory`` is a private directory for
-    unpacked archives, made by default.
+    ``name`` is that of this process in messages, ``directory`` a private one for unpacked archives.
     """
 
     def __init__(
@@ -196,7 +194,6 @@ class Importer(MetaPathFinder):
 
     def use(self, code: str) -> None:
         """Import a code id's versions from now on.
-
         Running tasks keep theirs; ignores unknown ids.
         """
         if code == self.current or not code:

@@ -17,7 +17,6 @@ def wanted_counts(
     n: int | str | Mapping[str, int], count: int | None, only_pool: Callable[[], str]
 ) -> dict[str, int]:
     """Return worker counts by tag from the arguments of ``scale``.
-
     These are ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``, in total numbers.
     ``only_pool`` returns the tag for a count without a tag. Raises ClusterError if a count is
     missing or negative, or not an integer.
@@ -106,7 +105,6 @@ def _amount(value: Any) -> Any:
 
 def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
     """Return how many slots a task takes on a tag's worker, or 0 if it needs other workers.
-
     Without a tag, a task without resources takes 1 slot.
     """
     asked = resources or {}

@@ -89,9 +89,7 @@ def check_private(path: str | os.PathLike[str]) -> None:
 
 class PrivateDirectory:
     """A private directory that is locked while it is used, and then removed.
-
-    If a process is killed, the next process of the same user on the same machine removes its
-    directory. ``parent`` is as in :func:`scratch_parent`.
+    The next process of the same user removes that of a killed one.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:

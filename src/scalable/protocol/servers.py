@@ -160,10 +160,8 @@ def _log_nothing(handler: web.RequestHandler) -> None:
 
 class GuardedHttp:
     """Base class of schedulers and workers whose HTTP server requires a token.
-
-    A port is opened only if an address is given, whereas Dask's scheduler always opens one on every
-    interface. Classes made by :func:`guarded` always open one, on loopback by default. Without
-    ``http_token`` the token is random.
+    A port is opened only if an address is given, or by classes made by :func:`guarded`, on loopback
+    by default.
     """
 
     services: dict[str, Any]
@@ -341,12 +339,9 @@ _reading = threading.Lock()
 
 
 def read_frames_without_collection() -> None:
-    """Make ``sys._current_frames`` collect no garbage. Idempotent.
-
-    Dask calls it every few milliseconds for its profiles. Python before 3.13 holds a lock during it
-    that a thread needs to exit. A garbage collection at this moment may run Python code, such as
-    Dask's callback of the collector. Then another thread may run and exit, waiting for the lock
-    while it holds the global interpreter lock: the process hangs for ever.
+    """Make ``sys._current_frames`` collect no garbage.
+    Idempotent. Python before 3.13 holds a lock during it that an exiting thread needs: a collection
+    that runs Python code then hangs the process.
     """
     read = sys._current_frames  # noqa: SLF001 - public but for its name
     if sys.version_info >= (3, 13) or getattr(read, "collects_nothing", False):

@@ -60,8 +60,7 @@ class Adaptation:
         self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
     ) -> PoolAdaptive:
         """Make a pool adaptive, replacing earlier bounds and options.
-        ``options`` are those of :class:`PoolAdaptive`. For invalid arguments, raises ClusterError
-        and changes nothing.
+        For invalid arguments, raises ClusterError and changes nothing.
         """
         pools = self._cluster.pools()
         check_tag(tag, pools, self._cluster.demand.totals)
@@ -161,11 +160,10 @@ class Adaptation:
 
 
 class PoolAdaptive:
-    """Adaptive pool: a policy periodically decides how many workers the pool should have.
-    ``wait_count`` is the number of decisions in a row that must find workers superfluous before any
-    is removed. ``target_duration`` replaces the policy: the known tasks should finish within it.
-    ``work_s`` is worker-seconds of queued and running tasks at the last decision; ``log`` holds
-    pairs of epoch seconds and :meth:`recommendations`.
+    """Adaptive pool:
+    a policy periodically decides how many workers the pool should have. ``wait_count`` decisions in
+    a row must find workers superfluous before any is removed. ``target_duration`` replaces the
+    policy.
     """
 
     def __init__(

@@ -154,10 +154,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         send_to_client(self._scheduler, client, {"op": BEGUN, "key": key})
 
     def interrupt(self, key: str, number: int | None, client: str) -> None:
-        """Pass a client's request to interrupt a task to the task's worker.
-        A bundle without a worker goes back to its client, which resends the tasks that were not
-        cancelled. Ignored for an unknown task or one that another client needs too.
-        """
+        """Pass a client's request to interrupt a task to the task's worker."""
         task = self._scheduler.tasks.get(key)
         if task is None or any(other.client_key != client for other in task.who_wants or ()):
             logger.debug("call %s of %s is not interrupted: unknown or shared", key, client)
@@ -219,9 +216,8 @@ class BundleRelay(SchedulerPlugin, Listener):
             send_to_client(self._scheduler, client, {"op": SLOTS, "slots": slots})
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        """Make Dask neither repeat nor steal the bundles among these tasks.
-        Only the client can resend a lost bundle's unfinished tasks, and it may take back tasks that
-        have not started. These tasks must not start on another worker.
+        """Make Dask neither repeat nor steal the bundles among these tasks:
+        only the client resends them.
         """
         for call in calls:
             if call.bundle is not None:
@@ -234,10 +230,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             never_compute_again(end.call.task)
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Give the bundles of a worker that leaves as planned back to their clients.
-        Dask would run them from the start elsewhere, including finished and cancelled tasks. The
-        bundles of a worker that is lost have failed already.
-        """
+        """Give the bundles of a worker that leaves as planned back to their clients."""
         for key in lost.running:
             task = self._scheduler.tasks.get(key)
             if task is None or task.state != "processing":
@@ -335,10 +328,7 @@ class LostBundles(Listener):
     # Messages of clients --------------------------------------------------------------------------
 
     def give_up(self, key: Any, calls: Sequence[Sequence[Any]], client: str) -> None:
-        """Record tasks of a lost bundle as failed, because their client gave them up.
-        Each element of ``calls`` has the position in the bundle, class and message of the error,
-        and the arguments as a string or None.
-        """
+        """Record tasks of a lost bundle as failed, because their client gave them up."""
         task = self._scheduler.tasks.get(key)
         if task is None or not _is_bundle(task):
             return
@@ -401,10 +391,8 @@ ROOMY = 0.6
 
 
 def upload_places(scheduler: Scheduler, tag: str, nbytes: int) -> list[str]:
-    """Return addresses of workers with space for an argument of ``nbytes`` of a tag's tasks.
-    They belong to the tag's pool, so that no other pool's memory is used, or to any while that has
-    no workers. They are sampled, so that arguments, and the tasks that follow them, spread over the
-    pool. Without space, those with the most free memory are returned.
+    """Return addresses of workers with space for an argument of ``nbytes`` of a tag's tasks,
+    sampled, or else those with the most free memory.
     """
     running = list(scheduler.running)
     of_pool = [worker for worker in running if tag in worker.resources] if tag else running
@@ -416,9 +404,6 @@ def upload_places(scheduler: Scheduler, tag: str, nbytes: int) -> list[str]:
 
 
 def _free_memory(worker: WorkerState, share: float = 1.0) -> float:
-    """Return the free bytes up to a share of a worker's limit, or infinity without a limit.
-    The larger of two measures is subtracted: a heartbeat may be older than the latest argument, and
-    the process uses more than its results.
-    """
+    """Return the free bytes up to a share of a worker's limit, or infinity without a limit."""
     used = max(worker.nbytes, worker.metrics.get("memory", 0))
     return share * worker.memory_limit - used if worker.memory_limit else math.inf

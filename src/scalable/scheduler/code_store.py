@@ -23,9 +23,8 @@ logger = logging.getLogger("scalable.scheduler")
 
 
 class CodeStore:
-    """Module tables by code id, and module sources by digest.
-    ``carries`` is set once some workers do not share the clients' file system, so that clients
-    upload archives of their files.
+    """Module tables by code id, and sources by digest.
+    ``carries``: some workers lack the clients' files.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -103,9 +102,7 @@ class CodeStore:
             send_to_client(self._scheduler, client, {"op": CODE, "carry": True})
 
     async def prepare(self, code: str) -> None:
-        """Unpack the files of a code id, if this process has to import modules from them.
-        Waiting callers continue in the order in which they came.
-        """
+        """Unpack the files of a code id, if this process has to import modules from them."""
         if self._preparing.locked() or self._lacking(code) is not None:
             async with self._preparing:
                 await self._unpack(code)

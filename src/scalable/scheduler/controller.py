@@ -51,11 +51,9 @@ TELL_S = 0.02
 
 class Controller(SchedulerPlugin):
     """Plug-in that keeps the desired worker counts and the managers, and logs why tasks wait.
-    ``close_with`` closes the scheduler, for detached clusters that clients may stop.
-    ``follow_with`` makes the object that scales adaptive pools, when it is first needed. None
-    disables adaptive scaling. ``expected`` is the number of managers that the cluster starts with.
-    ``on_change`` is called, from any thread and often, when :meth:`status` may have changed.
-    ``ending`` is the reason why the cluster is stopping, or None.
+    ``close_with`` closes the scheduler of a detached cluster. ``follow_with`` makes the object that
+    scales adaptive pools. ``on_change`` is called, from any thread and often, when the status may
+    have changed.
     """
 
     name = CONTROLLER
@@ -420,9 +418,7 @@ class Sharing:
         self._demand.share(self._managers.tiers(running, now))
 
     def _gathers(self, now: float) -> bool:
-        """Return whether to wait for expected managers.
-        Otherwise the first one would get all workers, whatever its priority.
-        """
+        """Return whether to wait for expected managers."""
         attached = len(list(self._managers))
         if self._gather_by is None and attached:
             self._gather_by = now + GATHER_S
@@ -435,9 +431,7 @@ class Sharing:
 
 
 class Status:
-    """Builds snapshots of the status of one cluster.
-    ``expected`` is the number of managers that the cluster starts with.
-    """
+    """Builds snapshots of the status of one cluster."""
 
     def __init__(
         self,
@@ -584,18 +578,14 @@ COMPARED = frozenset({"python", "dask", "distributed", "msgpack", "cloudpickle"}
 
 
 class WorkerVersions:
-    """Compares package versions of workers with those in the scheduler's process.
-    The same difference is logged once, however many workers have it.
-    """
+    """Compares package versions of workers with the scheduler's, and logs each difference once."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
         self._sets: dict[str, dict[str, Any]] = {}
 
     def compare(self, worker: str, theirs: Mapping[str, Any]) -> None:
-        """Log a warning if a worker's versions differ, since pickled tasks may then fail.
-        ``theirs`` are the versions that it sent in the form of Dask's ``get_versions``.
-        """
+        """Log a warning if a worker's versions differ, since pickled tasks may then fail."""
         told = theirs.get("packages") or {}
         differing = [
             f"{package} {told[package]} there, {version} here"
@@ -607,9 +597,7 @@ class WorkerVersions:
             logger.warning("worker %s has other versions: %s", worker, words)
 
     def shared(self, theirs: dict[str, Any]) -> dict[str, Any]:
-        """Return the first equal set of versions, so that workers share it.
-        There are as few sets as images, hosts and environments.
-        """
+        """Return the first equal set of versions, so that workers share it."""
         return self._sets.setdefault(repr(theirs), theirs)
 
     @cached_property

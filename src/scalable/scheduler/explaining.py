@@ -57,10 +57,7 @@ TURN_S = 0.005
 
 
 class Pace:
-    """Interrupts a computation in the event loop whenever its turn has lasted long enough.
-
-    What the computation reads may change at each interruption.
-    """
+    """Interrupts a computation in the event loop whenever its turn has lasted long enough."""
 
     def __init__(self, turn_s: float = TURN_S) -> None:
         self._turn_s = turn_s
@@ -74,9 +71,7 @@ class Pace:
 
 
 class Explainer:
-    """Explains the pools and tasks of one cluster.
-    ``follower`` returns the object that scales adaptive pools, or None.
-    """
+    """Explains the pools and tasks of one cluster."""
 
     def __init__(
         self, cluster: ClusterState, follower: Callable[[], Any], recent: RecentEvents
@@ -96,11 +91,9 @@ class Explainer:
         in_client: Mapping[str, Any] | None = None,
         cluster: str = "",
     ) -> dict[str, Any]:
-        """Return explanations in the form of :meth:`Explanations.to_dict`.
-        ``name`` is a tag, a key, a unique prefix of a key, or a task name. Without ``tag``, ``key``
-        and ``name``, all pools and waiting tasks are explained; ``tag=""`` means the untagged
-        workers. ``in_client`` has ``key``, ``tag`` and ``before`` of a task queued in its client.
-        ``cluster`` is the cluster's name in a shell, if hints should be commands for one.
+        """Return explanations in the form of :meth:`Explanations.to_dict`, by default of all pools
+        and queued tasks. ``name`` is a tag, a key, a unique prefix of a key, or a task name.
+        ``in_client`` has ``key``, ``tag`` and ``before`` of a task queued in its client.
         """
         statuses = self._cluster.counts.pools()
         cluster = cluster or getattr(self._scheduler, "cluster_name", "")
@@ -306,9 +299,7 @@ class ForgottenCalls:
         self._scheduler, self._recent = scheduler, recent
 
     def facts(self, name: str, tags: Iterable[str]) -> CallFacts:
-        """Return the facts about the forgotten tasks that a key, key prefix or task name means.
-        ``tags`` are the pools that a mistyped name may mean.
-        """
+        """Return the facts about the forgotten tasks that a key, key prefix or task name means."""
         rows = [row for row in self._recent.latest("failures", KEPT["failures"]) if _of_call(row)]
         found = failed_calls_named(name, rows, time.time())
         if found is not None:

@@ -36,10 +36,7 @@ class Limits:
 
 
 class Lifetime:
-    """Age of one cluster, and the time since it was last active.
-    Activity is an unfinished task, a client that connects or disconnects, or a change of the
-    desired counts. A client that only stays connected does not count.
-    """
+    """Age of one cluster, and time since it last had work, a new client or a change of counts."""
 
     def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
         self.limits = limits
@@ -149,9 +146,7 @@ class Spending:
         return self._meter.priced
 
     def report(self, manager: str, charges: Mapping[str, Sequence[Any]]) -> None:
-        """Record the units of a manager that are charged now.
-        ``charges`` maps units to the fields of a :class:`~scalable.pricing.metering.Charge`.
-        """
+        """Record the units of a manager that are charged now."""
         if self.counts:
             units = {unit: Charge(*fields) for unit, fields in charges.items()}
             self._record(self._meter.report(manager, units, self._clock()))

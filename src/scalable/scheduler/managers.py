@@ -60,10 +60,9 @@ class Managers:
     def attach(
         self, attachment: Attachment, now: float, instead_of: str | None = None
     ) -> AttachAnswer:
-        """Attach a manager, or refuse it.
-        Refused if another process under its id is not lost. Refused as well if another manager has
-        workers of the same tag with other cpus, memory or gpus. ``instead_of`` is the nonce of the
-        manager's earlier, stopped process, which this one replaces.
+        """Attach a manager.
+        Refused if another process under its id is not lost, or another manager has workers of the
+        same tag with other resources.
         """
         before = self._managers.get(attachment.manager)
         if before is not None and before.attachment.nonce not in (instead_of, attachment.nonce):
@@ -205,10 +204,7 @@ class CreatorReports:
         return self._last is not None
 
     def silent_s(self, managers: Managers) -> float:
-        """Return the seconds since the creator last reported.
-        A creator that has never reported runs the managers in its own process, so their reports
-        count.
-        """
+        """Return the seconds since the creator last reported, itself or as its own manager."""
         if self._last is not None:
             return time.monotonic() - self._last
         seen = max((manager.last_seen for manager in managers), default=self._made_at)

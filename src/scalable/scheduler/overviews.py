@@ -148,9 +148,7 @@ LONGEST_CLASS = 100
 
 
 class EventTimeline(Listener):
-    """Adds finished tasks, failures and decisions to the recent events of a cluster.
-    ``failures`` counts all by class, ``changes`` the desired-count changes by tag and action.
-    """
+    """Adds finished tasks, failures and decisions to the recent events of a cluster."""
 
     def __init__(self, scheduler: Scheduler, recent: RecentEvents) -> None:
         self.failures: Counter[str] = Counter()
@@ -515,10 +513,7 @@ LASTING_ROWS = 100
 
 
 class LastingNames:
-    """Sums up rows of task names in few rows whose names and members never change.
-    So a row's numbers of finished tasks never fall, as recorders of time series need it. The first
-    names have a row each, later names share rows.
-    """
+    """Sums up rows of task names in few rows whose names never change and numbers never fall."""
 
     def __init__(self) -> None:
         self._row_of: dict[tuple[str, str | None], tuple[str, str | None]] = {}

@@ -85,9 +85,7 @@ class ClusterState(Protocol):
 
 
 class PoolReader:
-    """Reads the facts about the pools of one cluster.
-    ``follower`` returns the object that scales adaptive pools, or None.
-    """
+    """Reads the facts about the pools of one cluster."""
 
     def __init__(self, cluster: ClusterState, follower: Callable[[], Any]) -> None:
         self._cluster, self._follower = cluster, follower
@@ -220,10 +218,7 @@ class PoolReader:
 
 
 def running_on(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
-    """Yield the tasks that run on a worker, each with its running time in seconds.
-    Workers report them with each heartbeat. Tasks sent since then count as running, as many as the
-    worker has free slots for.
-    """
+    """Yield the tasks that run on a worker, each with its running time in seconds."""
     since = max(0.0, time.time() - worker.last_seen)
     free = dict(worker.resources)
     named = [task for task in worker.executing if task.processing_on is worker]
@@ -279,10 +274,7 @@ class PoolCounts:
         self._removals = removals
 
     def running(self) -> Running:
-        """Return how many workers of each manager are connected and not leaving.
-        Most workers send their manager's id when they connect. If no connected worker has named a
-        manager, that manager's last report is used.
-        """
+        """Return how many workers of each manager are connected and not leaving."""
         running: dict[str, Counter[str]] = {}
         wanted = self._demand.totals
         # All workers are counted several times a second, so the loop makes few function calls.
@@ -357,9 +349,7 @@ class Starts:
         self._took_s: deque[float] = deque(maxlen=KEPT_STARTS)
 
     def expect(self, count: int, now: float) -> list[float]:
-        """Set how many workers are starting, and return for how many seconds each has been.
-        A higher number than before adds requests made now, a lower number drops the latest ones.
-        """
+        """Set how many workers are starting, and return for how many seconds each has been."""
         del self._asked_at[max(0, count) :]
         self._asked_at += [now] * (count - len(self._asked_at))
         return [now - at for at in self._asked_at]

@@ -104,9 +104,7 @@ class PoolScheduler(
     RetryingScheduler,
 ):
     """Dask's scheduler with fast placement of tagged tasks, by default without HTTP server.
-    It keeps workers that send no heartbeats. Dask would remove them after ``worker-ttl``, and a
-    task that holds the GIL for that long would then run twice. Managers find out if a worker is
-    still alive.
+    Managers, not missing heartbeats, decide that a worker is lost.
     """
 
     #: Tags by task name from the manifest. None without a manifest.
@@ -224,9 +222,7 @@ GRACE_S = 10.0
 
 
 class AbandonedCalls(SchedulerPlugin):
-    """Interrupts running tasks after the only client that needs them has disconnected.
-    Dask lets such tasks finish, and they would keep their slots until then.
-    """
+    """Interrupts running tasks after the only client that needs them has disconnected."""
 
     name = "scalable-abandoned-calls"
 
@@ -255,9 +251,7 @@ class AbandonedCalls(SchedulerPlugin):
 
 
 class CheckpointPlace:
-    """Creates a cluster's checkpoint directory when a task first needs one, and removes it.
-    Workers do not create it, so that one with another file system finds it missing.
-    """
+    """Creates a cluster's checkpoint directory when a task first needs one, and removes it."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
@@ -300,7 +294,6 @@ class Failures(Listener):
 
     def failures(self, keys: Iterable[Any]) -> list[dict[str, Any]]:
         """Return name, tag, arguments, worker and attempts of each task, as far as known.
-
         A task that failed because of another one also has ``cause``, the other one's facts.
         """
         found: list[dict[str, Any]] = []

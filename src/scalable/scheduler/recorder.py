@@ -156,9 +156,7 @@ class Recorder(Listener):
         return _Pending(head_of(str(call.key), call.name, tag), now, call.bundle)
 
     def ready(self, call: LoggedTask) -> None:
-        """Record when a task became ready, unless it went into the scheduler's queue.
-        The time in that queue is part of the task's ``queued_s``.
-        """
+        """Record when a task became ready, unless it went into the scheduler's queue."""
         entry = self._pending.get(call.key)
         others = call.task.dependencies
         if others and entry is not None and self._last_ended in others:

@@ -55,8 +55,7 @@ class _Held:
 
 class Retrying(Listener):
     """Decides which failed tasks are retried, and holds them until then.
-    ``deployment`` has the policies; it is None without a manifest. ``may_have_workers`` returns
-    whether the pool of a tag has or gets workers.
+    ``may_have_workers`` returns whether the pool of a tag has or gets workers.
     """
 
     def __init__(self, scheduler: RetryingScheduler) -> None:
@@ -203,10 +202,7 @@ class Retrying(Listener):
 def larger_component(
     components: Mapping[str, ComponentSpec], tag: str, factor: float, slots: int = 1
 ) -> str | None:
-    """Return the smallest component with ``factor`` times the memory that can run a tag's tasks.
-    It has the same image, runtime, mounts, environment and preload script, at least as many GPUs,
-    and the slots that the task takes.
-    """
+    """Return the smallest component with ``factor`` times the memory that can run a tag's tasks."""
     own = components.get(tag)
     if own is None or own.memory_bytes is None:
         return None
@@ -338,10 +334,7 @@ class LossReasons(Listener):
                 self._count_try(task, str(state.name), state.clean(), amounts)
 
     def ended_for_memory(self, workers: Iterable[str]) -> None:
-        """Treat the tasks of these lost workers as :meth:`out_of_memory` does.
-        The target killed the workers because they used too much memory. The manager may report it
-        before the scheduler notices the loss.
-        """
+        """Treat the tasks of these lost workers as :meth:`out_of_memory` does."""
         for name in workers:
             self._ended_for_memory[name] = None
             _forget_oldest(self._ended_for_memory)

@@ -197,9 +197,7 @@ class StreamRelay:
         return kept
 
     def _is_full(self, source: str) -> bool:
-        """Return whether no more streams from an address are opened.
-        Forwarded ports always connect from this machine itself, whichever client uses them.
-        """
+        """Return whether no more streams from an address are opened."""
         sources = [*self._opening, *(kept.source for kept in self._streams.values())]
         own = ip_address(source).is_loopback and ip_address(self._host).is_loopback
         alike = 0 if own else sources.count(source)

@@ -104,9 +104,7 @@ class NameRow:
 
 
 class NameCounts(Listener):
-    """Counts the tasks of a scheduler by name and phase.
-    A bundle (a batch of tasks that a client sends as one) counts as its tasks.
-    """
+    """Counts the tasks of a scheduler by name and phase. A bundle counts as its tasks."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._rows: dict[tuple[str, str | None], NameRow] = {}

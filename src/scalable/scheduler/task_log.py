@@ -154,8 +154,7 @@ class EndedTask:
     @property
     def failures(self) -> tuple[FailedCall, ...]:
         """Failed tasks, each reported once, including those of a bundle that succeeded.
-        Empty if the task succeeded, if it failed only because a task that it needs failed, or if
-        its bundle was lost with a worker. Then its tasks run again in another bundle.
+        Empty for a lost bundle, and for a task that failed because of another one.
         """
         if self._failures is None:
             self._failures = tuple(self._failed_calls())
@@ -229,9 +228,7 @@ EVENTS = tuple(name for name in vars(Listener) if not name.startswith("_"))
 
 
 class TaskLog(SchedulerPlugin):
-    """Scheduler plug-in that reads each task transition once and sends events to listeners.
-    If a listener raises an exception, the other listeners still get the event.
-    """
+    """Scheduler plug-in that reads each task transition once and sends events to listeners."""
 
     name = "scalable-task-log"
 
@@ -431,9 +428,7 @@ _OF_LOST_WORKERS = frozenset({"KilledWorker", OUT_OF_MEMORY})
 
 
 class GivenUp(NamedTuple):
-    """Failed tasks of a bundle that their client has given up after lost workers.
-    ``call`` is the bundle in the task log.
-    """
+    """Failed tasks of a bundle that their client has given up after lost workers."""
 
     call: Any
     failures: tuple[FailedCall, ...]
@@ -445,9 +440,7 @@ def runs_again(failure_class: str, *, is_bundle: bool) -> bool:
 
 
 def failed_calls(bundle: Mapping[str, Any], worker: str | None, lost: int = 0) -> list[FailedCall]:
-    """Return a bundle's failed tasks from its entry in the timings (``BundleCounts.entry``).
-    ``lost`` counts earlier starts of the task of a single-task bundle.
-    """
+    """Return a bundle's failed tasks from its entry in the timings (``BundleCounts.entry``)."""
     failed = [
         FailedCall(
             failure["failure_class"],
@@ -465,9 +458,8 @@ def failed_calls(bundle: Mapping[str, Any], worker: str | None, lost: int = 0) -
 
 
 def failure_in(details: Mapping[str, Any]) -> tuple[str, str]:
-    """Return class name and message of the exception in the details of a transition.
-    A worker's exception is read from its ``repr``, because unpickling could need modules that the
-    scheduler does not have.
+    """Return class name and message of the exception in the details of a transition, unpickling
+    nothing.
     """
     text, exception = details.get("exception_text"), details.get("exception")
     if text is not None:
@@ -524,10 +516,7 @@ class NestedCalls(Listener):
 
 
 def running_tasks(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
-    """Yield the tasks that run on a worker, each with its running time in seconds.
-    Workers report their running tasks with each heartbeat. Other tasks sent to the worker are
-    assumed to run, as many as it has free threads.
-    """
+    """Yield the tasks that run on a worker, each with its running time in seconds."""
     if not worker.processing:
         return
     since = max(0.0, time.time() - worker.last_seen)
@@ -558,9 +547,7 @@ class Profiles(Listener):
         offer(scheduler, {Handler.PROFILE: self.profile})
 
     def restarted(self, scheduler: Scheduler) -> None:
-        """Drop all profiles, and restore the metadata that a starting scheduler has dropped.
-        The metadata announces to clients that the scheduler keeps profiles.
-        """
+        """Drop all profiles, and restore the metadata that a starting scheduler has dropped."""
         self._ready_at.clear()
         self._rows.clear()
         self._forgotten.clear()

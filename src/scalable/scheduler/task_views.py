@@ -48,10 +48,7 @@ class _Results:
 
 
 class CallViews:
-    """Makes views of the tasks of one cluster.
-    Nothing is unpickled and no user code runs. Arguments are read from the graph in Dask's
-    scheduler, and those of a running task come from its worker as strings.
-    """
+    """Makes views of the tasks of one cluster. Nothing is unpickled and no user code runs."""
 
     def __init__(self, scheduler: Scheduler, explainer: Explainer, recent: RecentEvents) -> None:
         self._scheduler, self._explainer, self._recent = scheduler, explainer, recent

@@ -41,9 +41,7 @@ LONGEST_REASON = 500
 
 
 class WorkerRemovals:
-    """Drains workers by name, and records how workers left and which tasks lost ones ran.
-    Draining empties a worker before it stops: running tasks finish, results move elsewhere.
-    """
+    """Drains workers by name, and records how workers left and which tasks lost ones ran."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -75,9 +73,8 @@ class WorkerRemovals:
         return self._reasons.get(worker.address)
 
     def notice(self, worker: str, left_s: float, reason: str) -> None:
-        """Drain a worker that is preempted in ``left_s`` seconds, and excuse its lost tasks.
-        The worker's manager finds the reason in its next heartbeat's answer and requests a
-        successor at once. ``worker`` is an address.
+        """Drain the worker at an address that is preempted in ``left_s`` seconds, and excuse its
+        lost tasks.
         """
         ws = self.scheduler.workers.get(worker)
         if ws is None or worker in self._reasons:
@@ -106,9 +103,7 @@ class WorkerRemovals:
                 self._drains[ws.address] = Drain(self.scheduler, ws, self._retirements)
 
     def give_up(self, worker: str, key: Any) -> None:
-        """Drain a worker that cannot interrupt a task, without waiting for this task.
-        The worker's manager finds it drained in its next heartbeat's answer, and replaces it.
-        """
+        """Drain a worker that cannot interrupt a task, without waiting for this task."""
         ws = self.scheduler.workers.get(worker)
         if ws is not None:
             logger.info("worker %s is replaced: call %s was interrupted and runs on", ws.name, key)
@@ -117,9 +112,8 @@ class WorkerRemovals:
 
     def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
         """Give no work to the workers of these units, unless one of a unit's workers is connected.
-        Return the names of the connected workers, whose units are left as they are. A unit may be
-        stopped without draining only after this. Otherwise it could connect while it stops, get the
-        whole queue, and its exit would count as a failure of every queued task.
+        Return the names of the connected workers. Required before a unit may be stopped without
+        draining.
         """
         present = {str(ws.name) for ws in self.scheduler.workers.values()}
         connected: list[str] = []
@@ -139,9 +133,7 @@ class WorkerRemovals:
             self._withheld.pop(name, None)
 
     def begin(self, worker: str) -> bool:
-        """Return whether this is the first worker of this name, so that it may start.
-        A worker whose program others than a manager may restart checks this before it connects.
-        """
+        """Return whether this is the first worker of this name, so that it may start."""
         if worker in self._begun:
             logger.warning("worker %s was started a second time: it is refused", worker)
             return False
@@ -166,10 +158,7 @@ class WorkerRemovals:
         return accepting
 
     def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against the tasks that ran on them.
-        By default Dask fails a task after four workers were lost while they ran it. A manager may
-        report a loss before the scheduler notices it.
-        """
+        """Do not count the loss of these workers against the tasks that ran on them."""
         for name in workers:
             if name in self._lost_with:
                 self._excuse(name, self._lost_with.pop(name))
@@ -184,18 +173,12 @@ class WorkerRemovals:
                 excuse_loss_of_task(task)
 
     def _ignores(self, address: str, status: Status) -> bool:
-        """Return whether a reported status is older than the order to accept no tasks.
-        Each worker reports "running" after it has connected, even if it is drained from the start.
-        Dask would assign tasks and results to it until it obeys.
-        """
+        """Return whether a reported status is older than the order to accept no tasks."""
         drain = self._drains.get(address)
         return drain is not None and drain.has_closed and status is Status.running
 
     def dismissed(self, names: Iterable[str]) -> dict[str, str]:
-        """Map those of the names whose worker did not crash to its last address.
-        The scheduler stopped these workers, or they exited themselves, for example after a task
-        exceeded its time limit.
-        """
+        """Map the names whose worker was stopped, or exited itself, to its last address."""
         return {name: self._dismissed[name] for name in names if name in self._dismissed}
 
     def named(self, names: Iterable[str]) -> list[WorkerState]:
@@ -205,9 +188,7 @@ class WorkerRemovals:
     # Hooks of the scheduler -----------------------------------------------------------------------
 
     def connected(self, worker: WorkerState) -> None:
-        """Store a worker's name, because Dask reports a lost worker by its address only.
-        A worker of a unit under :meth:`withhold_work` is drained at once.
-        """
+        """Store a worker's name, because Dask reports a lost worker by its address only."""
         name = self._names[worker.address] = str(worker.name)
         if self._dismissed.get(name) == worker.address:
             del self._dismissed[name]
@@ -280,11 +261,8 @@ _serial = itertools.count()
 
 class Drain:
     """Draining of one worker, which starts in the event loop when the object is made.
-    Dask's ``retire_workers`` moves results, but reruns running tasks elsewhere. So the drain first
-    waits for shuffles and running tasks, and moves tasks that have not started. A preempted worker
-    has limited time. Its results move while tasks run, and tasks cut at the deadline rerun
-    elsewhere without counting as failed. ``state`` is ``draining``, ``holding`` (no other worker
-    can take its results) or ``done`` (it has left).
+    ``state`` is ``draining``, ``holding`` (no other worker can take its results) or ``done`` (it
+    has left). Tasks cut at the deadline of a preempted worker do not count as failed.
     """
 
     def __init__(self, scheduler: Scheduler, worker: WorkerState, retirements: Retirements) -> None:
@@ -308,10 +286,7 @@ class Drain:
         self._task.add_done_callback(self._ended)
 
     def cancel(self) -> bool:
-        """Make the worker accept work again, or return False if it is too late.
-        It is too late while Dask retires the worker and after it has left, if a task was given up,
-        or if its time is limited.
-        """
+        """Make the worker accept work again, or return False if it is too late."""
         limited = self._leaving_in_time is not None
         if self._retiring or self._given_up or limited or self.state == "done":
             return False
@@ -494,10 +469,7 @@ LONGEST_S = 1.0
 
 
 class Retirements:
-    """Makes Dask move the results of workers away and remove the workers, many at a time.
-    ``retire_workers`` examines the memory of all workers each time. One call per worker would take
-    a thousand times as long for a thousand workers.
-    """
+    """Makes Dask move the results of workers away and remove the workers, many at a time."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

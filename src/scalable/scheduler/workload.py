@@ -31,8 +31,7 @@ class _Counted(NamedTuple):
 
 class Workload(Listener):
     """Counts a scheduler's tasks by pool, kind and state.
-    A task that takes several slots of its worker counts once per slot. ``ready_calls`` are queued
-    or running; ``submitted_calls`` were ever submitted.
+    A task counts once per slot that it takes.
     """
 
     def __init__(self, scheduler: Scheduler, model: TaskModel | None = None) -> None:

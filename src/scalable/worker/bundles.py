@@ -82,17 +82,13 @@ _cancelled: dict[str, set[int]] = {}
 def run_bundle(
     header: Mapping[str, Any], payload: bytes, references: Mapping[Any, Any]
 ) -> dict[int, Any] | None:
-    """Run a bundle in a thread of a Dask worker. Return values too large for a message.
-
-    ``header`` contains ``key``, ``client``, ``functions`` (digest and bytes of each), ``timeout_s``
-    or None, ``code`` (id of the tasks' code), ``profile`` and ``record`` (measure each task for the
-    client or the records), ``confirm`` (report the start to the scheduler and wait for its answer
-    before the first task), ``process`` (id of the process that prints the output, or empty) and
-    ``first_tries`` (names of first attempts by position, for tasks that were sent before).
-
-    ``payload`` contains the indexes of functions (None if all tasks have the first one), positional
-    and keyword arguments (None if there are none). ``references`` contains the values of the
-    futures within the arguments. The returned values are by position of their task.
+    """Run a bundle in a thread of a Dask worker.
+    Return values too large for a message, by position. ``header`` contains ``key``, ``client``,
+    ``functions`` (digest and bytes of each), ``timeout_s`` or None, ``code``, ``profile`` and
+    ``record`` (measure each task), ``confirm`` (the scheduler must answer before the first task),
+    ``process`` (the one that prints the output) and ``first_tries`` (names of first attempts by
+    position). ``payload`` contains :data:`.Calls`, and ``references`` the values of the futures in
+    the arguments.
     """
     worker = get_worker()
     offer_on_stream(worker, INTERRUPT, partial(interrupt, worker))
@@ -118,11 +114,9 @@ def running_bundle(key: str) -> BundleRun | None:
 
 
 def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None:
-    """Interrupt a task, or give back a waiting bundle. Already finished is success.
-
-    ``number`` is the position of the task in its bundle, None if the Dask task is not a bundle,
-    ``EVERY`` to give back a bundle that has not started to ``client``, or ``ALL`` to stop a Dask
-    task that runs.
+    """Interrupt a task, or give back a waiting bundle.
+    Already finished is success. ``number`` is a position in the bundle, None for a single task,
+    ``EVERY`` or ``ALL``.
     """
     if number == ALL and key in _running:
         _running[key].end()
@@ -422,10 +416,7 @@ class BundleRun:
     # In the worker's event loop -----------------------------------------------------------------
 
     def running_call(self) -> tuple[int | None, float | None, Any]:
-        """Return position, running time in seconds and arguments of the running task.
-
-        Each is None between two tasks. The arguments are None until they are unpickled.
-        """
+        """Return position, running seconds and arguments of the running task, or None."""
         number, began, given = self._current, self._began, self._given
         if number == _NOBODY or number != self._current:
             return None, None, None
@@ -518,11 +509,7 @@ def interrupt_task(worker: Worker, key: Any) -> None:
 
 
 def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]) -> None:
-    """Replace the worker if an interrupted task does not stop in time and holds its slot.
-
-    A task that waits for nested tasks while it stops has lent its slot, and is given more time.
-    ``shown`` is the name of the task for messages.
-    """
+    """Replace the worker if an interrupted task does not stop in time and holds its slot."""
 
     def check() -> None:
         lender = getattr(worker, "slot_lender", None)

@@ -102,7 +102,6 @@ class WorkerCheckpoints:
 
     def begin(self, call: str, *, remembered: bool = False) -> Checkpoint:
         """Return the directory of a new attempt of a task. To be called in the task's thread.
-
         ``call`` is the name of the task, or its cache key if ``remembered`` is true.
         """
         told = wait_in_call(self._worker.loop, self._ask)

@@ -219,10 +219,8 @@ LARGE_BYTES = 4 * 2**20
 
 class NumpyLater(ModuleType):
     """Stand-in for numpy while ``distributed`` is loaded.
-
-    Numerical libraries start threads when they are loaded, and read the environment variables for
-    the number of threads. So each worker has to load them itself. ``distributed.protocol.utils``
-    needs numpy only for the memory of messages.
+    Numerical libraries read the number of threads when they are loaded, so each worker has to load
+    them itself.
     """
 
     def __init__(self) -> None:

@@ -74,9 +74,7 @@ def is_small(value: Any) -> bool:
 
 def packed(value: Any) -> tuple[Any, int]:
     """Return what is sent of a result that is not small, and its kind.
-
-    It is the pickled value, or the :class:`Pickled` value if that is too large for a message and
-    stays on the worker. Raises the error of a value that cannot be pickled.
+    Raises the error of a value that cannot be pickled.
     """
     if dask.sizeof.sizeof(value) <= LARGE:
         return dump(value), PICKLED
@@ -228,11 +226,7 @@ class BundleCounts:
     def failed(
         self, error: BaseException, position: int | None = None, given: Any = None
     ) -> str | None:
-        """Count a failed task, and return its arguments as a string, or None.
-
-        The first errors of each cause are described in full. ``position`` is that in the bundle.
-        ``given`` is None if the arguments could not be unpickled.
-        """
+        """Count a failed task, and return its arguments as a string, or None."""
         self._failed += 1
         name = type(error).__name__
         if len(self._failures) >= DESCRIBED:

@@ -29,8 +29,7 @@ class ParentWatch:
 
     def hold(self, scratch: str) -> None:
         """Kill this process group when the owner exits, after removing ``scratch``.
-
-        A thread and a small process watch the owner. Never blocks.
+        Never blocks.
         """
         threading.Thread(target=self._end_with_owner, args=(scratch,), daemon=True).start()
 
@@ -52,10 +51,8 @@ class ParentWatch:
 
 
 def watch_from_outside(pipe: int, scratch: str) -> None:
-    """Start a small process that removes ``scratch`` and kills this process group when a pipe ends.
-
-    A task that holds the GIL stops every thread of this process, but not the small process. It is
-    detached, so that it is not counted among the children of a task.
+    """Start a small process that removes ``scratch`` and kills this process group when a pipe ends,
+    even if a task holds the GIL. It is detached, and not counted among a task's children.
     """
     # A shell gives background commands an empty standard input: hence another number.
     script = (

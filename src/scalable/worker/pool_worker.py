@@ -232,10 +232,8 @@ def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
 
 
 class CallClient:
-    """Client with which the tasks of one worker submit other tasks.
-
-    It is the default client of the process if that is connected to the worker's scheduler, as in
-    Dask. Otherwise the worker gets a client of its own.
+    """Client with which the tasks of one worker submit other tasks:
+    the process's default client if it is connected to the same scheduler, or one of its own.
     """
 
     def __init__(self, worker: Worker, lender: Lender) -> None:
@@ -405,12 +403,7 @@ class CodeOfCalls:
 
 
 def shown_call(worker: Worker, key: Any = None) -> dict[str, Any]:
-    """Return what this worker has about a task, without running code of its classes.
-
-    ``output`` contains the last lines that the process printed, or None. A running task also has
-    ``arguments``, unless they are not to be shown. A bundle also has ``position`` and ``since_s``
-    of its running task. Without a key, only ``output`` is returned.
-    """
+    """Return what this worker has about a task, without running code of its classes."""
     answer: dict[str, Any] = {"output": recent_output()}
     if key is None:
         return answer

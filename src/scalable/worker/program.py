@@ -84,11 +84,7 @@ async def scheduler_answers(config: WorkerConfig) -> bool:
 
 
 async def refuse_second_start(config: WorkerConfig) -> None:
-    """Exit if a worker of the same name has started before.
-
-    A container that is started again, or the replacement of a lost pod, would otherwise be a second
-    worker under a name whose loss its manager has noticed or will notice.
-    """
+    """Exit if a worker of the same name has started before."""
     security = config.credentials()
     arguments = {} if security is None else security.get_connection_args("worker")
     scheduler = rpc(config.scheduler, timeout=FIRST_ANSWER_TIMEOUT_S, connection_args=arguments)
@@ -299,11 +295,7 @@ class _Remembering:
 
 
 def remember_output() -> None:
-    """Add what the process printed last to the failures of tasks in this process.
-
-    Output that goes to a file is read from there, with the output of child processes and of
-    libraries in other languages. Elsewhere only what Python prints is kept.
-    """
+    """Add what the process printed last to the failures of tasks in this process."""
     if _is_file(_STDERR):
         read_output_with(_end_of_file)
         return

@@ -73,11 +73,7 @@ class _Call:
 
 
 class SlotLender:
-    """Lender of the slots of waiting tasks on one worker. Runs in the worker's event loop.
-
-    A wait is *seen* when the task's thread reports it. A task that has submitted other tasks may
-    also wait *unseen* (``as_completed``, an event, threads of its own), so its thread is watched.
-    """
+    """Lender of the slots of waiting tasks on one worker."""
 
     def __init__(self, worker: Worker, used_memory: Callable[[], float] = lambda: 0.0) -> None:
         # ``used_memory`` returns the used share of the worker's memory limit, or 0 without a limit.
