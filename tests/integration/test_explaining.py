@@ -19,7 +19,6 @@ from scalable.model import PoolStatus
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.records import find
 from scalable.scaling.pool_policy import PoolDecision
-from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.managers import LEASE_S
 from scalable.scheduler.pool_scheduler import PoolScheduler
@@ -92,7 +91,7 @@ def _calls_that_cannot_run_stay(monkeypatch):
 @asynccontextmanager
 async def bed(**options):
     async with PoolScheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler:
-        controller = Controller(scheduler, follow_with=Adaptation, **options)
+        controller = Controller(scheduler, **options)
         scheduler.add_plugin(controller)
         async with ScalableClient(scheduler.address, asynchronous=True) as client:
             yield Bed(scheduler, controller, client)

@@ -16,6 +16,7 @@ from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
 from distributed.utils import NoOpAwaitable
 
+from scalable.client.client import client_of
 from scalable.client.displayed_cluster import ANSWER_S, NOW_S, DisplayedCluster
 from scalable.dask_compat.cluster import check_overrides, loop_runs, start_loop
 from scalable.errors import ClusterError
@@ -229,8 +230,6 @@ class AttachedCluster(DisplayedCluster, Cluster):
 
     def get_client(self) -> Any:
         """Return the current client if it belongs to this object, or a new `ScalableClient`."""
-        from scalable.client.client import client_of
-
         return client_of(self)
 
     def order(

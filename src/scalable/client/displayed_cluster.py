@@ -10,6 +10,7 @@ from tornado.ioloop import PeriodicCallback
 
 from scalable.exports import PublicNames
 from scalable.model.overview import Overview
+from scalable.views.clusters import render_cluster
 
 logger = logging.getLogger("scalable.client")
 
@@ -85,8 +86,6 @@ class DisplayedCluster(PublicNames):
         return self._rendered(self._at_a_glance())
 
     def _rendered(self, overview: Overview | None) -> str:
-        from scalable.views.clusters import render_cluster
-
         kind = type(self).__name__
         return render_cluster(
             kind, str(self.name), self.status.name, str(self.scheduler_address), overview

@@ -36,6 +36,7 @@ from scalable.model.overview import Overview
 from scalable.protocol.lending import slot_lent
 from scalable.protocol.messages import LARGE, Pickled, Reference
 from scalable.units import format_duration
+from scalable.views.clusters import render_executor
 
 logger = logging.getLogger("scalable.client")
 
@@ -193,8 +194,6 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         return f"<PoolExecutor {f'tag={tag!r}' if tag else 'of any worker'}>"
 
     def _repr_html_(self) -> str:
-        from scalable.views.clusters import render_executor
-
         asked = self._dispatcher.options
         state = "shut down" if self._is_shut_down or self._dispatcher.closed else "running"
         overview = self._overview() if state == "running" else None

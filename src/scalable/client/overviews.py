@@ -23,6 +23,7 @@ from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.operations import CONTROLLER
 from scalable.views.calls import explain_call
+from scalable.views.clusters import render_overview
 from scalable.views.explanation import Explanation, Explanations
 from scalable.views.facts import CallFacts
 
@@ -248,8 +249,6 @@ class ShownClient(PublicNames, ExplainingClient):
     """A client that notebooks show with the pools and the tasks of its cluster."""
 
     def _repr_html_(self) -> str:
-        from scalable.views.clusters import render_overview
-
         overview = overview_of(self)
         facts: list[tuple[str, Any]] = []
         if self.scheduler is not None:

@@ -17,6 +17,7 @@ from distributed.core import Status
 from distributed.protocol.pickle import dumps
 from distributed.protocol.serialize import Serialize, Serialized, deserialize
 from distributed.scheduler import TaskState, WorkerState, heartbeat_interval
+from distributed.stealing import fast_tasks
 from sortedcontainers import SortedDict, SortedItemsView, SortedValuesView
 
 from scalable.dask_compat.facts import (
@@ -110,8 +111,6 @@ def excuse_loss_of_task(task: TaskState) -> None:
 )
 def never_steal(task: TaskState) -> None:
     """Exempt all tasks with the same prefix as this task from Dask's work stealing."""
-    from distributed.stealing import fast_tasks
-
     fast_tasks.add(task.prefix.name)
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed import Nanny, Scheduler, Security, Worker
 from distributed.core import Status
@@ -35,7 +35,8 @@ from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Managers
-from scalable.scheduler.pool_facts import ClusterState
+
+logger = logging.getLogger("scalable.manager")
 
 #: Id of the embedded manager.
 EMBEDDED = "embedded"
@@ -87,9 +88,7 @@ class EmbeddedManager:
         if self.reconciler.link is not None:
             return
         if controller_of(scheduler) is None:
-            scheduler.add_plugin(
-                Controller(scheduler, self.demand, self.managers, follow_with=_follow_load)
-            )
+            scheduler.add_plugin(Controller(scheduler, self.demand, self.managers))
         self.listeners.append(self._tell_scheduler(scheduler))
         contact = getattr(scheduler, "contact_address", None) or scheduler.address
         self.entries.scheduler_address = contact
@@ -160,19 +159,7 @@ def controller_of(scheduler: Any) -> Controller | None:
     return controller
 
 
-def _follow_load(cluster: ClusterState) -> Adaptation:
-    # Imported on demand: most clusters keep their counts.
-    from scalable.scheduler.adaptation import Adaptation
-
-    return Adaptation(cluster)
-
-
 # Units that are Python objects --------------------------------------------------------------------
-
-if TYPE_CHECKING:
-    from scalable.scheduler.adaptation import Adaptation
-
-logger = logging.getLogger("scalable.manager")
 
 CLOSE_TIMEOUT_S = 10.0
 #: Seconds that a start may take before it is cancelled. A cancelled start of a ``Nanny``

@@ -10,12 +10,14 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from distributed import Scheduler, Security
 from distributed.core import Status
 from distributed.utils import NoOpAwaitable, import_term
 
+from scalable.client.attached import AttachedCluster
+from scalable.client.client import client_of
 from scalable.client.displayed_cluster import NOW_S, DisplayedCluster
 from scalable.dask_compat.cluster import (
     ManagedSpecCluster,
@@ -42,9 +44,6 @@ from scalable.scheduler.demand import ScalingListener
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.settings import state_dir
 from scalable.units import parse_bytes
-
-if TYPE_CHECKING:
-    from scalable.client.attached import AttachedCluster
 
 
 class PoolCluster(DisplayedCluster, ManagedSpecCluster):
@@ -288,8 +287,6 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
 
     def get_client(self) -> Any:
         """Return the current client if it belongs to this cluster, or a new `ScalableClient`."""
-        from scalable.client.client import client_of
-
         return client_of(self)
 
     @property
@@ -449,8 +446,6 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
 
         ``close()`` of the returned object only disconnects; ``delete()`` stops the cluster.
         """
-        from scalable.client.attached import AttachedCluster
-
         return AttachedCluster.from_name(name, loop=loop, asynchronous=asynchronous)
 
 

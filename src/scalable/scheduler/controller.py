@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
@@ -23,21 +23,19 @@ from scalable.protocol.handlers import Change, Handler, HeartbeatAnswer, offer, 
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
 from scalable.protocol.pools import UNTAGGED, AttachAnswer, Attachment
 from scalable.scaling.decisions import ScaleDecision
+from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.limits import Lifetime, Limits, Spending
 from scalable.scheduler.managers import LEASE_S, Manager, Managers
 from scalable.scheduler.overviews import Overviews, WorkerRows
-from scalable.scheduler.pool_facts import ClusterState, PoolCounts, Running
+from scalable.scheduler.pool_facts import PoolCounts, Running
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_views import CallViews
 from scalable.scheduler.waiting import WaitingCalls
 from scalable.scheduler.worker_removals import WorkerRemovals
 from scalable.views.managers import NOBODY, NOT_YET, words_of_lost
-
-if TYPE_CHECKING:
-    from scalable.scheduler.adaptation import Adaptation
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -51,9 +49,8 @@ TELL_S = 0.02
 
 class Controller(SchedulerPlugin):
     """Plug-in that keeps the desired worker counts and the managers, and logs why tasks wait.
-    ``close_with`` closes the scheduler of a detached cluster. ``follow_with`` makes the object that
-    scales adaptive pools. ``on_change`` is called, from any thread and often, when the status may
-    have changed.
+    ``close_with`` closes the scheduler of a detached cluster. ``on_change`` is called, from any
+    thread and often, when the status may have changed.
     """
 
     name = CONTROLLER
@@ -68,7 +65,6 @@ class Controller(SchedulerPlugin):
         limits: Limits | None = None,
         close_with: Callable[[], Any] | None = None,
         expected: int = 0,
-        follow_with: Callable[[ClusterState], Adaptation] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.demand = demand or Demand()
@@ -95,7 +91,6 @@ class Controller(SchedulerPlugin):
         if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):
             retrying.may_have_workers = self.may_have_workers
         self._versions = WorkerVersions()
-        self._follow_with = follow_with
         self._follower: Adaptation | None = None
         WorkerRows(self)
         CallViews(scheduler, self._explainer, self.overviews.recent)
@@ -130,16 +125,9 @@ class Controller(SchedulerPlugin):
 
     @property
     def adaptation(self) -> Adaptation:
-        """Object that scales the adaptive pools, made at first access.
-        Raises ClusterError if the scheduler was started without adaptive scaling.
-        """
+        """Object that scales the adaptive pools, made at first access."""
         if self._follower is None:
-            if self._follow_with is None:
-                raise ClusterError(
-                    "the pools of this cluster cannot follow their load: its scheduler was "
-                    "started without adaptive scaling"
-                )
-            self._follower = self._follow_with(self)
+            self._follower = Adaptation(self)
         return self._follower
 
     async def before_close(self) -> None:

@@ -33,7 +33,6 @@ from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.runs import RunDirectory
 from scalable.scaling.waterfall import Waterfall
-from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.limits import Limits
@@ -127,7 +126,6 @@ def _controlled(
         limits=Limits(record.idle_timeout_s, record.time_to_live_s, record.manager_grace_s),
         close_with=close,
         expected=len(record.managers),
-        follow_with=Adaptation,
     )
     recorder = wiring.start_recorder(scheduler)
     if recorder is not None:
