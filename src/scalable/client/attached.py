@@ -333,13 +333,13 @@ class AttachedCluster(DisplayedCluster, Cluster):
         return self.sync(self._delete)
 
     async def _delete(self) -> None:
-        logger.debug("cluster %s is told to end", self.name)
+        logger.debug("cluster %s is asked to stop", self.name)
         await self._calls.end("its end was requested")
         deadline = time.monotonic() + DELETE_TIMEOUT_S
         while await self._answers():
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"cluster {self.name!r} has not ended within {DELETE_TIMEOUT_S:g} s"
+                    f"cluster {self.name!r} has not stopped within {DELETE_TIMEOUT_S:g} s"
                 )
             await asyncio.sleep(POLL_S)
         await self._close()

@@ -83,7 +83,7 @@ class CarryingClient(AnnotatingClient):
         if changed:
             logger.warning(
                 "the cluster had loaded another version of %s; workers load the version of this "
-                "process for its calls",
+                "process for its tasks",
                 names_of(changed),
             )
 
@@ -282,7 +282,7 @@ class BundleClient(CarryingClient):
 
     def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
         """Return the error for a result that cannot be pickled, or None for other errors."""
-        call = f"call {key_split(keys[0])!r}" if len(keys) == 1 else "a call"
+        call = f"task {key_split(keys[0])!r}" if len(keys) == 1 else "a task"
         return unsendable_result(error, call)
 
     def explains_later(self, key: Any, exception: Any) -> bool:
@@ -386,7 +386,7 @@ def compare_versions(facts: Mapping[str, Any]) -> None:
     if not differing:
         return
     words = ", ".join(f"{name} {image} (here {here})" for name, (image, here) in differing.items())
-    told = f"image {there.image} has other versions: {words}; calls and results may not be readable"
+    told = f"image {there.image} has other versions: {words}; tasks and results may not be readable"
     if told not in _told:
         _told.add(told)
         logger.warning("%s", told)
@@ -425,7 +425,7 @@ class Notifications:
         name, reason = event[1]["name"], event[1]["reason"]
         error = ClusterError(
             f"{f'cluster {name!r}' if name else 'the cluster'} has ended: {reason}",
-            hint="start a cluster, and make the calls again",
+            hint="start a cluster, and submit the tasks again",
         )
         logger.warning("%s", error.message)
         self._end(error)

@@ -411,13 +411,13 @@ class RememberedCalls:
             url = self._remembering().url or str(results_dir())
             if self._is_remote() and scheme_of(url) == "file":
                 raise ClusterError(
-                    f"results cannot be remembered in {url}: this cluster has workers that do not "
+                    f"results cannot be cached in {url}: this cluster has workers that do not "
                     "share this file system",
                     hint="name a bucket as default_storage of the project",
                 )
             self._store = ResultStore.open(url, self._remembering().limit)
             self._keys.files = self._store.file_digests
-            logger.debug("results are remembered in %s", self._store.url)
+            logger.debug("results are cached in %s", self._store.url)
         return self._store
 
     @staticmethod
@@ -435,7 +435,7 @@ def key_of_future(value: Any) -> str | None:
         return None
     match = _KEY.search(str(value.key))
     if match is None or match.end() != len(str(value.key)):
-        raise UnkeyedFutureError(value, "is the result of a call without a key")
+        raise UnkeyedFutureError(value, "is the result of a task without a key")
     return match[2] if match[1] == KEY_VERSION else match[0]
 
 

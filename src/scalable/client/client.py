@@ -351,7 +351,7 @@ class ScalableClient(CachingClient):
             if tags:
                 raise ClusterError("tags= names nodes of a plain dict", hint="give tag= instead")
             if cache:
-                raise ClusterError("cache= remembers nodes of a plain dict, not of a Dask graph")
+                raise ClusterError("cache= caches nodes of a plain dict, not of a Dask graph")
             with self._routed(tag, n, task, resources):
                 return super().get(dsk, keys, sync=sync, **options)
         tag, n, task = self._routing.asked(tag, n, task)
@@ -414,12 +414,12 @@ class ScalableClient(CachingClient):
         if not isinstance(key, Future):
             return super().profile(key, *args, **kwargs)
         if not self.ask("get_metadata", keys=[PROFILES], default=False):
-            raise ClusterError("the scheduler of this cluster keeps no profiles of calls")
+            raise ClusterError("the scheduler of this cluster keeps no profiles of tasks")
         row = self.ask(Handler.PROFILE, key=key.key)
         if row is None and key.cancelled():
             return dict.fromkeys(PROFILE) | {"state": "cancelled"}
         if row is None:
-            raise ValueError(f"the call {key.key} has not ended")
+            raise ValueError(f"the task {key.key} has not ended")
         return row
 
     # Debugging ------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ class Dispatcher:
     def close(self, error: BaseException | None = None) -> None:
         """Stop sending, and fail every waiting or running task with the error."""
         self.closed = True
-        error = error or ClusterError("the client was closed before the call had ended")
+        error = error or ClusterError("the client was closed before the task had ended")
         self._in_flight.close(error)
         self._held.close(error)
         unread = ClusterError(f"not all arguments were read: {self._line.why_closed}")
@@ -258,7 +258,7 @@ class Dispatcher:
                 if not self._held.hold(pending, packed):
                     self._submit(pending, packed)
         except BaseException as raised:  # noqa: BLE001 - it would end the event loop
-            error = ClusterError(f"the call could not be sent: {raised!r}")
+            error = ClusterError(f"the task could not be sent: {raised!r}")
             pending.settle(numbers, [(None, error)] * len(numbers))
 
     def _submit(self, pending: PendingCalls, packed: PackedCalls) -> None:
@@ -285,7 +285,7 @@ class Dispatcher:
         }
         names = {options.name_of(pending.function(number)) for number in numbers[:NAMED]}
         self._task_name = names.pop() if len(names) == 1 else options.name
-        logger.debug("bundle %s: %d calls, %d bytes", key, len(numbers), len(packed.payload))
+        logger.debug("bundle %s: %d tasks, %d bytes", key, len(numbers), len(packed.payload))
         self._in_flight.add(bundle)
         try:
             bundle.future = self._line.submit_bundle(
@@ -304,7 +304,7 @@ class Dispatcher:
                 parent=self.parent,
             )
         except BaseException as raised:  # noqa: BLE001 - it would end the event loop
-            error = ClusterError(f"the call could not be sent: {raised!r}")
+            error = ClusterError(f"the task could not be sent: {raised!r}")
             self._line.call_soon(self._in_flight.erred, key, error)
 
 
@@ -379,7 +379,7 @@ class HeldCalls:
                 self._renew(each, held)
             else:
                 continue  # a failed argument too: Dask passes the error on to the task
-            logger.debug("%d calls wait for argument %s (%s)", len(held.numbers), key, status)
+            logger.debug("%d tasks wait for argument %s (%s)", len(held.numbers), key, status)
             self._held.add(held)
             return True
         return False
@@ -520,9 +520,9 @@ def wait_at_exit() -> None:
         try:
             _wait()
         except KeyboardInterrupt:
-            logger.debug("interrupted while the calls of executors were awaited")
+            logger.debug("interrupted while the tasks of executors were awaited")
     if calls := _unfinished():
-        logger.warning("%d calls of executors are cancelled", calls)
+        logger.warning("%d tasks of executors are cancelled", calls)
         for each in list(working):
             each.give_up()
 
@@ -533,7 +533,7 @@ def _wait() -> None:
         if say_at is not None and time.monotonic() > say_at:
             say_at = None
             logger.warning(
-                "the script has ended, and waits for %d calls of its executors; "
+                "the script has ended, and waits for %d tasks of its executors; "
                 "Ctrl-C cancels them",
                 calls,
             )

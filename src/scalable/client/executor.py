@@ -171,7 +171,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
     def join(self) -> None:
         """Wait for the submitted tasks. ValueError unless :meth:`close` was called before."""
         if not self._is_shut_down:
-            raise ValueError("the executor still takes calls: call close() before join()")
+            raise ValueError("the executor still takes tasks: call close() before join()")
         self._wait()
 
     def terminate(self) -> None:
@@ -197,9 +197,9 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         asked = self._dispatcher.options
         state = "shut down" if self._is_shut_down or self._dispatcher.closed else "running"
         overview = self._overview() if state == "running" else None
-        told = [("Task", asked.task), ("Slots of a call", asked.slots_per_call)]
+        told = [("Task", asked.task), ("Slots of a task", asked.slots_per_call)]
         if asked.timeout_s is not None:
-            told.append(("Time limit of a call", format_duration(asked.timeout_s)))
+            told.append(("Time limit of a task", format_duration(asked.timeout_s)))
         return render_executor(
             asked.tag,
             state,
@@ -505,7 +505,7 @@ class RemoteResults:
         await asyncio.shield(self._again[reference])
 
     async def _run_again(self, call: Call, reference: Reference) -> None:
-        logger.debug("the result %s was lost: its call runs again", reference.future.key)
+        logger.debug("the result %s was lost: its task runs again", reference.future.key)
         ended, future = asyncio.Event(), self._run(call)
         future.add_done_callback(lambda _: self._line.call_soon(ended.set))
         await ended.wait()

@@ -235,7 +235,7 @@ class ExecutorConnection:
         """Request that the scheduler interrupts a task, by position, None for a single one, or
         ``EVERY``.
         """
-        logger.debug("the scheduler is asked to interrupt %s (call %s)", key, number)
+        logger.debug("the scheduler is asked to interrupt %s (task %s)", key, number)
         self._send({"op": INTERRUPT, "key": key, "number": number})
 
     async def fetch(self, future: Future[Any]) -> Any:
@@ -319,8 +319,8 @@ class ExecutorConnection:
             self._followers[key].lost(key)
         if key in self._followers:
             error = ClusterError(
-                "the call was lost: the cluster was restarted, or lost an object that was sent",
-                hint="send large objects again, and make the call again",
+                "the task was lost: the cluster was restarted, or lost an object that was sent",
+                hint="send large objects again, and submit the task again",
             )
             self._followers[key].erred(key, error)
 

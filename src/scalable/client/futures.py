@@ -172,12 +172,12 @@ class CallFuture(Future[Any]):
     def successful(self) -> bool:
         """Return whether the task finished without an error. ValueError if it has not finished."""
         if not self.done():
-            raise ValueError("the call has not ended")
+            raise ValueError("the task has not ended")
         return self._state == FINISHED and self._exception is None
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "the future of an executor's call cannot be pickled: pass it to submit() of the same "
+            "the future of an executor's task cannot be pickled: pass it to submit() of the same "
             "executor as an argument of its own, or pass its result()"
         )
 
@@ -187,7 +187,7 @@ class CallFuture(Future[Any]):
         unfinished task.
         """
         if not self.done():
-            raise ValueError("the call has not ended")
+            raise ValueError("the task has not ended")
         state = "cancelled" if self._state != FINISHED else "succeeded"
         state = "failed" if self._exception is not None else state
         if self.measures is None:

@@ -196,7 +196,7 @@ class BundlesInFlight:
             return
         self._sizing.at_least(time.monotonic() - bundle.heard_at)
         given = [position for position in numbers if position in bundle.open]
-        logger.debug("bundle %s takes long and gives back %d calls", key, len(given))
+        logger.debug("bundle %s takes long and gives back %d tasks", key, len(given))
         bundle.open.difference_update(given)
         self.first_tries.note(bundle, bundle.first_tries.keys() & given)
         self._wait_again(bundle, given)
@@ -210,7 +210,7 @@ class BundlesInFlight:
         bundle = self._bundles.get(key)
         if bundle is None or number not in bundle.open:
             return
-        logger.debug("call %d of bundle %s ran for too long", number, key)
+        logger.debug("task %d of bundle %s ran for too long", number, key)
         bundle.open.discard(number)
         function = bundle.pending.function(bundle.numbers[number])
         bundle.fail([number], too_long(function, self._options.timeout_s or 0.0))
@@ -275,7 +275,7 @@ class BundlesInFlight:
         if isinstance(error, KilledWorker):
             again, given_up = judge_loss(bundle, error, self._sizing.mean_s or 0.0)
             logger.debug(
-                "bundle %s was lost with worker %s: %d of its calls wait again",
+                "bundle %s was lost with worker %s: %d of its tasks wait again",
                 key, error.last_worker, len(again),
             )  # fmt: skip
             if again and again[0] < min(given_up, default=len(bundle.numbers)):
@@ -324,7 +324,7 @@ class BundlesInFlight:
             self._cancel(bundle, bundle.position_of(future))
 
     def _cancel(self, bundle: SentBundle, position: int) -> None:
-        logger.debug("call %d of bundle %s is cancelled", position, bundle.key)
+        logger.debug("task %d of bundle %s is cancelled", position, bundle.key)
         bundle.open.discard(position)
         self._line.interrupt(bundle.key, position)
         if not bundle.open:  # no matter whether the bundle runs or waits at its worker
@@ -334,7 +334,7 @@ class BundlesInFlight:
         """Withdraw the bundles of cancelled tasks that no worker has started."""
         for bundle in self._bundles.values():
             if bundle.pending is pending and not bundle.begun:
-                logger.debug("bundle %s is asked back: its calls are cancelled", bundle.key)
+                logger.debug("bundle %s is asked back: its tasks are cancelled", bundle.key)
                 self._line.interrupt(bundle.key, EVERY)
 
     def cancel_all(self) -> None:
@@ -366,7 +366,7 @@ class BundlesInFlight:
         self._unbegun.pop(bundle.key, None)
         self._ending[bundle.key] = bundle
         if left := bundle.left():  # cancelled with its bundle, or without a message
-            logger.debug("bundle %s has ended, %d of its calls wait again", bundle.key, len(left))
+            logger.debug("bundle %s has ended, %d of its tasks wait again", bundle.key, len(left))
             self.sent_before.note(bundle, [p for p in left if p in bundle.kept] or left[:1])
             self.first_tries.note(
                 bundle, left if bundle.begun else bundle.first_tries.keys() & left

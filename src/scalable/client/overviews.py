@@ -162,7 +162,7 @@ class CollectionClient(BundleClient):
         self._shuffles_stay = bool(self.ask("get_metadata", keys=[CONTROLLER], default=False))
         if self._shuffles_stay:
             return
-        logger.debug("the scheduler is told to keep shuffles within pools")
+        logger.debug("the scheduler is asked to keep shuffles within pools")
         try:
             self.run_on_scheduler(shuffle_mender())
         except (ImportError, AttributeError, ValueError) as error:
@@ -202,10 +202,10 @@ class ExplainingClient(CollectionClient):
         if isinstance(about, CallFuture):
             return self._explain_executors(about)
         if self.asynchronous:
-            return self._explained(about)
-        return self.sync(self._explained, about)
+            return self._fetch_explanation(about)
+        return self.sync(self._fetch_explanation, about)
 
-    async def _explained(self, about: Any) -> Explanation | Explanations:
+    async def _fetch_explanation(self, about: Any) -> Explanation | Explanations:
         if isinstance(about, Future):
             if about.cancelled():
                 key = str(about.key)
@@ -217,7 +217,7 @@ class ExplainingClient(CollectionClient):
     async def _asked(self, **named: Any) -> Explanations:
         assert self.scheduler is not None
         if not await self.scheduler.get_metadata(keys=[CONTROLLER], default=False):
-            raise ClusterError("the scheduler of this cluster explains no calls")
+            raise ClusterError("the scheduler of this cluster explains no tasks")
         return Explanations.from_dict(await getattr(self.scheduler, Handler.EXPLAIN)(**named))
 
     def _explain_executors(self, future: CallFuture) -> Explanation:
@@ -226,7 +226,7 @@ class ExplainingClient(CollectionClient):
             return explain_call(ended_facts(future))
         place = self._line.wait_for(self._line.find, future)
         if future.call is None and place is None and not future.done():
-            raise ClusterError("this future stands for several calls", hint="explain the pool")
+            raise ClusterError("this future stands for several tasks", hint="explain the pool")
         if place is not None and place.bundle is not None:
             return self._first(key=place.bundle)
         facts = waiting_facts(future, place)

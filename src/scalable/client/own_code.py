@@ -43,11 +43,11 @@ logger = logging.getLogger("scalable.client")
 #: Seconds between two checks of the source files.
 LOOK_S = 2.0
 _EDITED = (
-    "%s changed after this process had imported it, and before its version was noted: calls run "
+    "%s changed after this process had imported it, and before its version was noted: tasks run "
     "the file as it is now; restart the process, or reload the module"
 )
 _NOT_RELOADED = (
-    "%s was not reloaded completely: calls run the version from before, on every worker; mend the "
+    "%s was not reloaded completely: tasks run the version from before, on every worker; fix the "
     "file and reload it, or call client.sync_code()"
 )
 #: Largest size in bytes of the sources that are sent. Beyond it, workers need the files.
@@ -161,7 +161,7 @@ class OwnCode:
                 edited.append(name)
         if edited:
             logger.warning(
-                "%s changed since this process imported it: calls run the version that was "
+                "%s changed since this process imported it: tasks run the version that was "
                 "imported, on every worker; importlib.reload() or client.sync_code() changes that",
                 names_of(edited),
             )
@@ -460,8 +460,8 @@ class OwnFiles:
         if new:
             self._told.update(new)
             logger.warning(
-                "%s changed since the files were carried to the workers, which keep what they "
-                "have; client.sync_code() carries the files anew",
+                "%s changed since the files were uploaded to the workers, which keep what they "
+                "have; client.sync_code() uploads the files again",
                 ", ".join(new[:_SHOWN]) + (f" and {len(new) - _SHOWN} more" * (len(new) > _SHOWN)),
             )
 

@@ -109,7 +109,7 @@ class Routing:
             if known is not None:
                 route["resources"] = {**(kwargs.pop("resources", None) or {}), tag: int(n)}
 
-        logger.debug("a call of task %s is routed to tag %s with %s", task, tag, route)
+        logger.debug("task %s is routed to tag %s with %s", task, tag, route)
 
         def notes(key: Any) -> AbstractContextManager[Any]:
             if task is not None and key_split(key) != task:
@@ -190,7 +190,7 @@ class Routing:
         if not self._warned_untagged:
             self._warned_untagged = True
             logger.warning(
-                "the workers of this cluster carry no tags: calls for %r run on any of them", tag
+                "the workers of this cluster carry no tags: tasks for %r run on any of them", tag
             )
 
 

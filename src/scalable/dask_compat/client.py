@@ -253,9 +253,9 @@ class ReportingClient(Client):
         """Raise an error if the client is closed and cannot send requests."""
         if self.status == "closed":
             raise self.ended or ClusterError(
-                "this client is closed and sends no calls: its session, or its connection to a "
+                "this client is closed and sends no tasks: its session, or its connection to a "
                 "cluster, has ended",
-                hint="make calls within the `with` block of a session, or open it again",
+                hint="submit tasks within the `with` block of a session, or open it again",
             )
 
     def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:

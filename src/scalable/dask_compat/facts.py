@@ -30,12 +30,12 @@ class Fact:
         try:
             found = resolve(self.path)
         except (ImportError, AttributeError) as error:
-            return f"{self._shown} is missing: {error}"
+            return f"{self._dotted_path} is missing: {error}"
         text = self.verify(found)
-        return None if text is None else f"{self._shown} {text}"
+        return None if text is None else f"{self._dotted_path} {text}"
 
     @property
-    def _shown(self) -> str:
+    def _dotted_path(self) -> str:
         return self.path.replace(":", ".")
 
 

@@ -80,7 +80,7 @@ class CarriedNode(GraphNode):
             release_frames(error)
             if not isinstance(error, ModuleNotFoundError):
                 raise
-            told = with_place(error, f"call {self.shown!r}")
+            told = with_place(error, f"task {self.shown!r}")
             if told is error:
                 raise
             raise told from error.__cause__
@@ -115,16 +115,16 @@ class CarriedNode(GraphNode):
             if not importer.knows(self.code):
                 # Other versions may be loaded here: no task may run them silently.
                 raise ImportError(
-                    f"Call {self.shown!r} on {importer.name}: the version of the workflow's code "
+                    f"Task {self.shown!r} on {importer.name}: the version of the workflow's code "
                     "that it needs did not reach the worker, whose log has the reason. Submit the "
-                    "call again; after many versions, only the later ones are kept."
+                    "task again; after many versions, only the later ones are kept."
                 )
             importer.use(self.code)
         try:
             return loads(self._data, buffers=self._buffers)
         except ModuleNotFoundError as error:
             where = "a worker" if importer is None else importer.name
-            raise missing_module(error, f"call {self.shown!r}", where) from error
+            raise missing_module(error, f"task {self.shown!r}", where) from error
 
     def __repr__(self) -> str:
         return f"<Task {self.key!r} {self.shown}>"

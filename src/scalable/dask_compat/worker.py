@@ -218,7 +218,7 @@ def failure_for_clients(
             event.exception_text = error_text(error)
         return event
     changed = ExecuteFailureEvent.from_exception(
-        told or RuntimeError(f"the call ended with {error!r}"),
+        told or RuntimeError(f"the task ended with {error!r}"),
         key=event.key,
         run_id=event.run_id,
         start=event.start,

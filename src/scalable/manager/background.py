@@ -1,4 +1,4 @@
-"""What a manager does in the background: requests for new units, and reasons of lost ones."""
+"""Background work of a manager: requests for new units, and reasons for lost ones."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class Inventory:
             pool = self.pool(tag)
             self.check(tag, count)
             if pool.degraded:
-                logger.info("pool %r is tried again: %s", tag, reason)
+                logger.info("pool %r is retried: %s", tag, reason)
             pool.start_anew()
             names = self.wanted.names(tag)
             self.wanted.forget_starts(tag)
@@ -65,7 +65,7 @@ class Inventory:
                 if not self.wanted.take_back(pool, self.units):
                     self.wanted.add(pool)
             for name in choose_victims(names, len(names) - count, self.units, self.workers):
-                logger.debug("unit %s is no longer wanted: %s", name, reason)
+                logger.debug("unit %s is no longer desired: %s", name, reason)
                 self.wanted.remove(name)
         self._on_change()
 
@@ -91,7 +91,7 @@ class Inventory:
         with self.changing:
             for tag, (serial, count) in orders.items():
                 if tag in self.pools and serial > self._obeyed.get(tag, 0) and not self.leaving:
-                    logger.debug("pool %r: order %d, %d units are wanted", tag, serial, count)
+                    logger.debug("pool %r: order %d, %d units are desired", tag, serial, count)
                     self._obeyed[tag] = serial
                     self.want(tag, count, "order")
 

@@ -190,7 +190,7 @@ class Reconciler:
         units = {name: self.inventory.units[name] for name in names}
         workers = [worker for unit in units.values() for worker in unit.worker_names]
         if workers:
-            logger.debug("workers %s are wanted again", workers)
+            logger.debug("workers %s are desired again", workers)
             resumed = set(await self.link.resume(workers))
             with self.inventory.changing:
                 for name, unit in units.items():
@@ -480,7 +480,7 @@ def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | N
     if pool.refused_for(now, error.message) > REFUSED_LIMIT_S:
         return f"refused for {REFUSED_LIMIT_S:g} s; the last: {error}"
     pool.pause(now)
-    logger.warning("pool %r: %s; it is tried again", pool.tag, error)
+    logger.warning("pool %r: %s; it is retried", pool.tag, error)
     return None
 
 

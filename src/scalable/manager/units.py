@@ -238,7 +238,7 @@ def decide(
             here = _here(unit, workers)
             if unit.phase is not Phase.DRAINING and any(view.drain for view in here):
                 announced = [view.leaves for view in here if view.leaves]
-                decision.leave[name] = announced[0] if announced else "it takes no more calls"
+                decision.leave[name] = announced[0] if announced else "it takes no more tasks"
                 decision.taken_back += [name] if announced else []
         elif _here(unit, workers):
             decision.drain.append(name)
@@ -263,7 +263,7 @@ def _wanted(
         decision.lost.append(Loss(unit.name, reason, outside, ended=True, out_of_memory=memory))
     elif restarting and in_crash_loop(unit.starts, now):
         # A Nanny restarts its own worker, so the unit itself never exits.
-        decision.lost.append(Loss(unit.name, "its worker ended again and again"))
+        decision.lost.append(Loss(unit.name, "its worker exited again and again"))
     elif seen.state is UnitState.PENDING or unit.missing_since is None:
         return
     elif unit.connected_at is None:

@@ -72,7 +72,7 @@ def described(
             facts["stderr"], facts["stdout"] = _of_child(error)
             facts["output"] = recent_output()
     except Exception as problem:  # noqa: BLE001 - the call's own error must not be lost
-        logger.debug("a failed call is not described in full: %r", problem)
+        logger.debug("a failed task is not described in full: %r", problem)
     return facts
 
 
@@ -98,7 +98,7 @@ def arguments_text(arguments: Callable[[], Arguments]) -> str | None:
 def note_call(error: BaseException, name: str, arguments: str | None, worker: str | None) -> None:
     """Add a note with the task, its arguments and its worker to an error. Does not raise."""
     where = "" if worker is None else f" on worker {worker}"
-    note = f"call {name}{arguments or ''}{where}"
+    note = f"task {name}{arguments or ''}{where}"
     known = getattr(error, "__notes__", ())
     # One error object may be raised by many tasks of a worker.
     if len(known) < MOST_NOTES and note not in known:
@@ -210,12 +210,12 @@ class OutOfMemory(KilledWorker):
 
     def __str__(self) -> str:
         task, _, _, used, limit, component, others = self.args
-        beside = f" and {others} other calls of its worker" if others else ""
+        beside = f" and {others} other tasks of its worker" if others else ""
         component = f"of component {component!r}" if component else "of its worker"
         # Workers stop themselves a little below their limit.
         more = "more than" if used > limit else "up"
         return (
-            f"call {task!r}{beside} used {more} {as_written(limit)}, the memory {component}; "
+            f"task {task!r}{beside} used {more} {as_written(limit)}, the memory {component}; "
             f"it got to {like(limit, used)}; set memory: {advised(limit, max(used, limit))}"
         )
 
@@ -241,7 +241,7 @@ class LostWorkers(KilledWorker):
         shown = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in workers.items())
         shown = shown or f"the last was {getattr(last, 'name', last)}, for an unknown reason"
         count = f"{allowed + 1} workers were lost while they ran it"
-        return f"call {task!r} is given up: {count} ({shown})"
+        return f"task {task!r} is given up: {count} ({shown})"
 
 
 def advised(limit: int, used: int) -> str:
@@ -297,13 +297,13 @@ def shown_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 def shown(value: Any, most: int = MOST_OF_VALUE) -> str:
     """Return a value as a string of at most ``most`` characters. Runs no code of its class."""
     try:
-        text = _shown(value, _DEPTH)
+        text = _safe_repr(value, _DEPTH)
     except Exception as error:  # noqa: BLE001 - another thread may change the value meanwhile
         text = f"<{_class_name(type(value))}, not shown: {type(error).__name__}>"
     return text if len(text) <= most else text[: max(0, most - len(_CUT))] + _CUT
 
 
-def _shown(value: Any, depth: int) -> str:
+def _safe_repr(value: Any, depth: int) -> str:
     kind = type(value)
     if kind in _PLAIN:
         return repr(value)
@@ -320,7 +320,7 @@ def _integer(value: int) -> str:
     return repr(value) if bits <= _INTEGER_BITS else f"<int of {bits} bits>"
 
 
-def _text(value: str | bytes | bytearray) -> str:
+def _cut_repr(value: str | bytes | bytearray) -> str:
     if len(value) <= _TEXT:
         return repr(value)
     unit = "characters" if type(value) is str else "bytes"
@@ -337,9 +337,9 @@ def _function(value: Any) -> str:
 
 _EXACT: dict[type, Callable[[Any], str]] = {
     int: _integer,
-    str: _text,
-    bytes: _text,
-    bytearray: _text,
+    str: _cut_repr,
+    bytes: _cut_repr,
+    bytearray: _cut_repr,
     decimal.Decimal: _decimal,
     dt.datetime: lambda value: f"datetime({value:%Y-%m-%d %H:%M:%S})",
     FunctionType: _function,
@@ -347,19 +347,19 @@ _EXACT: dict[type, Callable[[Any], str]] = {
     MethodType: lambda value: _function(value.__func__),
     ModuleType: lambda _: "<module>",
     memoryview: lambda value: f"<memoryview of {value.nbytes} bytes>",
-    **{kind: lambda value: f"{type(value).__name__}({_text(str(value))})" for kind in _PATHS},
+    **{kind: lambda value: f"{type(value).__name__}({_cut_repr(str(value))})" for kind in _PATHS},
 }
 
 
-def _listed(entries: Iterable[Any], count: int, depth: int) -> str:
+def _entry_reprs(entries: Iterable[Any], count: int, depth: int) -> str:
     if depth <= 0:
         return _CUT if count else ""
-    texts = [_shown(entry, depth - 1) for entry in islice(entries, _ENTRIES)]
+    texts = [_safe_repr(entry, depth - 1) for entry in islice(entries, _ENTRIES)]
     return ", ".join(texts) + (f", {_CUT} ({count} entries)" if count > len(texts) else "")
 
 
 def _list(value: list[Any], depth: int) -> str:
-    listed = _listed(list.__iter__(value), list.__len__(value), depth)
+    listed = _entry_reprs(list.__iter__(value), list.__len__(value), depth)
     return _named(value, list, f"[{listed}]")
 
 
@@ -369,7 +369,7 @@ def _tuple(value: tuple[Any, ...], depth: int) -> str:
     if isinstance(names, tuple) and len(names) == count:
         pairs = zip(names, tuple.__iter__(value), strict=True)
         return f"{_class_name(type(value))}({_assigned(pairs, count, depth)})"
-    listed = _listed(tuple.__iter__(value), count, depth)
+    listed = _entry_reprs(tuple.__iter__(value), count, depth)
     return _named(value, tuple, f"({listed},)" if count == 1 else f"({listed})")
 
 
@@ -378,20 +378,22 @@ def _dict(value: dict[Any, Any], depth: int) -> str:
     if depth <= 0:
         return _named(value, dict, f"{{{_CUT if count else ''}}}")
     pairs = islice(dict.items(value), _ENTRIES)
-    texts = [f"{_shown(key, depth - 1)}: {_shown(entry, depth - 1)}" for key, entry in pairs]
+    texts = [
+        f"{_safe_repr(key, depth - 1)}: {_safe_repr(entry, depth - 1)}" for key, entry in pairs
+    ]
     more = f", {_CUT} ({count} entries)" if count > len(texts) else ""
     return _named(value, dict, f"{{{', '.join(texts)}{more}}}")
 
 
 def _set(value: Any, depth: int) -> str:
     base = frozenset if issubclass(type(value), frozenset) else set
-    listed = _listed(base.__iter__(value), base.__len__(value), depth)
+    listed = _entry_reprs(base.__iter__(value), base.__len__(value), depth)
     return f"{_class_name(type(value))}({{{listed}}})" if base is frozenset else f"{{{listed}}}"
 
 
 def _derived(plain: Callable[[Any], Any]) -> Callable[[Any, int], str]:
     """Return a function that shows an instance of a class derived from a plain type."""
-    return lambda value, _: f"{_class_name(type(value))}({_shown(plain(value), 0)})"
+    return lambda value, _: f"{_class_name(type(value))}({_safe_repr(plain(value), 0)})"
 
 
 def _member(value: Any, _: int) -> str:
@@ -451,7 +453,7 @@ def _assigned(pairs: Iterable[tuple[Any, Any]], count: int, depth: int) -> str:
     if depth <= 0:
         return _CUT
     texts = [
-        f"{key[:_TEXT] if type(key) is str else '?'}={_shown(each, depth - 1)}"
+        f"{key[:_TEXT] if type(key) is str else '?'}={_safe_repr(each, depth - 1)}"
         for key, each in islice(pairs, _ENTRIES)
     ]
     return ", ".join(texts) + (f", {_CUT}" if count > len(texts) else "")

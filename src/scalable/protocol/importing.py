@@ -204,7 +204,7 @@ class Importer(MetaPathFinder):
                 return
             differing = self._differing(table)
             if differing:
-                logger.info("modules are loaded anew: %s", ", ".join(sorted(differing)))
+                logger.info("modules are loaded again: %s", ", ".join(sorted(differing)))
                 self._unload(table, code)
             self.current = code
             self.trees.use(table.files)

@@ -104,7 +104,7 @@ class WrongTokens:
             self._waits = False
             return
         logger.warning(
-            "%s to the live page refused for a wrong token, the last from %.100s",
+            "%s to the dashboard refused for a wrong token, the last from %.100s",
             counted(self._count, "request"),
             self._source,
         )
@@ -295,7 +295,7 @@ class NextFreePort(Server):
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
-                logger.debug("%s was taken meanwhile", address)
+                logger.debug("%s has just been taken", address)
             else:
                 return
         await super().listen(addresses[-1], *args, **kwargs)

@@ -157,9 +157,9 @@ class BundleRelay(SchedulerPlugin, Listener):
         """Pass a client's request to interrupt a task to the task's worker."""
         task = self._scheduler.tasks.get(key)
         if task is None or any(other.client_key != client for other in task.who_wants or ()):
-            logger.debug("call %s of %s is not interrupted: unknown or shared", key, client)
+            logger.debug("task %s of %s is not interrupted: unknown or shared", key, client)
             return
-        logger.debug("client %s interrupts call %s of task %s", client, number, key)
+        logger.debug("client %s interrupts task %s of bundle %s", client, number, key)
         if task.processing_on is not None:
             message = {"op": INTERRUPT, "key": key, "number": number, "client": client}
             send_to_worker(self._scheduler, task.processing_on.address, message)

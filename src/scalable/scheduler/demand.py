@@ -80,7 +80,7 @@ class Demand:
         present = {tag: pools[tag].wanted if tag in pools else 0 for tag in counts}
         before = {tag: self.totals.get(tag, present[tag]) for tag in counts}
         for tag, count in counts.items():
-            logger.debug("pool %r: %d workers are wanted (%s: %s)", tag, count, source, reason)
+            logger.debug("pool %r: %d workers are desired (%s: %s)", tag, count, source, reason)
             self.want(tag, count, before=before[tag], reason=reason, source=source)
         return before
 

@@ -194,7 +194,7 @@ class Explainer:
             asked = ask_about_tasks(self._scheduler, worker, keys)
             return await asyncio.wait_for(asked, ASK_TIMEOUT_S) or {}
         except (OSError, TimeoutError) as error:
-            logger.debug("worker %s does not say what its calls do: %r", worker.name, error)
+            logger.debug("worker %s does not report what its tasks do: %r", worker.name, error)
             return {}
 
     # Many tasks ---------------------------------------------------------------------------------

@@ -346,13 +346,13 @@ class Overviews:
         """Return an overview that is at most ``fresh_s`` seconds old."""
         now = time.monotonic()
         if self._last is None or now - self._made_at > fresh_s:
-            self._last = self._made()
+            self._last = self._new_overview()
             self._made_at = now
         return self._last
 
     # Parts of an overview -------------------------------------------------------------------------
 
-    def _made(self) -> Overview:
+    def _new_overview(self) -> Overview:
         status = self._cluster.status()
         load = self._load(status["pools"])
         backlog = self._backlog(status["pools"])

@@ -125,7 +125,7 @@ class PoolScheduler(
         kwargs.setdefault("extensions", extensions())
         if (stealing := pool_stealing()) is not None:
             logger.warning(
-                "idle workers take calls by Dask's own rule, over all pools: %s", stealing
+                "idle workers take tasks by Dask's own rule, over all pools: %s", stealing
             )
         if (sampling := without_sampling()) is not None:
             logger.warning("for each result to move, Dask compares all workers: %s", sampling)
@@ -159,7 +159,7 @@ class PoolScheduler(
             self.placement = TagPlacement(self)
         else:
             logger.warning(
-                "tagged calls are placed by Dask's own rule, which takes longer the more workers "
+                "tagged tasks are placed by Dask's own rule, which takes longer the more workers "
                 "there are: %s",
                 other,
             )
@@ -242,7 +242,7 @@ class AbandonedCalls(SchedulerPlugin):
             if key in self._scheduler.tasks or worker is None:
                 continue
             if told_at_start(worker, MANAGER_KEY) is not None:
-                logger.debug("call %s is ended: its client %s has left", key, client)
+                logger.debug("task %s is stopped: its client %s has left", key, client)
                 message = {"op": INTERRUPT, "key": key, "number": ALL, "client": client}
                 send_to_worker(self._scheduler, address, message)
 

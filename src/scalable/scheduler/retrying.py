@@ -114,7 +114,7 @@ class Retrying(Listener):
         kinds = tuple(kinds)
         wait_s = policy.wait_s(failures) if policy.covers(kinds) else None
         if wait_s is None:
-            logger.debug("call %s %s and is not tried again: %s", task.key, what, error)
+            logger.debug("task %s %s and is not retried: %s", task.key, what, error)
             return False
         self._failures[task.key] = failures
         is_memory = OUT_OF_MEMORY in kinds or "MemoryError" in kinds
@@ -124,7 +124,7 @@ class Retrying(Listener):
         self._held[task.key] = held
         self._scheduler.loop.call_later(wait_s, self._try, task.key, held)
         logger.info(
-            "call %s %s, and waits %s before try %d of %d%s: %s",
+            "task %s %s, and waits %s before attempt %d of %d%s: %s",
             task.key, what, format_duration(wait_s), held.number, held.of, why, shown,
         )  # fmt: skip
         return True

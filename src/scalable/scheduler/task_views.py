@@ -64,12 +64,12 @@ class CallViews:
         notes: list[str] = []
         found |= self._measured(task, key)
         if task is not None:
-            found |= await self._explained(task)
+            found |= await self._state_and_reason(task)
             found |= self._known(task, notes)
         elif found.get("state") is None:
-            notes.append("the scheduler does not know this call: it has forgotten it, or ended")
+            notes.append("the scheduler does not know this task: it has forgotten it, or ended")
         else:
-            notes.append("the scheduler has forgotten this call; its times were kept")
+            notes.append("the scheduler has forgotten this task; its times were kept")
         single_lives = position is None and found.get("state") in _NOT_FAILED
         if not single_lives and (failure := self._failure(key, position)) is not None:
             found |= failure
@@ -79,9 +79,9 @@ class CallViews:
             told = await self._asked(worker, task.key if task and running else None, notes)
             found = _joined(found, told, position)
         if position is not None or found.get("calls"):
-            notes.append("the call was sent in a bundle with others: the times are those of all")
+            notes.append("the task was sent in a bundle with others: the times are those of all")
         if found.get("arguments") is None and task is not None and found.get("calls"):
-            notes.append("arguments of a bundle are known while one of its calls runs")
+            notes.append("arguments of a bundle are known while one of its tasks runs")
         return CallView(**_bounded(found), notes=tuple(notes)).to_dict()
 
     def _task(self, key: str) -> TaskState | None:
@@ -109,7 +109,7 @@ class CallViews:
             "state": state, "began": began, "ended": row["timestamp"], "duration_s": duration,
         }  # fmt: skip
 
-    async def _explained(self, task: TaskState) -> dict[str, Any]:
+    async def _state_and_reason(self, task: TaskState) -> dict[str, Any]:
         answer = await self._explainer.explain(key=task.key)
         (told,) = Explanations.from_dict(answer).calls
         return {"state": str(told.state), "sentence": told.sentence, "advice": told.advice}
@@ -161,7 +161,7 @@ class CallViews:
             calls = WorkerCalls(self._scheduler.rpc(worker.address))
             return await asyncio.wait_for(calls.shown_call(key), ASK_TIMEOUT_S)
         except (OSError, TimeoutError, AttributeError) as error:
-            logger.debug("worker %s does not tell about its call: %r", worker.name, error)
+            logger.debug("worker %s does not report on its task: %r", worker.name, error)
             notes.append("the worker does not answer: arguments and output may be missing")
             return {}
 

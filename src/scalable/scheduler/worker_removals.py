@@ -99,7 +99,7 @@ class WorkerRemovals:
             if ws.address not in self._drains:
                 reason = self._why[ws.address] = str(workers[str(ws.name)])[:LONGEST_REASON]
                 calls = len(ws.processing)
-                logger.debug("worker %s is drained: %s; %d calls", ws.name, reason, calls)
+                logger.debug("worker %s is drained: %s; %d tasks", ws.name, reason, calls)
                 self._drains[ws.address] = Drain(self.scheduler, ws, self._retirements)
 
     def give_up(self, worker: str, key: Any) -> None:
@@ -107,7 +107,7 @@ class WorkerRemovals:
         ws = self.scheduler.workers.get(worker)
         if ws is not None:
             logger.info("worker %s is replaced: call %s was interrupted and runs on", ws.name, key)
-            self.drain({str(ws.name): "a call was interrupted on it and does not end"})
+            self.drain({str(ws.name): "a task was interrupted on it and does not stop"})
             self._drains[worker].give_up(key)
 
     def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
@@ -166,7 +166,7 @@ class WorkerRemovals:
                 _remember(self._excused, name, None)
 
     def _excuse(self, name: str, keys: Iterable[Any]) -> None:
-        logger.debug("the loss of worker %s is excused for the calls %s", name, keys)
+        logger.debug("the loss of worker %s is excused for the tasks %s", name, keys)
         for key in keys:
             task = self.scheduler.tasks.get(key)
             if task is not None:
@@ -218,7 +218,7 @@ class WorkerRemovals:
         if lost.dismissed:
             self._dismiss(lost.address)
         if not lost.expected:
-            logger.debug("worker %s is lost with %d calls", name, len(lost.running))
+            logger.debug("worker %s is lost with %d tasks", name, len(lost.running))
             if name in self._excused:
                 self._excuse(name, lost.running)
             else:
@@ -353,7 +353,7 @@ class Drain:
             await asyncio.sleep(min(MOVE_INTERVAL_S, max(0.0, leave_at - time.monotonic())))
         if self._goes_on and self._worker.processing:
             calls = len(self._worker.processing)
-            logger.info("worker %s leaves with %d calls: no time left", self._worker.name, calls)
+            logger.info("worker %s leaves with %d tasks: no time left", self._worker.name, calls)
         while self._goes_on and time.monotonic() < force_at:
             await self._retire(force_at, remove=True)
             await asyncio.sleep(POLL_S)
@@ -409,7 +409,7 @@ class Drain:
         for task in self._stealing.movable(self._worker):
             thief = self._thief(task, load)
             if thief is not None:
-                logger.debug("call %s is offered to worker %s", task.key, thief.name)
+                logger.debug("task %s is offered to worker %s", task.key, thief.name)
                 load[thief] = load.get(thief, 0) + 1
                 self._stealing.move(task, self._worker, thief)
 
@@ -441,7 +441,7 @@ class Drain:
             return False  # the worker is lost or too busy to answer, and the loop retries
         if answer is None:
             logger.warning(
-                "worker %s did not report its calls; it is asked again", self._worker.name
+                "worker %s did not report its tasks; it is asked again", self._worker.name
             )
             return False
         status, states = answer

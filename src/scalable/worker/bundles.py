@@ -131,7 +131,7 @@ def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None
     elif (run := _running.get(key)) is not None:
         run.interrupt(number)
     elif task_of(worker, key) is not None:  # the bundle waits on this worker
-        logger.debug("call %d of bundle %s is cancelled before the bundle begins", number, key)
+        logger.debug("task %d of bundle %s is cancelled before the bundle starts", number, key)
         _note_cancelled(key, number)
 
 
@@ -292,7 +292,7 @@ class BundleRun:
             self._checkpoints.end(self.key, number, succeeded=error is None)
         kind = PLAIN
         if error is not None:
-            value, kind = self._failed(number, error, given or self._plain(number)), ERROR
+            value, kind = self._failed(number, error, given or self._plain_arguments(number)), ERROR
             release_frames(error)
             error = None  # no reference cycle through the traceback
         elif not is_small(value):
@@ -330,11 +330,11 @@ class BundleRun:
         if self._checkpoints is not None:
             self._checkpoints.end(self.key, number, succeeded=False)
         self._interrupting = _NOBODY
-        logger.debug("call %d of bundle %s is ended after %.3f s", number, self.key, seconds)
+        logger.debug("task %d of bundle %s is stopped after %.3f s", number, self.key, seconds)
         if self._timed_out == number:
             late = too_long(self._function(number), self._timeout_s or 0.0)
             late = late.with_traceback(error.__traceback__ if error else None)
-            self._counts.failed(late, number, given or self._plain(number))
+            self._counts.failed(late, number, given or self._plain_arguments(number))
             self._counts.remember(number)
             self._counts.ran([number], [seconds])
         self._counts.cancelled()
@@ -358,12 +358,12 @@ class BundleRun:
         named = getattr(function, "__name__", self.key)  # some callables have a plain name only
         name = getattr(function, "__qualname__", named)
         if isinstance(error, ModuleNotFoundError):
-            error = with_place(error, f"call {name!r}")
+            error = with_place(error, f"task {name!r}")
         told = self._counts.failed(error, number, given)
         note_call(error, name, told, str(self._worker.name))
         return packed_error(error)
 
-    def _plain(self, number: int) -> Any:
+    def _plain_arguments(self, number: int) -> Any:
         """Return the arguments of a task if they were received unpickled, or None."""
         row = self._rows[number]
         return None if type(row) is bytes else (row, {})
@@ -420,7 +420,7 @@ class BundleRun:
         number, began, given = self._current, self._began, self._given
         if number == _NOBODY or number != self._current:
             return None, None, None
-        return number, time.perf_counter() - began, given or self._plain(number)
+        return number, time.perf_counter() - began, given or self._plain_arguments(number)
 
     def interrupt(self, number: int) -> None:
         """Interrupt a task: skip it if it has not started, or raise an exception in its thread."""
@@ -434,7 +434,7 @@ class BundleRun:
             if self._current != number:  # it has just finished
                 self._interrupting = _NOBODY
                 return
-            logger.debug("call %d of bundle %s is interrupted", number, self.key)
+            logger.debug("task %d of bundle %s is interrupted", number, self.key)
             raise_in(self._thread)
         shown = getattr(self._function(number), "__qualname__", self.key)
         replace_if_stuck(self._worker, self.key, shown, lambda: self._runs(number))
@@ -468,7 +468,7 @@ class BundleRun:
             return
         returned = [number for number in self._take_waiting() if number not in self._skipped]
         if returned:
-            logger.debug("bundle %s gives back %d calls", self.key, len(returned))
+            logger.debug("bundle %s gives back %d tasks", self.key, len(returned))
             self._send(op=RETURNED, numbers=returned)
         self._send_ended()
         # A task that exceeds its time limit is interrupted.
@@ -477,7 +477,7 @@ class BundleRun:
         number, began = self._current, self._began
         is_late = began and time.perf_counter() - began >= self._timeout_s
         if is_late and number not in (_NOBODY, self._timed_out):
-            logger.debug("call %d of bundle %s runs for too long", number, self.key)
+            logger.debug("task %d of bundle %s runs for too long", number, self.key)
             self._timed_out = number
             self._send(op=TIMED_OUT, number=number)
             self.interrupt(number)
@@ -504,7 +504,7 @@ def interrupt_task(worker: Worker, key: Any) -> None:
     thread = act_on_thread_of(worker, key, raise_in)
     if thread is None:
         return
-    logger.debug("call %s is interrupted", key)
+    logger.debug("task %s is interrupted", key)
     replace_if_stuck(worker, key, str(key), lambda: runs_in(worker, thread, key))
 
 
@@ -525,8 +525,8 @@ def _give_up(worker: Any, key: Any, shown: str) -> None:
     give_up_on_call = getattr(worker, "give_up_on_call", None)
     if give_up_on_call is None:
         logger.warning(
-            "a call of %s was interrupted and still runs; this worker cannot be replaced", shown
+            "a task of %s was interrupted and still runs; this worker cannot be replaced", shown
         )
     else:
-        logger.debug("worker %s is given up: call %s does not end", worker.address, shown)
+        logger.debug("worker %s is given up: task %s does not stop", worker.address, shown)
         give_up_on_call(key, shown)

@@ -85,7 +85,7 @@ def packed_error(error: BaseException) -> bytes:
     """Return what is sent of the error of a task."""
     importer = here()
     if importer is not None:
-        told = located(error, importer.name, "a call of an executor")
+        told = located(error, importer.name, "a task of an executor")
         error = error if told is None else told.with_traceback(error.__traceback__)
     return _dump_failure(error)
 
@@ -97,7 +97,7 @@ def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..
     except ModuleNotFoundError as error:
         importer = here()
         where = "a worker" if importer is None else importer.name
-        problem: Exception = missing_module(error, "a call of an executor", where)
+        problem: Exception = missing_module(error, "a task of an executor", where)
     except Exception as error:  # noqa: BLE001 - whatever importing its module raises
         problem = error
 
@@ -110,7 +110,7 @@ def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..
 def _dump_failure(error: BaseException) -> bytes:
     if not isinstance(error, Exception):
         # Raised as it is, it would stop the thread that waits for the result.
-        ended = RuntimeError(f"the call ended with {error!r}")
+        ended = RuntimeError(f"the task ended with {error!r}")
         error = ended.with_traceback(error.__traceback__)
     try:
         raise error  # noqa: TRY301 - Dask takes the traceback of the handled exception
@@ -118,7 +118,7 @@ def _dump_failure(error: BaseException) -> bytes:
         try:
             return dump_error(raised)
         except BaseException as other:  # noqa: BLE001 - the error's own code
-            text = f"the call raised {type(error).__name__}, which cannot be pickled: {type(other)}"
+            text = f"the task raised {type(error).__name__}, which cannot be pickled: {type(other)}"
             return dump_error(RuntimeError(text))
 
 

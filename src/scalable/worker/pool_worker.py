@@ -82,11 +82,11 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         try:
             with context_meter.add_callback(usage.observe), heard_by(remembered.append):
                 event = await super().execute(key, stimulus_id=stimulus_id)
-                event = failure_for_clients(event, partial(self._explained, task))
+                event = failure_for_clients(event, partial(self._with_worker_name, task))
         except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
             # Unhandled, this error would stop the event loop, and with it the worker or the
             # session.
-            failure = RuntimeError(f"the call ended with {error!r}")
+            failure = RuntimeError(f"the task ended with {error!r}")
             event = ExecuteFailureEvent.from_exception(
                 failure, key=key, run_id=run_id, stimulus_id=f"call-exited-{time.time()}"
             )
@@ -107,13 +107,13 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         known = getattr(task.run_spec, "failure", None) or {}
         return addition(FAILURE, {**known, "worker": str(self.name)})
 
-    def _explained(self, task: Any, error: BaseException) -> BaseException | None:
+    def _with_worker_name(self, task: Any, error: BaseException) -> BaseException | None:
         """Return the error of a task that lacks a module, with the name of this worker, or None."""
         importer = here()
         if importer is None:  # the process of the user
             return None
         shown = getattr(getattr(task, "run_spec", None), "shown", None)
-        return located(error, importer.name, f"call {shown!r}" if shown else "a call")
+        return located(error, importer.name, f"task {shown!r}" if shown else "a task")
 
     async def gather_dep(
         self, worker: str, to_gather: Collection[Any], total_nbytes: int, *, stimulus_id: str
@@ -218,13 +218,13 @@ def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
     for call in waiting_calls(worker, [key]):
         shown = getattr(call.run_spec, "shown", str(call.key))
         if isinstance(error, ModuleNotFoundError):
-            told: Exception = missing_module(error, f"an argument of call {shown!r}", name)
+            told: Exception = missing_module(error, f"an argument of task {shown!r}", name)
         else:
             told = RuntimeError(
-                f"Argument {key!r} of call {shown!r} cannot be unpickled on {name}: {error!r}. "
+                f"Argument {key!r} of task {shown!r} cannot be unpickled on {name}: {error!r}. "
                 "Its class has to be importable there, and has to accept what was pickled."
             )
-        logger.debug("call %s fails: argument %s: %r", call.key, key, error)
+        logger.debug("task %s fails: argument %s: %r", call.key, key, error)
         fail_waiting_call(worker, call, told)
 
 
@@ -247,7 +247,7 @@ class CallClient:
         if given is not None:
             return given
         if in_async_call(self._worker.loop):
-            return self._made(timeout)
+            return self._own_client(timeout)
         # The client is made in the event loop: an interrupt of the task that needs it first would
         # leave it half made, for all later tasks too.
         client: ScalableClient = wait_in_call(self._worker.loop, self._connected, timeout)
@@ -274,12 +274,12 @@ class CallClient:
         return client
 
     async def _connected(self, seconds: float | None) -> ScalableClient:
-        client = self._made(seconds)
+        client = self._own_client(seconds)
         if self._connecting is not None:
             await asyncio.shield(self._connecting)  # others wait for it too
         return client
 
-    def _made(self, timeout: float | None) -> ScalableClient:
+    def _own_client(self, timeout: float | None) -> ScalableClient:
         """Return the worker's own client, which may not be connected yet."""
         from scalable.client.client import ScalableClient
 
@@ -296,7 +296,7 @@ class CallClient:
             name="worker",
             timeout=timeout or dask.config.get("distributed.comm.timeouts.connect"),
         )
-        logger.debug("client %s is made for the calls of %s", client.id, worker.address)
+        logger.debug("client %s is made for the tasks of %s", client.id, worker.address)
         client.serve_calls_of(self._lender)
         self._own, self._connecting = client, asyncio.ensure_future(_connect(client))
         self._connecting.add_done_callback(self._forget_failed)

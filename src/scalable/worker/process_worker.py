@@ -61,7 +61,7 @@ class ProcessWorker(PoolWorker):
 
     async def _give_up_on_call(self, key: Any, shown: str) -> None:
         logger.warning(
-            "a call of %s was interrupted and does not end: this worker is replaced", shown
+            "a task of %s was interrupted and does not stop: this worker is replaced", shown
         )
         await SchedulerCalls(self.scheduler).give_up(self.address, key)
         # Tasks that stop waiting need a slot, and this one would never be free again.
@@ -136,7 +136,7 @@ class MemoryWatch(threading.Thread):
         assert self._limit is not None
         message = (
             f"out of memory: {like(self._limit, used)} used, the limit is "
-            f"{as_written(self._limit)}; the worker ends itself\n"
+            f"{as_written(self._limit)}; the worker exits\n"
         )
         os.write(2, message.encode())
         for child in self._process.children(recursive=True):

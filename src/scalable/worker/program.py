@@ -72,13 +72,13 @@ async def scheduler_answers(config: WorkerConfig) -> bool:
     where = f"{SILENT_SCHEDULER}{config.scheduler}"
     if await no_answer(config, FIRST_WORD_S) is None:
         return True
-    sys.stderr.write(f"{where} has not answered for {FIRST_WORD_S:g} s; it is tried again\n")
+    sys.stderr.write(f"{where} has not answered for {FIRST_WORD_S:g} s; it is retried\n")
     why = await no_answer(config, FIRST_ANSWER_TIMEOUT_S - FIRST_WORD_S)
     if why is None:
         return True
     sys.stderr.write(
         f"{where} does not answer ({why}; tried for {FIRST_ANSWER_TIMEOUT_S:g} s): "
-        "the worker ends\n"
+        "the worker exits\n"
     )
     return False
 
@@ -220,7 +220,7 @@ async def serve(config: WorkerConfig) -> Ending:
             remove_scratch(config.local_directory)
             os._exit(0)
         if not closing:
-            logger.debug("worker %s ends: told by a signal", config.name)
+            logger.debug("worker %s exits after a signal", config.name)
             closing.append(loop.create_task(_end(worker, hand_over=config.hand_over)))
 
     loop.add_signal_handler(signal.SIGTERM, close)
@@ -243,7 +243,7 @@ async def _close_of(worker: Any) -> bool:
         await asyncio.wait([finished], timeout=_POLL_S)
     await asyncio.wait([finished], timeout=CLOSE_TIMEOUT_S)
     if not finished.done():
-        logger.warning("worker %s ends although its calls have not ended", worker.name)
+        logger.warning("worker %s ends although its tasks have not ended", worker.name)
     return bool(finished.done())
 
 

@@ -28,7 +28,7 @@ KILLED = "it was killed by SIGKILL"
                 "model.errors.LicenceError",
                 "slurmstepd: error: Detected 1 oom_kill event",
                 "sh: 1: gcam: not found",
-                "out of memory: 2 GB used, the limit is 1G; the worker ends itself",
+                "out of memory: 2 GB used, the limit is 1G; the worker exits",
             )
         ),
         (

@@ -206,6 +206,6 @@ def test_a_call_cannot_run_before_its_archive_is_here(away):
 
 def test_a_call_whose_code_is_not_known_fails_instead_of_running_another_version(importer):
     node = pickle.loads(pickle.dumps(CarriedNode(Task("key", int, "3"), "unknown")))
-    with pytest.raises(ImportError, match="Call 'int' on here.*did not reach"):
+    with pytest.raises(ImportError, match="Task 'int' on here.*did not reach"):
         node()
     assert pickle.loads(pickle.dumps(CarriedNode(Task("key", int, "3"), "")))() == 3

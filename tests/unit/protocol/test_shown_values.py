@@ -146,7 +146,7 @@ def test_a_value_that_another_thread_changes_does_not_raise(monkeypatch):
     def changed(value, depth):
         raise RuntimeError("dictionary changed size during iteration")
 
-    monkeypatch.setattr("scalable.protocol.failures._shown", changed)
+    monkeypatch.setattr("scalable.protocol.failures._safe_repr", changed)
     assert shown({}) == "<dict, not shown: RuntimeError>"
 
 
