@@ -228,6 +228,7 @@ async def serve(config: WorkerConfig) -> Ending:
             closing.append(loop.create_task(_end(worker, hand_over=config.hand_over)))
 
     loop.add_signal_handler(signal.SIGTERM, close)
+    os.register_at_fork(after_in_child=leave_signals)
     await worker
     watch = None
     if config.notice_file:
@@ -238,6 +239,16 @@ async def serve(config: WorkerConfig) -> Ending:
     if closing:
         return Ending.TOLD
     return Ending.CLOSED if has_closed else Ending.CALLS_RUN
+
+
+def leave_signals() -> None:
+    """Give a forked child of a task Python's usual signal handlers.
+
+    With those of the event loop, a signal to the child would arrive here, through the socket that
+    wakes the loop: ``multiprocessing`` ends its processes with SIGTERM.
+    """
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 async def _close_of(worker: Any) -> bool:
