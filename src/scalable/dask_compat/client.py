@@ -17,6 +17,7 @@ from scalable.dask_compat.facts import Seams, accepts, declares, has, mentions
 from scalable.dask_compat.graphs import annotate_layers, has_layers
 from scalable.dask_compat.known_results import gather_known, give_to_scheduler
 from scalable.errors import ClusterError
+from scalable.protocol.messages import load_traceback
 
 seams = Seams("client")
 
@@ -286,9 +287,12 @@ class ReportingClient(Client):
             self._end_with_error(key, exception, traceback)
 
     def _end_with_error(self, key: Any, exception: Any, traceback: Any) -> None:
+        traceback, text = load_traceback(traceback)
         super()._handle_task_erred(key, exception, traceback)
         if key in self.futures:
             state = self.futures[key]
+            if text and state.exception is not None:
+                state.exception.add_note(text)
             state.exception = self.explained(state.exception)
             self.task_erred(key, state.exception)
 

@@ -21,6 +21,7 @@ from scalable.protocol.described_failures import (
     kinds_of,
     note_call,
     release_frames,
+    shorten_tracebacks,
 )
 from scalable.protocol.importing import here, with_place
 from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
@@ -98,6 +99,7 @@ class CarriedNode(GraphNode):
             return await coroutine
         except BaseException as error:
             self._note_failure(error, node, values)
+            shorten_tracebacks(error)
             raise
         finally:
             self._begun = None

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any
 
 from scalable import settings
@@ -130,27 +130,55 @@ def _tail(output: Any) -> str | None:
 _MAY_GO_ON = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
+#: Numbers of frames that are kept of a deep traceback: the first ones, and the last ones. Pickling
+#: takes several levels of Python's stack for each, of which there are 1,000 by default.
+_FIRST_FRAMES, _LAST_FRAMES = 10, 30
+
+
 def release_frames(error: BaseException) -> None:
     """Clear the variables of the frames in the tracebacks of an error and of its causes.
 
     An error and its frames often refer to each other. Futures in these frames would keep their
     results on the workers, and their tasks running, until Python's next garbage collection.
     """
-    errors: set[int] = set()
-    frames: set[int] = set()
+    cleared: set[int] = set()
+    for each in _all_errors(error):
+        trace = each.__traceback__
+        while trace is not None:
+            _clear(trace.tb_frame, cleared)
+            trace = trace.tb_next
+    shorten_tracebacks(error)
+
+
+def shorten_tracebacks(error: BaseException) -> None:
+    """Drop the middle of tracebacks of an error and its causes that are too deep to be pickled."""
+    for each in _all_errors(error):
+        frames, trace = [], each.__traceback__
+        while trace is not None:
+            frames.append(trace)
+            trace = trace.tb_next
+        if (dropped := len(frames) - _FIRST_FRAMES - _LAST_FRAMES) <= 0:
+            continue
+        kept = frames[:_FIRST_FRAMES] + frames[-_LAST_FRAMES:]
+        for frame in reversed(kept):
+            trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+        each.__traceback__ = trace
+        each.add_note(f"{dropped} frames in the middle of the traceback are not shown")
+
+
+def _all_errors(error: BaseException) -> list[BaseException]:
+    """Return an error, its causes, and the members of groups, each once."""
+    known: dict[int, BaseException] = {}
     found: list[BaseException | None] = [error]
     while found:
         each = found.pop()
-        if each is None or id(each) in errors:
+        if each is None or id(each) in known:
             continue
-        errors.add(id(each))
-        trace = each.__traceback__
-        while trace is not None:
-            _clear(trace.tb_frame, frames)
-            trace = trace.tb_next
+        known[id(each)] = each
         found += [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
             found += each.exceptions
+    return list(known.values())
 
 
 def _clear(frame: FrameType | None, cleared: set[int]) -> None:

@@ -17,7 +17,7 @@ from copyreg import dispatch_table as known_reducers
 from functools import lru_cache, partial
 from hashlib import blake2b
 from itertools import chain, repeat
-from types import BuiltinFunctionType, FunctionType
+from types import BuiltinFunctionType, FunctionType, TracebackType
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -329,12 +329,39 @@ def _break_cycles(error: BaseException) -> None:
 def load_error(data: bytes) -> BaseException:
     """Load an exception with its traceback, or a RuntimeError if its class cannot be loaded."""
     message = load(data)
+    trace, text = load_traceback(message["traceback"])
     try:
-        _, error, trace = clean_exception(message["exception"], message["traceback"])
+        _, error, trace = clean_exception(message["exception"], trace)
     except Exception:  # noqa: BLE001 - its class cannot be loaded here
         return RuntimeError(message["text"])
     assert error is not None
+    if text:
+        error.add_note(text)
     return restored(error).with_traceback(trace)
+
+
+#: Lines that are kept of a long traceback: the first ones, and the last ones.
+_FIRST_LINES, _LAST_LINES = 20, 40
+
+
+def load_traceback(data: Any) -> tuple[TracebackType | None, str]:
+    """Return a traceback that Dask has pickled, or None and its text in at most 61 lines.
+
+    Dask sends a string in place of a traceback that cannot be pickled, such as one of a thousand
+    frames, and its own ``clean_exception`` fails at that.
+    """
+    if not isinstance(data, bytes | bytearray):
+        return data, ""
+    try:
+        found = pickle.loads(data)  # noqa: S301 - from a worker of this cluster
+    except Exception:  # noqa: BLE001 - whatever loading the code of a frame raises
+        return None, ""
+    if isinstance(found, TracebackType) or found is None:
+        return found, ""
+    lines = str(found).splitlines()
+    if (left_out := len(lines) - _FIRST_LINES - _LAST_LINES) > 0:
+        lines[_FIRST_LINES:-_LAST_LINES] = [f"  ... {left_out} lines ..."]
+    return None, "\n".join(["Traceback in the worker:", *lines])
 
 
 # Restored errors ----------------------------------------------------------------------------------

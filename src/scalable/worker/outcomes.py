@@ -17,7 +17,12 @@ from scalable.frames import own_frame
 from scalable.model.remembered import RememberedOutcome
 from scalable.protocol.bundles import KEPT, PICKLED
 from scalable.protocol.code import located, missing_module
-from scalable.protocol.described_failures import arguments_text, described, message_of
+from scalable.protocol.described_failures import (
+    arguments_text,
+    described,
+    message_of,
+    shorten_tracebacks,
+)
 from scalable.protocol.importing import here
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
@@ -89,6 +94,7 @@ def packed_error(error: BaseException) -> bytes:
     if importer is not None:
         told = located(error, importer.name, "a call of an executor")
         error = error if told is None else told.with_traceback(error.__traceback__)
+    shorten_tracebacks(error)
     return _dump_failure(error)
 
 
