@@ -17,6 +17,7 @@ from scalable.dask_compat.facts import Seams, accepts, declares, has, mentions
 from scalable.dask_compat.graphs import annotate_layers, has_layers
 from scalable.dask_compat.known_results import gather_known, give_to_scheduler
 from scalable.errors import ClusterError
+from scalable.harmless import is_sendable
 from scalable.protocol.messages import load_traceback
 
 seams = Seams("client")
@@ -388,17 +389,21 @@ class AnnotatingClient(ReportingClient):
     def before_tagged_graph(self) -> None:
         """Prepare for a graph, other than single tasks, that has resources as annotations."""
 
-    def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
+    def _graph_to_futures(self, expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        keys = list(keys)
         if isinstance(expr, dict):
             # Dask's replay of a task sends an empty dictionary, at which its scheduler fails
             # (2026.6), to get the futures of existing tasks.
             expr = LLGExpr(expr)
+        for key in keys:
+            if not is_sendable(key):
+                raise ClusterError(f"the key {key!r} cannot be encoded as UTF-8")
         ours = self.graph_annotations()
         layers = annotate_layers(expr, self.layer_annotations) if has_layers(expr) else set()
         if "resources" in layers.union(ours):
             self.before_tagged_graph()
         with annotate(**ours):
-            return super()._graph_to_futures(expr, *args, **kwargs)
+            return super()._graph_to_futures(expr, keys, *args, **kwargs)
 
 
 @seams.relies_on(

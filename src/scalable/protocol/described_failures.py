@@ -15,6 +15,7 @@ from typing import Any
 
 from scalable import settings
 from scalable.frames import causes, own_frame
+from scalable.harmless import sendable
 from scalable.protocol.shown_values import attributes_of, shown_arguments
 
 logger = logging.getLogger("scalable.worker")
@@ -59,13 +60,13 @@ def described(
             facts["output"] = recent_output()
     except Exception as problem:  # noqa: BLE001 - the call's own error must not be lost
         logger.debug("a failed call is not described in full: %r", problem)
-    return facts
+    return {name: text and sendable(text) for name, text in facts.items()}
 
 
 def message_of(error: BaseException) -> str:
     """Return an error's message as in a traceback. Does not raise."""
     try:
-        return str(error)
+        return sendable(str(error))
     except Exception as other:  # noqa: BLE001 - the error's own code
         return f"the message cannot be shown: str() raised {type(other).__name__}"
 
@@ -78,7 +79,7 @@ def error_text(error: BaseException) -> str:
 def arguments_text(arguments: Callable[[], Arguments]) -> str | None:
     """Return a task's arguments as a string, or None if they are unknown or not recorded."""
     known = arguments() if settings.records_arguments() else None
-    return None if known is None else shown_arguments(*known)
+    return None if known is None else sendable(shown_arguments(*known))
 
 
 def note_call(error: BaseException, name: str, arguments: str | None, worker: str | None) -> None:

@@ -29,6 +29,7 @@ from scalable.dask_compat.worker import (
     task_of,
     timings_of,
 )
+from scalable.harmless import sendable
 from scalable.protocol.bundles import (
     ALL,
     ERROR,
@@ -217,7 +218,7 @@ class BundleRun:
         """Run the tasks, and return by position the values that are too large for a message."""
         if len(self._rows) > 1 or self._timeout_s is not None:
             self._check_after(OVERDUE_S)
-        lines = Lines(lambda text: self._send(op=PRINTED, text=text))
+        lines = Lines(lambda text: self._send(op=PRINTED, text=sendable(text)))
         try:
             output = heard(lines.write) if self._streams else nullcontext()
             with output, heard_by(self._counts.hear):

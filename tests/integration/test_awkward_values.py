@@ -1,8 +1,8 @@
-"""Errors that cannot be pickled whole arrive, with their type and message."""
+"""Errors, strings and lists that are hard to send arrive, or are refused at once."""
 
 import pytest
 
-from scalable import ScalableSession
+from scalable import ClusterError, ScalableSession
 
 
 class Stubborn(Exception):
@@ -87,3 +87,56 @@ def test_deep_errors_of_coroutines_and_deep_causes_arrive(client):
 @pytest.mark.parametrize("way", ["submit", "executor", "kept"])
 def test_an_error_that_cannot_be_pickled_arrives_with_its_words(client, way):
     assert "Stubborn" in str(raised(way, client, stubborn))
+
+
+# Strings that are not UTF-8 -----------------------------------------------------------------------
+
+LONE = "caf\udce9"  # as os.listdir returns a name in another encoding
+
+
+def fail_with(text):
+    raise ValueError(text)
+
+
+def show(text):
+    print(text)
+    return text
+
+
+@pytest.mark.parametrize("way", ["submit", "executor", "kept"])
+def test_strings_with_lone_surrogates_are_arguments_and_messages(client, way):
+    error = raised(way, client, fail_with, LONE)
+    assert (type(error), error.args) == (ValueError, (LONE,))
+    assert client.submit(str, LONE, tag="a").result(timeout=60) == LONE
+
+
+def test_output_with_lone_surrogates_is_streamed_escaped(capsys):
+    # Of processes, whose output is a file: threads print to the user's own, which may refuse.
+    with ScalableSession.local({"a": 1}, processes=True) as client:
+        pool = client.pool("a", stream_output=True)
+        assert pool.submit(show, LONE).result(timeout=60) == LONE
+        assert pool.submit(show, "next").result(timeout=60) == "next"
+    assert r"caf\udce9" in capsys.readouterr().out
+
+
+def test_keys_with_lone_surrogates_are_refused_and_nothing_else_is_lost(client):
+    kept = client.submit(abs, -1, tag="a")
+    for refused in (
+        lambda: client.submit(abs, -1, tag="a", key=LONE),
+        lambda: client.map(abs, [-1], tag="a", key=[LONE]),
+        lambda: client.get({LONE: (abs, -1)}, LONE, tag="a"),
+        lambda: client.get({("x", LONE): (abs, -1), "y": (abs, ("x", LONE))}, "y", tag="a"),
+    ):
+        with pytest.raises(ClusterError, match="encoded as UTF-8"):
+            refused()
+    assert kept.result(timeout=60) == 1
+
+
+def test_lists_within_themselves_are_refused(client):
+    inner = [1]
+    inner.append(inner)
+    for graph, keys in [({"x": (len, inner)}, "x"), ({"x": inner}, "x"), ({"x": 1}, inner)]:
+        with pytest.raises(ClusterError, match="contains itself"):
+            client.get(graph, keys, tag="a")
+    shared = [1, 2]
+    assert client.get({"x": (len, [shared, shared])}, "x", tag="a") == 2
