@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from distributed.scheduler import TaskState
 from distributed.worker import get_worker
 
 from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
+from scalable.liveness import exit_in_child
 from scalable.protocol.code import missing_module
 from scalable.protocol.described_failures import (
     described,
@@ -73,10 +75,13 @@ class CarriedNode(GraphNode):
     def __call__(self, values: Any = ()) -> Any:
         node = self._loaded()
         self._begun = node, values
+        pid = os.getpid()
         try:
             result = node(values)
+            exit_in_child(pid, None)
             return self._awaited(result, node, values) if self._carries_coroutine else result
         except BaseException as error:
+            exit_in_child(pid, error)
             self._note_failure(error, node, values)
             release_frames(error)
             if not isinstance(error, ModuleNotFoundError):

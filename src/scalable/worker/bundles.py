@@ -9,6 +9,7 @@ import asyncio
 import ctypes
 import logging
 import math
+import os
 import threading
 import time
 from array import array
@@ -30,6 +31,7 @@ from scalable.dask_compat.worker import (
     timings_of,
 )
 from scalable.harmless import sendable
+from scalable.liveness import exit_in_child
 from scalable.protocol.bundles import (
     ALL,
     ERROR,
@@ -191,6 +193,7 @@ class BundleRun:
         self._waiting = iter(range(len(self._rows)))
         self._over = False
         self._skipped: set[int] = set()
+        self._pid = os.getpid()
         self._current = self._interrupting = self._timed_out = _NOBODY
         self._began = self._sent_at = 0.0
         #: CPU time of the thread when it was last read, and time at which it is read again.
@@ -277,6 +280,7 @@ class BundleRun:
                     raise
                 except BaseException as raised:  # noqa: BLE001 - a failing call fails alone
                     error = raised
+                exit_in_child(self._pid, error)
             self._current, self._given = _NOBODY, None
             if number in self._skipped:
                 # The interrupt may still be pending, and must not reach the next task.

@@ -15,6 +15,7 @@ import shutil
 import signal
 import stat
 import sys
+import threading
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -228,7 +229,7 @@ async def serve(config: WorkerConfig) -> Ending:
             closing.append(loop.create_task(_end(worker, hand_over=config.hand_over)))
 
     loop.add_signal_handler(signal.SIGTERM, close)
-    os.register_at_fork(after_in_child=leave_signals)
+    keep_signals_from_children()
     await worker
     watch = None
     if config.notice_file:
@@ -241,14 +242,28 @@ async def serve(config: WorkerConfig) -> Ending:
     return Ending.CLOSED if has_closed else Ending.CALLS_RUN
 
 
-def leave_signals() -> None:
-    """Give a forked child of a task Python's usual signal handlers.
+def keep_signals_from_children() -> None:
+    """Give forked children of tasks the default actions of signals instead of the worker's.
 
-    With those of the event loop, a signal to the child would arrive here, through the socket that
-    wakes the loop: ``multiprocessing`` ends its processes with SIGTERM.
+    The event loop's handlers act through a socket that a child shares: SIGTERM, with which
+    ``multiprocessing`` stops its processes, would stop the worker.
     """
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    own = {signal.SIGTERM, signal.SIGINT}
+    here = threading.local()
+
+    def before() -> None:
+        here.mask = signal.pthread_sigmask(signal.SIG_BLOCK, own)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, here.mask)
+
+    def in_child() -> None:
+        signal.set_wakeup_fd(-1)
+        for number in own:
+            signal.signal(number, signal.SIG_DFL)
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=in_child)
 
 
 async def _close_of(worker: Any) -> bool:
