@@ -128,3 +128,63 @@ def test_a_terminated_program_leaves_the_worker(client, options):
 
 def test_processes_of_joblib_leave_the_worker(client):
     assert client.submit(of_loky, tag="a").result(timeout=60) == [0, 1, 2, 3]
+
+
+# Functions of the script --------------------------------------------------------------------------
+
+SCRIPT = """\
+import concurrent.futures, multiprocessing, sys
+from scalable import ScalableSession
+
+class Shape:
+    def __init__(self, size):
+        self.size = size
+
+def square(x):
+    return Shape(x.size ** 2)
+
+def by_pool(kind):
+    with multiprocessing.get_context(kind).Pool(2) as pool:
+        return [shape.size for shape in pool.map(square, [Shape(2), Shape(3)])]
+
+def by_futures(kind):
+    context = multiprocessing.get_context(kind)
+    with concurrent.futures.ProcessPoolExecutor(2, mp_context=context) as executor:
+        return [shape.size for shape in executor.map(square, [Shape(2), Shape(3)])]
+
+def main():
+    with ScalableSession.local({"a": 1}, processes=True) as client:
+        for kind in ("fork", "spawn", "forkserver"):
+            for function in (by_pool, by_futures):
+                print(client.submit(function, kind, tag="a").result(timeout=60))
+                print(client.pool("a").submit(function, kind).result(timeout=60))
+
+"""
+
+
+def run_script(tmp_path, text):
+    (tmp_path / "work.py").write_text(text)
+    return subprocess.run(
+        [sys.executable, "work.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def test_processes_of_tasks_find_functions_of_the_script(tmp_path):
+    done = run_script(tmp_path, SCRIPT + "if __name__ == '__main__':\n    main()\n")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "[4, 9]\n" * 12
+
+
+def test_a_script_without_a_guard_starts_no_session_in_new_processes(tmp_path):
+    begin = "with ScalableSession.local({'a': 1}, processes=True) as client:\n"
+    call = "    print(client.submit(by_futures, 'spawn', tag='a').result(timeout=60))\n"
+    done = run_script(tmp_path, SCRIPT + begin + call)
+    assert done.returncode == 1
+    assert "BrokenProcessPool" in done.stderr
+    logs = "".join(path.read_text() for path in tmp_path.rglob("*.log"))
+    assert "if __name__ == '__main__'" in done.stderr + logs

@@ -25,7 +25,7 @@ from scalable.protocol.described_failures import (
     release_frames,
     shorten_tracebacks,
 )
-from scalable.protocol.importing import here, with_place
+from scalable.protocol.importing import here, show_script, with_place
 from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
 
 seams = Seams("scheduler that carries code")
@@ -74,6 +74,8 @@ class CarriedNode(GraphNode):
 
     def __call__(self, values: Any = ()) -> Any:
         node = self._loaded()
+        if hasattr(node, "func"):
+            show_script(_called(node)[0])
         self._begun = node, values
         pid = os.getpid()
         try:

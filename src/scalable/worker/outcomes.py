@@ -23,7 +23,7 @@ from scalable.protocol.described_failures import (
     message_of,
     shorten_tracebacks,
 )
-from scalable.protocol.importing import here
+from scalable.protocol.importing import here, show_script
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
 from scalable.quantiles import quantile
@@ -101,13 +101,16 @@ def packed_error(error: BaseException) -> bytes:
 def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
     """Load and return a function, or if that fails, return a function that raises the error."""
     try:
-        return load_function(digest, data, code)
+        function = load_function(digest, data, code)
     except ModuleNotFoundError as error:
         importer = here()
         where = "a worker" if importer is None else importer.name
         problem: Exception = missing_module(error, "a call of an executor", where)
     except Exception as error:  # noqa: BLE001 - whatever importing its module raises
         problem = error
+    else:
+        show_script(function)
+        return function
 
     def fail(*_: Any, **__: Any) -> None:
         raise problem

@@ -32,7 +32,7 @@ from scalable.protocol.code import in_image
 from scalable.protocol.described_failures import LAST_CHARACTERS, last_lines, read_output_with
 from scalable.protocol.events import SILENT_SCHEDULER
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.protocol.importing import Importer
+from scalable.protocol.importing import Importer, stand_for_script
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
 from scalable.worker.lifeline import Lifeline, read_line, remove_scratch, take_standard_input
 from scalable.worker.notices import tell_of_notice
@@ -140,6 +140,7 @@ def _refuse_breakpoint(*_: object, **__: object) -> None:
 
 def _run(config: WorkerConfig, work: Coroutine[Any, Any, Ending]) -> None:
     apply_to_process(config)
+    stand_for_script()
     if "PYTHONBREAKPOINT" not in os.environ:
         sys.breakpointhook = _refuse_breakpoint
     remember_output()
