@@ -18,7 +18,7 @@ BUDGETS = {
     "base": (1_800, 14),
     "cache": (5_500, 27),
     "cli": (4_550, 34),
-    "client": (8_050, 22),
+    "client": (8_150, 22),
     "clusters": (4_850, 36),
     "containers": (850, 5),
     "dask_compat": (3_500, 9),

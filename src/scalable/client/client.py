@@ -11,12 +11,13 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from dask.base import tokenize
 from dask.core import flatten
 from dask.utils import funcname
 from distributed import Future
+from distributed.utils_comm import pack_data
 
 from scalable.cache.key import KeyOptions
 from scalable.client.backlog import CallOptions, check_timeout
@@ -24,6 +25,7 @@ from scalable.client.caching_client import CachingClient
 from scalable.client.debugging import debug_failed_task, run_failed_task
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.executor import PoolExecutor
+from scalable.client.futures import CallFuture, call_futures_of
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.kept_failures import KEEP, RAISE
 from scalable.client.overviews import overview_of
@@ -43,6 +45,7 @@ from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import PROFILES, TASKS
 
 logger = logging.getLogger("scalable.client")
+_Result = TypeVar("_Result")
 
 
 class ScalableClient(CachingClient):
@@ -98,7 +101,7 @@ class ScalableClient(CachingClient):
 
     def submit(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., _Result],
         *args: Any,
         tag: str | None = None,
         n: int = ONE_SLOT,
@@ -108,7 +111,7 @@ class ScalableClient(CachingClient):
         cache: bool | KeyOptions | None = None,
         errors: str = RAISE,
         **kwargs: Any,
-    ) -> Future[Any]:
+    ) -> Future[_Result]:
         """Run a function on a worker of a pool.
 
         Parameters
@@ -171,7 +174,7 @@ class ScalableClient(CachingClient):
 
     def map(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., _Result],
         *iterables: Any,
         tag: str | None = None,
         n: int = ONE_SLOT,
@@ -181,7 +184,7 @@ class ScalableClient(CachingClient):
         cache: bool | KeyOptions | None = None,
         errors: str = RAISE,
         **kwargs: Any,
-    ) -> list[Future[Any]]:
+    ) -> list[Future[_Result]]:
         """Run a function on the workers of a pool, once for each element of the iterables.
 
         Parameters
@@ -227,12 +230,12 @@ class ScalableClient(CachingClient):
 
     def starmap(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., _Result],
         iterable: Iterable[Iterable[Any]],
         *,
         tag: str | None = None,
         **kwargs: Any,
-    ) -> list[Future[Any]]:
+    ) -> list[Future[_Result]]:
         """Run a function on the workers of a pool, once for each tuple of arguments.
 
         Parameters
@@ -251,7 +254,7 @@ class ScalableClient(CachingClient):
 
     def sweep(
         self,
-        func: Callable[..., Any],
+        func: Callable[..., _Result],
         parameters: Any,
         *,
         tag: str | None = None,
@@ -377,7 +380,42 @@ class ScalableClient(CachingClient):
                 for future in flatten([futures]):
                     future.release()
 
-    def send(self, obj: Any) -> Future[Any]:
+    @overload
+    def gather(
+        self, futures: Future[_Result] | CallFuture[_Result], *args: Any, **kwargs: Any
+    ) -> _Result: ...
+    @overload
+    def gather(
+        self, futures: list[Future[_Result]] | list[CallFuture[_Result]], *args: Any, **kwargs: Any
+    ) -> list[_Result]: ...
+    @overload
+    def gather(self, futures: Any, *args: Any, **kwargs: Any) -> Any: ...
+    def gather(self, futures: Any, *args: Any, **kwargs: Any) -> Any:
+        """Wait for futures, and return their results.
+
+        Parameters
+        ----------
+        futures
+            Future, also of an executor, or a (nested) list, tuple, set or dict of futures.
+        *args, **kwargs
+            Other arguments of ``distributed.Client.gather`` (``errors``, ``direct``).
+
+        Returns
+        -------
+        object
+            Results, nested as the futures are.
+        """
+        found = super().gather(futures, *args, **kwargs)
+        calls = call_futures_of(futures)
+        if not calls or self.asynchronous:
+            return found
+        if "skip" in (*args[:1], kwargs.get("errors")) and isinstance(found, list):
+            failed = {call for call in calls if call.exception() is not None}
+            calls -= failed
+            found = [each for each in found if each not in failed]
+        return pack_data(found, {call: call.result() for call in calls})
+
+    def send(self, obj: _Result) -> Future[_Result]:
         """Upload an object once, for use in many tasks.
 
         Returns

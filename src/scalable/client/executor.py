@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Si
 from concurrent.futures import Executor
 from functools import partial
 from itertools import chain
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from dask.sizeof import sizeof
 from distributed import Future
@@ -39,6 +39,7 @@ from scalable.units import format_duration
 from scalable.views.clusters import render_executor
 
 logger = logging.getLogger("scalable.client")
+_Result = TypeVar("_Result")
 
 #: Seconds between two checks for running tasks while ``shutdown()`` waits.
 IDLE_CHECK_S = 0.02
@@ -74,7 +75,9 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
 
     # As in concurrent.futures -------------------------------------------------------------------
 
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
+    def submit(
+        self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any
+    ) -> CallFuture[_Result]:
         """Run a function on a worker. Cancelling its future also interrupts a running task.
         Raises RuntimeError if the executor was shut down or the client was closed.
         """
@@ -97,12 +100,12 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
 
     def map(
         self,
-        fn: Callable[..., Any],
+        fn: Callable[..., _Result],
         *iterables: Iterable[Any],
         timeout: float | None = None,
         chunksize: int = 1,
         buffersize: int | None = None,
-    ) -> Iterator[Any]:
+    ) -> Iterator[_Result]:
         """Return an iterator over the results of a function, in the order of the arguments.
         The iterables are read to their end first, or with ``buffersize`` (as in Python 3.14) at
         most so many results ahead. ``timeout`` is in seconds, and ``chunksize`` is ignored.

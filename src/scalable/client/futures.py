@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
+from dask._task_spec import TaskRef
 from dask.utils import funcname
 
 from scalable.frames import own_frame_in
@@ -22,12 +23,30 @@ from scalable.protocol.measured import PROFILE
 from scalable.protocol.messages import Reference
 from scalable.views.facts import CallFacts, Failure, NeededCall
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    _Result = TypeVarWithDefault("_Result", default=Any)
+else:
+    _Result = TypeVar("_Result")
+
 _OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
 #: Function that is called with the result and the error of a task, of which one is None.
 Tell = Callable[[Any, BaseException | None], None]
 
 
 _this_thread = threading.local()
+
+
+def call_futures_of(value: Any) -> set[CallFuture[Any]]:
+    """Return the futures of executors in a value, or in a nested list, tuple, set or dict."""
+    if isinstance(value, CallFuture):
+        return {value}
+    if isinstance(value, dict):
+        value = value.values()
+    elif type(value) not in (list, tuple, set, frozenset):
+        return set()
+    return set().union(*(call_futures_of(each) for each in value if not isinstance(each, TaskRef)))
 
 
 class _LateResultError(multiprocessing.TimeoutError, TimeoutError):
@@ -47,7 +66,7 @@ class Home(Protocol):
         """Return the value of a result."""
 
 
-class CallFuture(Future[Any]):
+class CallFuture(Future[_Result]):
     """Future of one task."""
 
     # A program may hold a million of them.
@@ -107,7 +126,7 @@ class CallFuture(Future[Any]):
 
     # Waiting ------------------------------------------------------------------------------------
 
-    def result(self, timeout: float | None = None) -> Any:
+    def result(self, timeout: float | None = None) -> _Result:
         self._wait(timeout)
         if self._exception is not None:
             try:
@@ -117,7 +136,7 @@ class CallFuture(Future[Any]):
         if (kept := self.kept) is not None and self.home is not None:
             self._result = self.home.fetch(kept)
             self.kept = None
-        return self._result
+        return self._result  # type: ignore[no-any-return]
 
     @property
     def may_stay(self) -> bool:

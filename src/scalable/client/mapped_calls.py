@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import CancelledError
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeVar
 
 from scalable.client.backlog import ValueOrError
 from scalable.client.futures import CallFuture, MeasuredCalls
@@ -344,6 +344,7 @@ class StreamedCalls(MappedCalls):
 
 Callback = Callable[[Any], Any]
 ErrorCallback = Callable[[BaseException], Any]
+_Result = TypeVar("_Result")
 
 
 class MultiprocessingVerbs(ABC):
@@ -352,7 +353,9 @@ class MultiprocessingVerbs(ABC):
     """
 
     @abstractmethod
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> CallFuture:
+    def submit(
+        self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any
+    ) -> CallFuture[_Result]:
         """Run a task, and return its future."""
 
     @abstractmethod
@@ -430,15 +433,15 @@ class MultiprocessingVerbs(ABC):
         return future
 
     def imap(
-        self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
-    ) -> Iterator[Any]:
+        self, fn: Callable[..., _Result], iterable: Iterable[Any], chunksize: int = 1
+    ) -> Iterator[_Result]:
         """Iterate over results in the order of the elements."""
         del chunksize
         return self._results_of(fn, iterable, ordered=True)
 
     def imap_unordered(
-        self, fn: Callable[..., Any], iterable: Iterable[Any], chunksize: int = 1
-    ) -> Iterator[Any]:
+        self, fn: Callable[..., _Result], iterable: Iterable[Any], chunksize: int = 1
+    ) -> Iterator[_Result]:
         """Iterate over results as they arrive, and otherwise as :meth:`imap` does."""
         del chunksize
         return self._results_of(fn, iterable, ordered=False)
@@ -464,8 +467,12 @@ class _Results(Iterator[Any]):
     def __next__(self) -> Any:
         with self._lock:  # several threads may share the results, as with ``multiprocessing``
             outcome = next(self._outcomes)
-        if outcome[0] is not None:
-            raise outcome[0]
+        error = outcome[0]
+        if isinstance(error, StopIteration):
+            # It would end the iterator, and the results that follow would be lost (PEP 479).
+            raise RuntimeError("the task raised StopIteration") from error  # noqa: TRY004
+        if error is not None:
+            raise error
         return outcome.pop()
 
 

@@ -9,6 +9,7 @@ import pickle
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from types import TracebackType
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
@@ -23,6 +24,7 @@ from distributed.utils_comm import pack_data, unpack_remotedata
 
 from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.errors import ClusterError
+from scalable.harmless import is_sendable
 from scalable.protocol.operations import KNOWN_ANNOTATION
 
 seams = Seams("client")
@@ -293,9 +295,12 @@ class ReportingClient(Client):
             self._end_with_error(key, exception, traceback)
 
     def _end_with_error(self, key: Any, exception: Any, traceback: Any) -> None:
+        traceback, text = load_traceback(traceback)
         super()._handle_task_erred(key, exception, traceback)
         if key in self.futures:
             state = self.futures[key]
+            if text and state.exception is not None:
+                state.exception.add_note(text)
             state.exception = self.explained(state.exception)
             self.task_erred(key, state.exception)
 
@@ -391,17 +396,21 @@ class AnnotatingClient(ReportingClient):
     def before_tagged_graph(self) -> None:
         """Prepare for a graph, other than single tasks, that has resources as annotations."""
 
-    def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
+    def _graph_to_futures(self, expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        keys = list(keys)
         if isinstance(expr, dict):
             # Dask's replay of a task sends an empty dictionary, at which its scheduler fails
             # (2026.6), to get the futures of existing tasks.
             expr = LLGExpr(expr)
+        for key in keys:
+            if not is_sendable(key):
+                raise ClusterError(f"the key {key!r} cannot be encoded as UTF-8")
         ours = self.graph_annotations()
         layers = annotate_layers(expr, self.layer_annotations) if has_layers(expr) else set()
         if "resources" in layers.union(ours):
             self.before_tagged_graph()
         with annotate(**ours):
-            return super()._graph_to_futures(expr, *args, **kwargs)
+            return super()._graph_to_futures(expr, keys, *args, **kwargs)
 
 
 @seams.relies_on(
@@ -429,6 +438,30 @@ def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
     replay = client.extensions["replay-tasks"]
     key = client.sync(replay._get_errored_future, future)  # noqa: SLF001
     return client.sync(replay._get_components_from_future, key)  # type: ignore[no-any-return]  # noqa: SLF001
+
+
+#: Lines that are kept of a long traceback: the first ones, and the last ones.
+_FIRST_LINES, _LAST_LINES = 20, 40
+
+
+def load_traceback(data: Any) -> tuple[TracebackType | None, str]:
+    """Return a traceback that Dask has pickled, or None and its text in at most 61 lines.
+
+    Dask sends a string in place of a traceback that cannot be pickled, such as one of a thousand
+    frames, and its own ``clean_exception`` fails at that.
+    """
+    if not isinstance(data, bytes | bytearray):
+        return data, ""
+    try:
+        found = pickle.loads(data)  # noqa: S301 - from a worker of this cluster
+    except Exception:  # noqa: BLE001 - whatever loading the code of a frame raises
+        return None, ""
+    if isinstance(found, TracebackType) or found is None:
+        return found, ""
+    lines = str(found).splitlines()
+    if (left_out := len(lines) - _FIRST_LINES - _LAST_LINES) > 0:
+        lines[_FIRST_LINES:-_LAST_LINES] = [f"  ... {left_out} lines ..."]
+    return None, "\n".join(["Traceback in the worker:", *lines])
 
 
 # Graphs -------------------------------------------------------------------------------------------

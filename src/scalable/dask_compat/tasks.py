@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from distributed.worker import get_worker
 
 from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.dask_compat.scheduler import plain_value
+from scalable.liveness import exit_in_child
 from scalable.protocol.code import missing_module
 from scalable.protocol.failures import (
     described,
@@ -22,8 +24,9 @@ from scalable.protocol.failures import (
     kinds_of,
     note_call,
     release_frames,
+    shorten_tracebacks,
 )
-from scalable.protocol.importing import here, with_place
+from scalable.protocol.importing import here, show_script, with_place
 from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
 
 seams = Seams("scheduler of tasks")
@@ -71,11 +74,16 @@ class CarriedNode(GraphNode):
 
     def __call__(self, values: Any = ()) -> Any:
         node = self._loaded()
+        if hasattr(node, "func"):
+            show_script(_called(node)[0])
         self._begun = node, values
+        pid = os.getpid()
         try:
             result = node(values)
+            exit_in_child(pid, None)
             return self._awaited(result, node, values) if self._carries_coroutine else result
         except BaseException as error:
+            exit_in_child(pid, error)
             self._note_failure(error, node, values)
             release_frames(error)
             if not isinstance(error, ModuleNotFoundError):
@@ -98,6 +106,7 @@ class CarriedNode(GraphNode):
             return await coroutine
         except BaseException as error:
             self._note_failure(error, node, values)
+            shorten_tracebacks(error)
             raise
         finally:
             self._begun = None

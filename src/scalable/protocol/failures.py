@@ -25,6 +25,7 @@ from types import (
     GetSetDescriptorType,
     MethodType,
     ModuleType,
+    TracebackType,
 )
 from typing import Any
 
@@ -32,6 +33,7 @@ from distributed.scheduler import KilledWorker
 
 from scalable import settings
 from scalable.frames import causes, own_frame
+from scalable.harmless import sendable
 from scalable.units import as_written, like
 
 logger = logging.getLogger("scalable.worker")
@@ -73,13 +75,13 @@ def described(
             facts["output"] = recent_output()
     except Exception as problem:  # noqa: BLE001 - the call's own error must not be lost
         logger.debug("a failed task is not described in full: %r", problem)
-    return facts
+    return {name: text and sendable(text) for name, text in facts.items()}
 
 
 def message_of(error: BaseException) -> str:
     """Return an error's message as in a traceback. Does not raise."""
     try:
-        return str(error)
+        return sendable(str(error))
     except Exception as other:  # noqa: BLE001 - the error's own code
         return f"the message cannot be shown: str() raised {type(other).__name__}"
 
@@ -92,7 +94,7 @@ def error_text(error: BaseException) -> str:
 def arguments_text(arguments: Callable[[], Arguments]) -> str | None:
     """Return a task's arguments as a string, or None if they are unknown or not recorded."""
     known = arguments() if settings.records_arguments() else None
-    return None if known is None else shown_arguments(*known)
+    return None if known is None else sendable(shown_arguments(*known))
 
 
 def note_call(error: BaseException, name: str, arguments: str | None, worker: str | None) -> None:
@@ -144,25 +146,51 @@ def _tail(output: Any) -> str | None:
 _MAY_GO_ON = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
 
 
+#: Numbers of frames that are kept of a deep traceback: the first ones, and the last ones. Pickling
+#: takes several levels of Python's stack for each, of which there are 1,000 by default.
+_FIRST_FRAMES, _LAST_FRAMES = 10, 30
+
+
 def release_frames(error: BaseException) -> None:
-    """Clear the variables of an error's frames, which would keep futures until a garbage
-    collection.
-    """
-    errors: set[int] = set()
-    frames: set[int] = set()
+    """Clear the variables of an error's frames, which would keep futures alive."""
+    cleared: set[int] = set()
+    for each in _all_errors(error):
+        trace = each.__traceback__
+        while trace is not None:
+            _clear(trace.tb_frame, cleared)
+            trace = trace.tb_next
+    shorten_tracebacks(error)
+
+
+def shorten_tracebacks(error: BaseException) -> None:
+    """Drop the middle of tracebacks of an error and its causes that are too deep to be pickled."""
+    for each in _all_errors(error):
+        frames, trace = [], each.__traceback__
+        while trace is not None:
+            frames.append(trace)
+            trace = trace.tb_next
+        if (dropped := len(frames) - _FIRST_FRAMES - _LAST_FRAMES) <= 0:
+            continue
+        kept = frames[:_FIRST_FRAMES] + frames[-_LAST_FRAMES:]
+        for frame in reversed(kept):
+            trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+        each.__traceback__ = trace
+        each.add_note(f"{dropped} frames in the middle of the traceback are not shown")
+
+
+def _all_errors(error: BaseException) -> list[BaseException]:
+    """Return an error, its causes, and the members of groups, each once."""
+    known: dict[int, BaseException] = {}
     found: list[BaseException | None] = [error]
     while found:
         each = found.pop()
-        if each is None or id(each) in errors:
+        if each is None or id(each) in known:
             continue
-        errors.add(id(each))
-        trace = each.__traceback__
-        while trace is not None:
-            _clear(trace.tb_frame, frames)
-            trace = trace.tb_next
+        known[id(each)] = each
         found += [each.__cause__, each.__context__]
         if isinstance(each, BaseExceptionGroup):
             found += each.exceptions
+    return list(known.values())
 
 
 def _clear(frame: FrameType | None, cleared: set[int]) -> None:

@@ -14,11 +14,12 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import cache_from_source, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from scalable.protocol.code import (
@@ -345,3 +346,43 @@ class UnpackedArchives:
             for digest in list(self._trees)[:-TREES_KEPT]:
                 if digest not in in_use:
                     shutil.rmtree(self._trees.pop(digest), ignore_errors=True)
+
+
+# The user's script --------------------------------------------------------------------------------
+
+_SCRIPT = "__main__"
+#: Module that stands for the user's script in this worker process.
+_script: list[ModuleType] = []
+
+
+def stand_for_script() -> None:
+    """Let ``__main__`` of this worker process stand for the user's script from now on."""
+    _script[:] = [ModuleType(_SCRIPT)]
+    # The program's own module stays: its functions use their globals.
+    sys.modules["__scalable_worker__"] = sys.modules[_SCRIPT]
+    # The second name is that in processes which multiprocessing starts.
+    sys.modules[_SCRIPT] = sys.modules["__mp_main__"] = _script[0]
+
+
+def show_script(function: Any) -> None:
+    """Make the names that a function of the user's script uses known in this worker's ``__main__``.
+
+    A task that starts processes with ``multiprocessing`` pickles functions of the script by name.
+    Does nothing in other processes than workers.
+    """
+    if not _script:
+        return
+    while isinstance(function, partial):
+        function = function.func
+    function = getattr(function, "__wrapped__", function)
+    names = getattr(function, "__globals__", None)
+    if names is None or names.get("__name__") != _SCRIPT:
+        return
+    main = _script[0]
+    # A new process loads the script from its file.
+    main.__dict__.pop("__file__", None)
+    if (path := names.get("__file__")) and Path(path).is_file():
+        main.__file__ = path
+    for name, value in [(getattr(function, "__name__", ""), function), *names.items()]:
+        if isinstance(value, FunctionType | type) and value.__module__ == _SCRIPT:
+            setattr(main, name, value)

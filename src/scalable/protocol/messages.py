@@ -25,7 +25,7 @@ import cloudpickle
 from distributed import Future
 from distributed.core import clean_exception, error_message
 
-from scalable.dask_compat.client import KnownFuture
+from scalable.dask_compat.client import KnownFuture, load_traceback
 
 PROTOCOL = 5
 #: Maximum bytes of a value within a message. A larger result stays on its worker until the client
@@ -321,11 +321,14 @@ def _break_cycles(error: BaseException) -> None:
 def load_error(data: bytes) -> BaseException:
     """Load an exception with its traceback, or a RuntimeError if its class cannot be loaded."""
     message = load(data)
+    trace, text = load_traceback(message["traceback"])
     try:
-        _, error, trace = clean_exception(message["exception"], message["traceback"])
+        _, error, trace = clean_exception(message["exception"], trace)
     except Exception:  # noqa: BLE001 - its class cannot be loaded here
         return RuntimeError(message["text"])
     assert error is not None
+    if text:
+        error.add_note(text)
     return restored(error).with_traceback(trace)
 
 

@@ -9,6 +9,7 @@ import asyncio
 import ctypes
 import logging
 import math
+import os
 import threading
 import time
 from array import array
@@ -29,6 +30,8 @@ from scalable.dask_compat.worker import (
     task_of,
     timings_of,
 )
+from scalable.harmless import sendable
+from scalable.liveness import exit_in_child
 from scalable.protocol.failures import note_call, release_frames
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import with_place
@@ -189,6 +192,7 @@ class BundleRun:
         self._waiting = iter(range(len(self._rows)))
         self._over = False
         self._skipped: set[int] = set()
+        self._pid = os.getpid()
         self._current = self._interrupting = self._timed_out = _NOBODY
         self._began = self._sent_at = 0.0
         #: CPU time of the thread when it was last read, and time at which it is read again.
@@ -216,7 +220,7 @@ class BundleRun:
         """Run the tasks, and return by position the values that are too large for a message."""
         if len(self._rows) > 1 or self._timeout_s is not None:
             self._check_after(OVERDUE_S)
-        lines = Lines(lambda text: self._send(op=PRINTED, text=text))
+        lines = Lines(lambda text: self._send(op=PRINTED, text=sendable(text)))
         try:
             output = heard(lines.write) if self._streams else nullcontext()
             with output, heard_by(self._counts.hear):
@@ -275,6 +279,7 @@ class BundleRun:
                     raise
                 except BaseException as raised:  # noqa: BLE001 - a failing call fails alone
                     error = raised
+                exit_in_child(self._pid, error)
             self._current, self._given = _NOBODY, None
             if number in self._skipped:
                 # The interrupt may still be pending, and must not reach the next task.

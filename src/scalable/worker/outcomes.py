@@ -16,8 +16,13 @@ import dask.sizeof
 from scalable.frames import own_frame
 from scalable.model.remembered import RememberedOutcome
 from scalable.protocol.code import located, missing_module
-from scalable.protocol.failures import arguments_text, described, message_of
-from scalable.protocol.importing import here
+from scalable.protocol.failures import (
+    arguments_text,
+    described,
+    message_of,
+    shorten_tracebacks,
+)
+from scalable.protocol.importing import here, show_script
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
 from scalable.protocol.operations import KEPT, PICKLED
@@ -87,19 +92,23 @@ def packed_error(error: BaseException) -> bytes:
     if importer is not None:
         told = located(error, importer.name, "a task of an executor")
         error = error if told is None else told.with_traceback(error.__traceback__)
+    shorten_tracebacks(error)
     return _dump_failure(error)
 
 
 def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
     """Load and return a function, or if that fails, return a function that raises the error."""
     try:
-        return load_function(digest, data, code)
+        function = load_function(digest, data, code)
     except ModuleNotFoundError as error:
         importer = here()
         where = "a worker" if importer is None else importer.name
         problem: Exception = missing_module(error, "a task of an executor", where)
     except Exception as error:  # noqa: BLE001 - whatever importing its module raises
         problem = error
+    else:
+        show_script(function)
+        return function
 
     def fail(*_: Any, **__: Any) -> None:
         raise problem

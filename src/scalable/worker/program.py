@@ -15,6 +15,7 @@ import shutil
 import signal
 import stat
 import sys
+import threading
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -31,7 +32,7 @@ from scalable.protocol.code import in_image
 from scalable.protocol.events import SILENT_SCHEDULER
 from scalable.protocol.failures import LAST_CHARACTERS, last_lines, read_output_with
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.protocol.importing import Importer
+from scalable.protocol.importing import Importer, stand_for_script
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
 from scalable.worker.notices import tell_of_notice
 from scalable.worker.parent_watch import ParentWatch, read_line, remove_scratch, take_standard_input
@@ -135,6 +136,7 @@ def _refuse_breakpoint(*_: object, **__: object) -> None:
 
 def _run(config: WorkerConfig, work: Coroutine[Any, Any, Ending]) -> None:
     apply_to_process(config)
+    stand_for_script()
     if "PYTHONBREAKPOINT" not in os.environ:
         sys.breakpointhook = _refuse_breakpoint
     remember_output()
@@ -224,6 +226,7 @@ async def serve(config: WorkerConfig) -> Ending:
             closing.append(loop.create_task(_end(worker, hand_over=config.hand_over)))
 
     loop.add_signal_handler(signal.SIGTERM, close)
+    keep_signals_from_children()
     await worker
     watch = None
     if config.notice_file:
@@ -234,6 +237,30 @@ async def serve(config: WorkerConfig) -> Ending:
     if closing:
         return Ending.TOLD
     return Ending.CLOSED if has_closed else Ending.CALLS_RUN
+
+
+def keep_signals_from_children() -> None:
+    """Give forked children of tasks the default actions of signals instead of the worker's.
+
+    The event loop's handlers act through a socket that a child shares: SIGTERM, with which
+    ``multiprocessing`` stops its processes, would stop the worker.
+    """
+    own = {signal.SIGTERM, signal.SIGINT}
+    here = threading.local()
+
+    def before() -> None:
+        here.mask = signal.pthread_sigmask(signal.SIG_BLOCK, own)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, here.mask)
+
+    def in_child() -> None:
+        signal.set_wakeup_fd(-1)
+        for number in own:
+            signal.signal(number, signal.SIG_DFL)
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=in_child)
 
 
 async def _close_of(worker: Any) -> bool:
