@@ -21,13 +21,13 @@ BUDGETS = {
     "client": (8_150, 22),
     "clusters": (4_850, 36),
     "containers": (850, 5),
-    "dask_compat": (3_500, 9),
+    "dask_compat": (3_550, 9),
     "manager": (2_900, 10),
     "manifest": (3_300, 20),
     "model": (2_600, 16),
     "planning": (3_350, 19),
     "pricing": (500, 5),
-    "protocol": (4_500, 19),
+    "protocol": (4_550, 19),
     "providers": (18_800, 106),
     "records": (1_000, 6),
     "runs": (5_300, 40),
@@ -36,7 +36,7 @@ BUDGETS = {
     "session": (1_900, 9),
     "views": (2_100, 21),
     "watch": (3_100, 27),
-    "worker": (3_010, 13),
+    "worker": (3_050, 13),
 }
 SUFFIXES = (".py", ".js", ".css", ".html")
 

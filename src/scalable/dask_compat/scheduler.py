@@ -247,9 +247,9 @@ class Stealing:
 )
 async def ask_task_states(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
-) -> tuple[str, dict[Any, str]] | None:
-    """Return a worker's status and its task states by known key, or None after its error.
-    Raises OSError if the worker does not answer.
+) -> tuple[str, dict[Any, tuple[str, bool]]] | None:
+    """Return a worker's status and by known key (task state, whether its slot is lent).
+    Returns None after an error of the worker, and raises OSError if it does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
     if answer["status"] != "OK":
@@ -260,9 +260,14 @@ async def ask_task_states(
 
 def _asking() -> bytes:
     # A nested function is pickled by value, so the worker does not need to import this package.
-    def states(keys: list[Any], dask_worker: Any) -> tuple[str, dict[Any, str]]:
+    def states(keys: list[Any], dask_worker: Any) -> tuple[str, dict[Any, tuple[str, bool]]]:
         tasks = dask_worker.state.tasks
-        return dask_worker.status.name, {k: tasks[k].state for k in keys if k in tasks}
+        lender = getattr(dask_worker, "slot_lender", None)
+        return dask_worker.status.name, {
+            key: (tasks[key].state, lender is not None and bool(lender.lends(key)))
+            for key in keys
+            if key in tasks
+        }
 
     return bytes(dumps(states))
 

@@ -15,7 +15,6 @@ from distributed.scheduler import Scheduler, TaskState, WorkerState
 from distributed.worker import get_worker
 
 from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
-from scalable.dask_compat.scheduler import plain_value
 from scalable.liveness import exit_in_child
 from scalable.protocol.code import missing_module
 from scalable.protocol.failures import (
@@ -445,36 +444,3 @@ class FailedTask:
         self.blamed: Any = None if cause is task else cause.key
         self.workers = sorted(map(str, cause.erred_on or ()))
         self.lost = int(cause.suspicious)
-
-
-@seams.relies_on(
-    accepts("distributed.worker:Worker.run", 2, "function", "args"),
-    mentions("distributed.worker:run", "status", "result", "OK", "dask_worker"),
-    has("distributed.worker_state_machine:TaskState", "state"),
-    mentions("distributed.worker_state_machine:WorkerState", "tasks"),
-)
-async def ask_about_tasks(
-    scheduler: Scheduler, worker: WorkerState, keys: list[Any]
-) -> dict[Any, tuple[str, bool]] | None:
-    """Map known keys to (a worker's task state, whether the slot is lent).
-    Returns None if the worker answers with an error, and raises OSError if it does not answer.
-    """
-    answer = await scheduler.rpc(worker.address).run(function=_asking_about(), args=dumps((keys,)))
-    if answer["status"] != "OK":
-        return None
-    found = plain_value(answer["result"])
-    return {key: (state, lends) for key, state, lends in found}
-
-
-def _asking_about() -> bytes:
-    # A nested function is pickled by value, so that the worker need not import this package.
-    def asked(keys: list[Any], dask_worker: Any) -> list[tuple[Any, str, bool]]:
-        tasks = dask_worker.state.tasks
-        lender = getattr(dask_worker, "slot_lender", None)
-        return [
-            (key, tasks[key].state, lender is not None and bool(lender.lends(key)))
-            for key in keys
-            if key in tasks
-        ]
-
-    return bytes(dumps(asked))

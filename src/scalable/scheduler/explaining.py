@@ -14,9 +14,8 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState
 
-from scalable.dask_compat.scheduler import tasks_no_worker_takes
+from scalable.dask_compat.scheduler import ask_task_states, tasks_no_worker_takes
 from scalable.dask_compat.tasks import (
-    ask_about_tasks,
     counts_of_waiting,
     queued_tasks,
     seams,
@@ -191,11 +190,12 @@ class Explainer:
 
     async def _ask(self, worker: Any, keys: list[Any]) -> dict[Any, tuple[str, bool]]:
         try:
-            asked = ask_about_tasks(self._scheduler, worker, keys)
-            return await asyncio.wait_for(asked, ASK_TIMEOUT_S) or {}
+            asked = ask_task_states(self._scheduler, worker, keys)
+            answer = await asyncio.wait_for(asked, ASK_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
             logger.debug("worker %s does not report what its tasks do: %r", worker.name, error)
             return {}
+        return {} if answer is None else answer[1]
 
     # Many tasks ---------------------------------------------------------------------------------
 

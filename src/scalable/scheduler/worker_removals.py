@@ -448,7 +448,7 @@ class Drain:
         # A task that has finished on the worker may still be running in the scheduler's view.
         return bool(
             status == Status.closing_gracefully.name
-            and all(state in _NOT_BEGUN for state in states.values())
+            and all(state in _NOT_BEGUN for state, _ in states.values())
             and all(key in states or self._gone(key) for key in assigned)
         )
 
