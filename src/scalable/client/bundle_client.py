@@ -392,7 +392,7 @@ def compare_versions(facts: Mapping[str, Any]) -> None:
         logger.warning("%s", told)
 
 
-# News ---------------------------------------------------------------------------------------------
+# Notifications ------------------------------------------------------------------------------------
 
 
 class Notifications:

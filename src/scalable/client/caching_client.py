@@ -1,4 +1,4 @@
-"""`CachingClient`: a client that answers calls with remembered results, and counts them."""
+"""`CachingClient`: a client that answers tasks with cached results, and counts them."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ class CachingClient(FailureKeepingClient):
         return {name: node(name, raw) for name, raw in graph.items()}
 
 
-# Remembering --------------------------------------------------------------------------------------
+# Caching ------------------------------------------------------------------------------------------
 
 logger = logging.getLogger("scalable.client")
 

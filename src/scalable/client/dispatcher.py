@@ -308,7 +308,7 @@ class Dispatcher:
             self._line.call_soon(self._in_flight.erred, key, error)
 
 
-# Held calls ---------------------------------------------------------------------------------------
+# Held tasks ---------------------------------------------------------------------------------------
 
 #: Seconds between two attempts to upload a lost argument, and between two checks of a result that
 #: is computed again.
@@ -496,7 +496,7 @@ def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
         yield PackedCalls(packed, tuple(functions), payload, found[0] if found else {})
 
 
-# Unfinished calls ---------------------------------------------------------------------------------
+# Unfinished tasks ---------------------------------------------------------------------------------
 
 #: Seconds of waiting after which a message is logged.
 SAY_AFTER_S = 2.0

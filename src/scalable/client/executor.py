@@ -352,7 +352,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         def end() -> None:
             try:
                 settle(self._condition, [(future, many.collect(), None)])
-            except Exception as error:  # noqa: BLE001 - the error of a call
+            except Exception as error:  # noqa: BLE001 - the error of a task
                 settle(self._condition, [(future, None, error)])
 
         def ended(_: Any) -> None:
@@ -369,7 +369,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         return future
 
 
-# Dependent calls ----------------------------------------------------------------------------------
+# Dependent tasks ----------------------------------------------------------------------------------
 
 
 class DependentCalls:
@@ -433,7 +433,7 @@ class DependentCalls:
                 self._uploaded(map(self._value, args)),
                 dict(zip(kwargs, self._uploaded(map(self._value, kwargs.values())), strict=True)),
             )
-        except BaseException as error:  # noqa: BLE001 - the error of the call that it waited for
+        except BaseException as error:  # noqa: BLE001 - the error of the task that it waited for
             settle(self._condition, [(future, None, error)])
             return
         self._begin(future)
@@ -446,7 +446,7 @@ class DependentCalls:
         return kept if near else argument.result()
 
 
-# Kept results -------------------------------------------------------------------------------------
+# Results on workers -------------------------------------------------------------------------------
 
 #: Number of attempts to get a result whose workers are lost.
 ATTEMPTS = 3

@@ -123,7 +123,7 @@ class CollectionClient(BundleClient):
         """Annotate the graphs that are sent in the block, so that they run in the tag's pool."""
         tag, n, task = self._routing.asked(tag, n, task)
         if tag is None and task is None and n is ONE_SLOT and resources is None:
-            yield  # an enclosing call may have set a route
+            yield  # an enclosing block may have set a route
             return
         annotations = self._routing.annotations(tag, resources, n, task)
         token = _route.set(_Route(tag, task, annotations))

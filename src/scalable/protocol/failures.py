@@ -73,7 +73,7 @@ def described(
         if output:
             facts["stderr"], facts["stdout"] = _of_child(error)
             facts["output"] = recent_output()
-    except Exception as problem:  # noqa: BLE001 - the call's own error must not be lost
+    except Exception as problem:  # noqa: BLE001 - the task's own error must not be lost
         logger.debug("a failed task is not described in full: %r", problem)
     return {name: text and sendable(text) for name, text in facts.items()}
 
@@ -326,7 +326,7 @@ def shown(value: Any, most: int = MOST_OF_VALUE) -> str:
     """Return a value as a string of at most ``most`` characters. Runs no code of its class."""
     try:
         text = _safe_repr(value, _DEPTH)
-    except Exception as error:  # noqa: BLE001 - another thread may change the value meanwhile
+    except Exception as error:  # noqa: BLE001 - another thread may change the value
         text = f"<{_class_name(type(value))}, not shown: {type(error).__name__}>"
     return text if len(text) <= most else text[: max(0, most - len(_CUT))] + _CUT
 

@@ -271,7 +271,7 @@ def sources_of(digests: Iterable[str], sources: Mapping[str, bytes]) -> dict[str
     return {digest: sources[digest] for digest in digests if digest in sources}
 
 
-# Trees --------------------------------------------------------------------------------------------
+# Unpacked archives --------------------------------------------------------------------------------
 
 #: Number of archives that stay unpacked, apart from those of running tasks.
 TREES_KEPT = 4

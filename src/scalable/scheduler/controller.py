@@ -81,7 +81,7 @@ class Controller(SchedulerPlugin):
         self._status = Status(scheduler, *parts, expected=expected)
         self._close_with = close_with
         self._sharing = Sharing(self.demand, self.managers, self.counts, expected)
-        self.attendance = ManagerRpc(self, self._sharing)
+        self.manager_rpc = ManagerRpc(self, self._sharing)
         self._end_by = 0.0
         self._unmanaged = UnmanagedWorkers(scheduler, self.managers, self.counts, self.lifetime)
         self.overviews = Overviews(self)
@@ -289,7 +289,7 @@ class Controller(SchedulerPlugin):
         self.on_change()
 
 
-# Attendance ---------------------------------------------------------------------------------------
+# Manager RPC --------------------------------------------------------------------------------------
 
 
 class ManagerRpc:

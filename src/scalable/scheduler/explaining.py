@@ -51,7 +51,7 @@ _ON_WORKER = {
     "constrained": "assigned",
 }
 
-#: Seconds of a turn in the event loop. The scheduler's own turn for a call takes a millisecond.
+#: Seconds of a turn in the event loop. The scheduler's own turn for a task takes a millisecond.
 TURN_S = 0.005
 
 
@@ -286,7 +286,7 @@ class Explainer:
         return [facts for facts in every if tag is None or facts.tag == tag]
 
 
-# Forgotten calls ----------------------------------------------------------------------------------
+# Forgotten tasks ----------------------------------------------------------------------------------
 
 #: Maximum number of known names that an unknown name is compared with.
 COMPARED_NAMES = 1000

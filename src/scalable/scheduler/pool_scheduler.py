@@ -215,7 +215,7 @@ class PoolScheduler(
             self.placement.forget()
 
 
-# Abandoned calls ----------------------------------------------------------------------------------
+# Abandoned tasks ----------------------------------------------------------------------------------
 
 #: Seconds between a client's disconnection and the interruption of its running tasks.
 GRACE_S = 10.0

@@ -407,7 +407,7 @@ class Recorder(Listener):
 
 #: Largest number of pairs of task name and tag whose encoded string is cached.
 KEPT_HEADS = 1000
-#: Counts for a bundle that was taken back by its client, cancelled, or lost with its worker.
+#: Counts for a bundle that its client withdrew, cancelled, or lost with its worker.
 NO_CALLS: Mapping[str, Any] = {"calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": ()}
 
 #: Encodes a value as JSON.

@@ -49,7 +49,7 @@ class LoggedTask:
         "tries",
     )  # fmt: skip
 
-    # Every task has a Call, so values that few listeners need are read only when they are needed.
+    # Every task has a record, so values that few listeners need are read only when they are needed.
     def __init__(self, task: TaskState) -> None:
         annotations = task.annotations
         self.key: Any = task.key

@@ -277,7 +277,7 @@ class BundleRun:
                         value = self._function(number)(*args, **kwargs)
                 except CallInterrupted:
                     raise
-                except BaseException as raised:  # noqa: BLE001 - a failing call fails alone
+                except BaseException as raised:  # noqa: BLE001 - a failing task fails alone
                     error = raised
                 exit_in_child(self._pid, error)
             self._current, self._given = _NOBODY, None

@@ -228,7 +228,7 @@ def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
         fail_waiting_call(worker, call, told)
 
 
-# Call client --------------------------------------------------------------------------------------
+# Client of tasks ----------------------------------------------------------------------------------
 
 
 class CallClient:
@@ -399,7 +399,7 @@ class CodeOfCalls:
         return {spec.code for spec in specs if isinstance(spec, CarriedNode)}
 
 
-# Shown calls --------------------------------------------------------------------------------------
+# Details of tasks ---------------------------------------------------------------------------------
 
 
 def shown_call(worker: Worker, key: Any = None) -> dict[str, Any]:
