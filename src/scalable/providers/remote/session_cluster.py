@@ -438,7 +438,7 @@ async def answer_of(
             await check()
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"the scheduler does not answer through the tunnel: {error or 'no answer'}"
+                    f"the scheduler does not answer through the tunnel: {str(error) or 'no answer'}"
                 ) from error
         await asyncio.sleep(POLL_S)
 
