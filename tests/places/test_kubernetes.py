@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from scalable import ScalableSession, current_storage
 from scalable.cli.commands.plan import command as plan_command
 from scalable.errors import ProviderError
-from scalable.providers.kubernetes import drafts
+from scalable.providers.kubernetes import objects as drafts
 from scalable.providers.kubernetes.api import Api, Resource
 from scalable.runs.reading import read_run
 

@@ -24,7 +24,6 @@ from scalable.clusters.creation import DetachOptions
 from scalable.clusters.remote import RemoteCluster
 from scalable.errors import UnknownClusterError
 from scalable.model import ClusterRecord
-from scalable.providers.kubernetes import drafts
 from scalable.providers.kubernetes.api import Api, Resource
 from scalable.records import ClusterDirectory, find
 from scalable.runs.reading import read_run

@@ -15,7 +15,7 @@ from scalable import ScalableSession, records
 from scalable.errors import ProviderError
 from scalable.model import ProgramState
 from scalable.protocol import exit_codes
-from scalable.providers.kubernetes import drafts
+from scalable.providers.kubernetes import objects as drafts
 from scalable.providers.kubernetes.api import Api, Resource
 from verbs import program
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +14,9 @@ from scalable.errors import ClusterError
 from scalable.liveness import is_alive, place_of
 from scalable.protocol.addresses import is_loopback
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.private_socket import SocketComm
 from scalable.records import ClusterDirectory, find, status_of
+from scalable.views.explanation import Explanations
 
 logger = logging.getLogger("scalable.clusters")
 
@@ -88,10 +92,6 @@ def _ask_session(
     timeout_s: float,
 ) -> _Answer:
     """Send a request to the scheduler in a session's process. Errors are those of :func:`ask`."""
-    import asyncio
-
-    from scalable.protocol.private_socket import SocketComm
-
     name, known = directory.record().name, directory.scheduler() or {}
     refuse_gone(directory)
     pid, path = known.get("pid"), known.get("socket")
@@ -126,8 +126,6 @@ def ask_at(
     """Send a request to the scheduler at an address. Errors are OSError and ValueError.
     ``connect_s`` limits the connection, by default to 0.8 of ``timeout_s``.
     """
-    import asyncio
-
     from distributed.core import rpc
 
     from scalable.protocol.credentials import security_of
@@ -144,9 +142,6 @@ def ask_at(
 
 def _run(function: Callable[[], _Answer]) -> _Answer:
     """Call a function that runs an event loop, in a thread if this thread already runs one."""
-    import asyncio
-    from concurrent.futures import ThreadPoolExecutor
-
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -205,3 +200,17 @@ def drain(name: str, workers: Iterable[str]) -> None:
     directory = find(name)
     reasons = dict.fromkeys(workers, f"asked for by {directory.record().owner}")
     ask(directory, lambda scheduler: scheduler.drain(reasons))
+
+
+# Explanations -------------------------------------------------------------------------------------
+
+
+def explain(name: str, about: str | None = None) -> Explanations:
+    """Return why pools and tasks of a cluster wait, or why a task has failed.
+    ``name`` may also be the cluster's id or run. ``about`` is a tag, a task's key or its prefix, or
+    a task name. None: everything that waits. Raise ClusterError if there is no match or no answer.
+    """
+    directory = find(name)
+    cluster = directory.record().name
+    answer = ask(directory, lambda scheduler: scheduler.explain(name=about, cluster=cluster))
+    return Explanations.from_dict(answer)

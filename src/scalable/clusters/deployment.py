@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.client.shown_cluster import ShownCluster
-from scalable.clusters.keeping import keeping_of, remove_old_results
-from scalable.clusters.rates import with_prices, worker_prices
-from scalable.clusters.recording import cluster_record, put_on_record
+from scalable.clusters.record import cluster_record, put_on_record
 from scalable.clusters.run_copy import RepeatedPull, StreamCopy
+from scalable.clusters.specs import (
+    keeping_of,
+    remove_old_results,
+    with_prices,
+    worker_prices,
+)
 from scalable.clusters.wiring import Wiring
 from scalable.errors import ClusterError
 from scalable.model import ClusterRecord, DeploymentSpec, Plan, ScalePlan

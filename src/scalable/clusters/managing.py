@@ -20,8 +20,7 @@ from typing import Any
 from distributed.core import rpc
 
 from scalable import settings
-from scalable.clusters.rates import worker_prices
-from scalable.clusters.stored_specs import stored_spec
+from scalable.clusters.specs import stored_spec, worker_prices
 from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
 from scalable.harmless import log_to_stderr

@@ -17,11 +17,15 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from scalable import settings
+from scalable.client.tunnel import in_background
+from scalable.clusters.control import ask, ask_at
+from scalable.clusters.run_copy import copy_run
 from scalable.errors import ClusterError, ProviderError, RunError
 from scalable.files import private_directory, write_private
 from scalable.liveness import is_alive
 from scalable.model import ClusterRecord, names
 from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.providers.base import ProgramState, RemotePlace
 from scalable.providers.registry import get_provider, provider_names, provider_traits
 from scalable.records import ClusterDirectory
@@ -115,9 +119,6 @@ class RemoteCluster(ClusterDirectory):
         return not (self.path / UNNAMED).exists()
 
     def _ask(self, address: str) -> None:
-        from scalable.clusters.control import ask_at
-        from scalable.protocol.handlers import SchedulerCalls
-
         try:
             self._said = ask_at(address, self.pem(), SchedulerCalls.status, STATUS_TIMEOUT_S)
             self._answered_at = time.monotonic()
@@ -179,9 +180,6 @@ class RemoteCluster(ClusterDirectory):
 
     def fetch_run(self) -> None:
         """Update the copy of the cluster's run, which is one of the runs of this machine."""
-        from scalable.clusters.control import ask
-        from scalable.clusters.run_copy import copy_run
-
         runs = settings.runs_dir().absolute()
         try:
             with self.locked():  # two processes that copy at once would write the rows twice
@@ -365,8 +363,6 @@ class Tunnels:
 
     def port(self, cluster_id: str, place: RemotePlace) -> int:
         """Return the loopback port of the tunnel to a cluster's scheduler, opened on first use."""
-        from scalable.client.tunnel import in_background
-
         with self._lock:
             if cluster_id not in self._ports:
                 self._ports[cluster_id] = in_background(_opened(place, cluster_id), _TIMEOUT_S)

@@ -4,7 +4,7 @@ import pytest
 
 from scalable.containers import component as module
 from scalable.containers import image_fault, image_findings, prove, read_versions
-from scalable.containers.choose import Versions, lacking
+from scalable.containers.component import Versions, lacking
 from scalable.errors import ProviderError
 
 

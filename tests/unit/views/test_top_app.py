@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from made_overviews import HOSTILE, NOW, events, failure, overview, pool, task, workers
 
-from scalable.clusters.watching import Living
+from scalable.clusters.discovery import Living
 from scalable.errors import ClusterError
 from scalable.model.clusters import ClusterStatus
 from scalable.model.overview import Events, RunningCall

@@ -15,7 +15,7 @@ from scalable.cli.output import VERSION, Output, Result
 from scalable.errors import ClusterError
 
 if TYPE_CHECKING:
-    from scalable.clusters.watching import Living
+    from scalable.clusters.discovery import Living
     from scalable.model.overview import Events, Overview
 
 #: Width in columns of printed output.
@@ -33,7 +33,7 @@ def command(name: str | None, *, once: bool, output: Output) -> int:
     its run. Without NAME, all that live are listed. With --once, no extra and no terminal is
     needed.
     """
-    from scalable.clusters.watching import all_that_live, look
+    from scalable.clusters.discovery import all_that_live, look
 
     if not once:
         _run(name)

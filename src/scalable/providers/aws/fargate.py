@@ -23,7 +23,7 @@ from scalable.providers.aws.names import (
 from scalable.providers.aws.network import Ground
 from scalable.providers.aws.render import ON_DEMAND, SPOT, Place, TaskFrame, detail
 from scalable.providers.aws.settings import Settings
-from scalable.providers.aws.sizes import fargate_size
+from scalable.providers.aws.shapes import fargate_size
 from scalable.providers.aws.states import ENDED_BY_US, in_words, lacks_capacity, task_machine
 from scalable.providers.remote.cloud import (
     CLUSTER,

@@ -20,9 +20,13 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.providers.aws.names import STOPPED, UNITS, units_in
-from scalable.providers.aws.render import FILES_VARIABLE, SPOT_VARIABLE, STOP_TIMEOUT_S
+from scalable.providers.aws.render import (
+    FILES_AT_VARIABLE,
+    FILES_VARIABLE,
+    SPOT_VARIABLE,
+    STOP_TIMEOUT_S,
+)
 from scalable.providers.aws.secrets import unpacked
-from scalable.providers.aws.userdata import FILES_AT_VARIABLE
 
 logger = logging.getLogger("scalable.providers.aws")
 

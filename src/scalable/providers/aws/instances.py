@@ -23,17 +23,17 @@ from scalable.providers.aws.names import (
     token,
 )
 from scalable.providers.aws.network import Ground
-from scalable.providers.aws.render import program
-from scalable.providers.aws.settings import Settings
-from scalable.providers.aws.shapes import chosen, is_arm
-from scalable.providers.aws.states import instance_machine
-from scalable.providers.aws.userdata import (
+from scalable.providers.aws.render import (
     END_STREAM,
     FILES_AT_VARIABLE,
     Container,
     end_in,
+    program,
     user_data,
 )
+from scalable.providers.aws.settings import Settings
+from scalable.providers.aws.shapes import chosen, is_arm
+from scalable.providers.aws.states import instance_machine
 from scalable.providers.quotes import share_counted
 from scalable.providers.remote.cloud import (
     CLUSTER,

@@ -13,8 +13,7 @@ from scalable.errors import ProviderError
 from scalable.model import DeploymentSpec
 from scalable.model.prices import Offer
 from scalable.providers.aws.names import ECS_CLUSTER
-from scalable.providers.aws.quote import region_of, types_of
-from scalable.providers.aws.shapes import offers_for
+from scalable.providers.aws.shapes import offers_for, region_of, types_of
 from scalable.providers.quotes import spot_share
 from scalable.units import parse_bytes
 

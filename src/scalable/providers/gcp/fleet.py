@@ -12,11 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.providers.gcp.api import Api, Operations
-from scalable.providers.gcp.config import Config
-from scalable.providers.gcp.errors import CHANGED, CONFLICT, NOT_FOUND, GoogleError
+from scalable.providers.gcp.api import CHANGED, CONFLICT, NOT_FOUND, Api, GoogleError, Operations
+from scalable.providers.gcp.config import Config, candidates
 from scalable.providers.gcp.instances import (
+    ATTRIBUTES,
+    END,
     STOPPED,
+    TAIL,
     Attempt,
     account_of,
     instance_body,
@@ -24,6 +26,8 @@ from scalable.providers.gcp.instances import (
     machine_of,
     marks_of,
     metadata_of,
+    parse_end,
+    program_output,
     unix_time,
 )
 from scalable.providers.gcp.names import label_filter, last
@@ -34,14 +38,6 @@ from scalable.providers.gcp.refusals import (
     attempts,
     failure_from,
     failure_in,
-)
-from scalable.providers.gcp.shapes import candidates
-from scalable.providers.gcp.startup import (
-    ATTRIBUTES,
-    END,
-    TAIL,
-    parse_end,
-    program_output,
 )
 from scalable.providers.quotes import share_counted
 from scalable.providers.remote.cloud import NAME, Machine, MachineRequest, MachineState, Refusal

@@ -15,9 +15,8 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.protocol.streams import RELAY_PORT
-from scalable.providers.gcp.api import Api, Operations
+from scalable.providers.gcp.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, GoogleError, Operations
 from scalable.providers.gcp.config import Config
-from scalable.providers.gcp.errors import CONFLICT, FORBIDDEN, NOT_FOUND, GoogleError
 from scalable.providers.gcp.instances import network_path, subnetwork_path, unix_time
 from scalable.providers.gcp.names import PREFIX, checksum, last, network_tag, resource_name
 from scalable.providers.gcp.refusals import failure_in

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from scalable.providers.gcp.errors import NOT_FOUND, GoogleError, one_line
+from scalable.providers.gcp.api import NOT_FOUND, GoogleError, one_line
 from scalable.providers.gcp.instances import Attempt
 
 

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from scalable.manager.launcher import UnitState
 from scalable.model import ComponentSpec
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes.names import ROLE, SCHEDULER
 from scalable.providers.kubernetes.permissions import (
     MANAGER_RULES,
     OPERATOR_MANAGER_RULES,
@@ -22,6 +21,7 @@ from scalable.providers.kubernetes.permissions import (
     Rule,
 )
 from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.render import ROLE, SCHEDULER
 
 Pod = Mapping[str, Any]
 

@@ -20,10 +20,9 @@ from scalable.model import DeploymentSpec
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.form import Form, PodForm, form_of
-from scalable.providers.kubernetes.names import TAG, UNIT, selector
 from scalable.providers.kubernetes.place import watch_of
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
-from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, to_body
+from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, TAG, UNIT, selector, to_body
 from scalable.providers.kubernetes.watch import PodWatch
 from scalable.providers.remote.workers import pool_of, worker_config
 from scalable.records import ClusterDirectory

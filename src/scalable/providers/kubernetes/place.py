@@ -15,8 +15,8 @@ from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
 from scalable.providers.kubernetes.form import JOBS, Form, kind_of
-from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, selector
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
+from scalable.providers.kubernetes.render import CLUSTER, ROLE, SCHEDULER, selector
 from scalable.providers.kubernetes.watch import PodWatch
 from scalable.records.packing import key_of
 from scalable.worker.config import WorkerConfig

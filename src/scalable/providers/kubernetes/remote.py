@@ -26,10 +26,14 @@ from scalable.providers.kubernetes.api import (
 )
 from scalable.providers.kubernetes.form import KEEPER, as_started_once
 from scalable.providers.kubernetes.kubeconfig import current_context, inside, user_of
-from scalable.providers.kubernetes.names import (
+from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S, why_no_pod
+from scalable.providers.kubernetes.reasons import fault_in_output, observation
+from scalable.providers.kubernetes.render import (
     CLUSTER,
+    CONTAINER,
     MANAGER,
     MANAGING,
+    MARGIN_S,
     OWNER,
     ROLE,
     SCHEDULER,
@@ -38,10 +42,9 @@ from scalable.providers.kubernetes.names import (
     label_value,
     root_name,
     selector,
+    service_address,
+    to_body,
 )
-from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S, why_no_pod
-from scalable.providers.kubernetes.reasons import fault_in_output, observation
-from scalable.providers.kubernetes.render import CONTAINER, MARGIN_S, service_address, to_body
 from scalable.providers.kubernetes.tunnel import PodDial
 from scalable.records import RECORD, ClusterDirectory
 from scalable.records.packing import PLACE, path_of

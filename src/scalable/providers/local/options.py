@@ -15,7 +15,7 @@ from scalable.manifest.fields import (
     Text,
 )
 from scalable.protocol.addresses import listen_address
-from scalable.providers.local.defaults import DEFAULTS
+from scalable.providers.local.traits import DEFAULTS
 
 # Options ------------------------------------------------------------------------------------------
 

@@ -19,8 +19,7 @@ from scalable.manifest.fields import (
     Walltime,
     allowed,
 )
-from scalable.providers.slurm.directives import directive_fault
-from scalable.providers.slurm.render import LOGS
+from scalable.providers.slurm.render import LOGS, directive_fault
 
 
 def _directive(text: str) -> str:

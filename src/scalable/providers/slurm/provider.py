@@ -10,7 +10,7 @@ from scalable import settings
 from scalable.manager.site import config_path
 from scalable.protocol.search_path import search_path
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
-from scalable.providers.slurm.names import pool_name
+from scalable.providers.slurm.queue import pool_name
 from scalable.providers.slurm.render import batch_script
 from scalable.providers.slurm.traits import TRAITS
 from scalable.providers.slurm.worker import JobRequest, job_template

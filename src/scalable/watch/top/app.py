@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from scalable.clusters.watching import Living
+from scalable.clusters.discovery import Living
 from scalable.errors import ScalableError
 from scalable.views.workers import clusters_table
 from scalable.watch.top.cluster_screen import ClusterScreen
