@@ -296,8 +296,7 @@ def refuse_threads(spec: DeploymentSpec) -> None:
 
 def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
     """Return ``sys.path`` for workers: the current one, and the manifest's directory.
-    ``scalable up`` runs no script. Without the manifest's directory, workers would not find the
-    modules of the workflow.
+    Without the manifest's directory, workers would not find the modules of the workflow.
     """
     entries = list(modules.search_path())
     if spec.workflow_dir is not None and spec.workflow_dir not in entries:

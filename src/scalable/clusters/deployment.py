@@ -58,8 +58,7 @@ class Deployment:
 
     def start(self, plan: Plan) -> None:
         """Build the cluster and set its pools to the plan's counts.
-        Wait for the workers for at most ``ready_timeout_s``, if the provider has it. Raises
-        ClusterError if a pool could not start any worker. Then nothing is left running.
+        Raises ClusterError if a pool could not start any worker.
         """
         spec = self._spec
         if self._run is not None:

@@ -181,9 +181,7 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
 
 class _Asked:
     """Plug-ins that are imported one after the other, and queried in parallel.
-    Parallel imports of one package find each other's half-initialized modules. Only an import that
-    takes half of the time limit does not delay the next one. ``loads`` maps the name of a plug-in
-    to a function that imports it and returns its query.
+    Parallel imports of one package find each other's half-initialized modules.
     """
 
     def __init__(self, loads: Mapping[str, Callable[[], _Question]]) -> None:
@@ -286,7 +284,7 @@ LIVING = ("creating", *ANSWERING)
 
 
 @dataclass(frozen=True)
-class Living:
+class RunningClusters:
     """The running clusters and sessions."""
 
     #: In order of creation.
@@ -332,7 +330,7 @@ def workers_of(name: str, tag: str | None = None) -> list[WorkerOverview]:
     return ask(directory, page_by_page)
 
 
-def all_that_live() -> Living:
+def running_clusters() -> RunningClusters:
     """Return the running clusters and sessions of this user that can be found from here."""
     listing = list_clusters()
     clusters = [s for s in listing if s.state in LIVING and not s.orphan and ":" not in s.id]
@@ -344,4 +342,4 @@ def all_that_live() -> Living:
             continue
         if said.get("run"):
             runs[status.id] = Path(said["run"]).name
-    return Living(tuple(clusters), runs, listing.errors)
+    return RunningClusters(tuple(clusters), runs, listing.errors)

@@ -149,7 +149,7 @@ class SessionRecord:
             code = error.code if isinstance(error, SystemExit) else 1
             self.run.close(
                 "failed",
-                error=f"{type(error).__name__}: {_text(error)}",
+                error=f"{type(error).__name__}: {_error_message(error)}",
                 exit_code=code if isinstance(code, int) else 1,
             )
 
@@ -163,7 +163,7 @@ def announce_run(path: Path | None) -> None:
             file.write(f"{path}\n")
 
 
-def _text(error: BaseException) -> str:
+def _error_message(error: BaseException) -> str:
     """Return the message of an error, even if its ``__str__`` fails."""
     lines = traceback.format_exception_only(error)
     own = next((line for line in lines if type(error).__name__ in line), lines[-1])
@@ -173,7 +173,7 @@ def _text(error: BaseException) -> str:
 def _workflow_failure(error: BaseException) -> dict[str, Any]:
     return {
         "failure_class": type(error).__name__,
-        "message": _text(error),
+        "message": _error_message(error),
         "timestamp": time.time(),
         "details": {
             "phase": "workflow",

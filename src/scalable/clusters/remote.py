@@ -254,11 +254,11 @@ def ask_places() -> tuple[list[str], list[str]]:
         try:
             found = answer.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
-            errors.append(f"{_shown(name, place)}: no answer within {PLACES_TIMEOUT_S:g} s")
+            errors.append(f"{_place_label(name, place)}: no answer within {PLACES_TIMEOUT_S:g} s")
         except ProviderError as error:
-            errors.append(f"{_shown(name, place)}: {error.message}")
+            errors.append(f"{_place_label(name, place)}: {error.message}")
         except _ODD as error:
-            errors.append(f"{_shown(name, place)}: {type(error).__name__}: {error}")
+            errors.append(f"{_place_label(name, place)}: {type(error).__name__}: {error}")
         else:
             new += _copied(name, place, found)
     return new, errors
@@ -296,7 +296,7 @@ def _remote_records() -> dict[str, ClusterRecord]:
     return {record.id: record for record in copies() if record.remote}
 
 
-def _shown(provider: str, place: Mapping[str, str]) -> str:
+def _place_label(provider: str, place: Mapping[str, str]) -> str:
     return f"{provider} ({', '.join(f'{key} {value}' for key, value in place.items() if value)})"
 
 
@@ -342,9 +342,9 @@ def _copied(
             record = _taken(record_in(files), cluster_id, provider, place)
             unpack(files, record, copied=True)
         except (ClusterError, *_ODD) as error:
-            logger.warning("cluster %s in %s: %s", cluster_id, _shown(provider, place), error)
+            logger.warning("cluster %s in %s: %s", cluster_id, _place_label(provider, place), error)
             continue
-        logger.debug("cluster %s was found in %s", cluster_id, _shown(provider, place))
+        logger.debug("cluster %s was found in %s", cluster_id, _place_label(provider, place))
         new.append(cluster_id)
     return new
 

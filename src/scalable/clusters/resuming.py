@@ -57,8 +57,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
 
 def find_exactly(name: str) -> ClusterDirectory | None:
     """Return the cluster of exactly this name, or None.
-    Raise ClusterError if an unreadable record contains the name. Other unreadable records only
-    cause a warning.
+    Raise ClusterError if an unreadable record contains the name.
     """
     directories, _ = all_directories()
     for directory in directories:

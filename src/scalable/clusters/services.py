@@ -133,9 +133,7 @@ def _readable(
 
 
 def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
-    """Map the programs that were started as processes to these.
-    An unusable file is skipped with a warning, so that the cluster can still be deleted.
-    """
+    """Map the programs that were started as processes to these."""
     notes = _readable(lambda cluster: cluster.services(), directory)
     found: dict[str, Mapping[str, Any]] = {s: note for s, note in notes.items() if "pid" in note}
     for manager, its in _readable(lambda cluster: cluster.managers(), directory).items():

@@ -30,8 +30,7 @@ logger = logging.getLogger("scalable.clusters")
 
 def encoded(spec: DeploymentSpec) -> str | None:
     """Return the JSON form of a spec, or None if its options have no JSON form.
-    Options of a provider without an option model may be any objects. Then :func:`stored_spec` reads
-    the manifest instead.
+    Options of a provider without an option model may be any objects.
     """
     try:
         return encode_spec(spec)
@@ -70,8 +69,7 @@ def _from_manifest(directory: ClusterDirectory, manager: str | None) -> Deployme
 
 def keeping_of(spec: DeploymentSpec, run: Path | None) -> Keeping | None:
     """Return the run whose results are kept, or None if they are not.
-    They are kept if the manifest says so, or if another run is resumed, whose results are then
-    needed longer. Raise ClusterError if the run would resume itself.
+    Raise ClusterError if the run would resume itself.
     """
     resumed = os.environ.get(settings.RESUMED)
     if spec.keep_results is None and not resumed:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from scalable.containers.component import (
         ADVICE,
         RUNTIMES,
-        Versions,
+        PackageVersions,
         check_image,
         check_mounts,
         choose_runtime,
@@ -39,8 +39,8 @@ __all__ = [
     "RUNTIMES",
     "ContainerRequest",
     "HostPython",
+    "PackageVersions",
     "Runtime",
-    "Versions",
     "check_image",
     "check_mounts",
     "choose_runtime",
@@ -65,7 +65,7 @@ __getattr__, __dir__ = exported_lazily(
         "scalable.containers.component": (
             "ADVICE",
             "RUNTIMES",
-            "Versions",
+            "PackageVersions",
             "check_image",
             "check_mounts",
             "choose_runtime",

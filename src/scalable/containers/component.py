@@ -79,7 +79,7 @@ PACKAGES = ("scalable", "distributed", "dask", "cloudpickle", "msgpack")
 
 
 @dataclass(frozen=True)
-class Versions:
+class PackageVersions:
     """The versions of a Python and its packages."""
 
     #: Version of Python, such as ``3.12.4``.
@@ -88,12 +88,12 @@ class Versions:
     packages: Mapping[str, str | None]
 
 
-def read_versions() -> Versions:
+def read_versions() -> PackageVersions:
     """Return the versions of this Python, without importing a package."""
-    return Versions(platform.python_version(), {name: _installed(name) for name in PACKAGES})
+    return PackageVersions(platform.python_version(), {name: _installed(name) for name in PACKAGES})
 
 
-def describe_mismatch(host: Versions, worker: Versions) -> str | None:
+def describe_mismatch(host: PackageVersions, worker: PackageVersions) -> str | None:
     """Return a sentence about differing versions, except patches and unknown ones, or None."""
     pairs: list[tuple[str, str | None, str | None]] = [("Python", host.python, worker.python)]
     pairs += [
@@ -314,7 +314,7 @@ def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
     return faults + [f"container path {p} is given twice" for p, n in counts.items() if n > 1]
 
 
-def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> Versions:
+def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> PackageVersions:
     """Start the container once and return the versions of its Python and packages.
     The trial shows errors that would stop every worker: no permission, a refused mount, no Python.
     Then it raises ProviderError.
@@ -322,7 +322,7 @@ def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> Version
     answer = run(render_command(request, [request.python, "-c", _REPORT, *PACKAGES]), PROBE_S)
     try:
         said = json.loads(answer.stdout.splitlines()[-1])
-        return Versions(said["python"], said["packages"])
+        return PackageVersions(said["python"], said["packages"])
     except (ValueError, LookupError, TypeError):
         said = _said(answer)
         fault = image_fault(request.image, said) or f"Python does not start in {request.image!r}"

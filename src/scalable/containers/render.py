@@ -56,10 +56,7 @@ class PythonLayout:
 
 
 def host_python_of(layout: PythonLayout) -> HostPython:
-    """Return the interpreter of a layout, and the paths to mount for it. No I/O.
-    A prefix is mounted as a whole unless that hides a protected directory. For a Python in
-    ``/usr``, only the interpreter, the standard library and the packages are mounted.
-    """
+    """Return the interpreter of a layout, and the paths to mount for it."""
     roots = [
         str(PurePath(path).parent.parent)
         for path in layout.executables

@@ -12,14 +12,14 @@ from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.aws import instances, names, render, roles, states
 from scalable.providers.aws.api import Identity, refusal
 from scalable.providers.aws.cloud import objects
-from scalable.providers.aws.network import Ground, rules
+from scalable.providers.aws.network import NetworkIds, rules
 from scalable.providers.aws.options import AWSOptions
 from scalable.providers.aws.provider import findings
 from scalable.providers.aws.secrets import LIMIT, packed, unpacked
 from scalable.providers.aws.shapes import is_arm
 from scalable.providers.remote.cloud import CLUSTER, NAME, ROLE, TAG, MachineRequest, MachineState
 
-GROUND = Ground({"s-a": "z-a", "s-b": "z-b", "s-c": "z-b"}, ("in",), ("in", "out"), True)
+GROUND = NetworkIds({"s-a": "z-a", "s-b": "z-b", "s-c": "z-b"}, ("in",), ("in", "out"), True)
 
 
 def request(**fields):

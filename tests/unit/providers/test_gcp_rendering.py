@@ -16,7 +16,7 @@ from scalable.providers.gcp.cloud import left_of, metrics_of
 from scalable.providers.gcp.config import Config, candidates, config_of, units_on
 from scalable.providers.gcp.instances import Attempt, instance_body, machine_of
 from scalable.providers.gcp.provider import findings
-from scalable.providers.gcp.refusals import Failure, Kind, Tried, failure_of
+from scalable.providers.gcp.refusals import FailureKind, LaunchFailure, Tried, failure_of
 from scalable.providers.remote.cloud import (
     CLUSTER,
     MANAGING,
@@ -145,12 +145,12 @@ def test_instances_of_others_have_no_marks_and_odd_metadata_is_no_error():
 @pytest.mark.parametrize(
     ("code", "message", "kind"),
     [
-        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "x", Kind.EXHAUSTED),
-        ("QUOTA_EXCEEDED", "Quota 'N2_CPUS' exceeded.  Limit: 24.0 in region us-east1.", Kind.QUOTA_OF_REGION),
-        ("quotaExceeded", "Quota 'INSTANCES' exceeded. Limit: 8.0 in zone a.", Kind.QUOTA),
-        ("IP_SPACE_EXHAUSTED", "IP space of 'x' is exhausted.", Kind.ADDRESSES),
-        ("invalid", "Machine type with name 'y' does not exist in zone 'z'.", Kind.NOT_OFFERED),
-        ("invalid", "Invalid value for field 'resource.name'", Kind.FATAL),
+        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "x", FailureKind.EXHAUSTED),
+        ("QUOTA_EXCEEDED", "Quota 'N2_CPUS' exceeded.  Limit: 24.0 in region us-east1.", FailureKind.QUOTA_OF_REGION),
+        ("quotaExceeded", "Quota 'INSTANCES' exceeded. Limit: 8.0 in zone a.", FailureKind.QUOTA),
+        ("IP_SPACE_EXHAUSTED", "IP space of 'x' is exhausted.", FailureKind.ADDRESSES),
+        ("invalid", "Machine type with name 'y' does not exist in zone 'z'.", FailureKind.NOT_OFFERED),
+        ("invalid", "Invalid value for field 'resource.name'", FailureKind.FATAL),
     ],
 )  # fmt: skip
 def test_refusals_are_told_apart(code, message, kind):
@@ -160,7 +160,7 @@ def test_refusals_are_told_apart(code, message, kind):
 def test_a_quota_of_the_region_rules_out_its_other_zones_and_no_other_type():
     tried = Tried()
     first = Attempt("z-a", "n2-standard-2")
-    tried.note(first, Failure(Kind.QUOTA_OF_REGION, "", "N2_CPUS (limit 24)"))
+    tried.note(first, LaunchFailure(FailureKind.QUOTA_OF_REGION, "", "N2_CPUS (limit 24)"))
     assert tried.is_pointless(Attempt("z-b", "n2-standard-2"))
     assert not tried.is_pointless(Attempt("z-b", "e2-standard-2"))
     assert tried.told() == "the quota N2_CPUS (limit 24) of the project is used up (n2-standard-2)"

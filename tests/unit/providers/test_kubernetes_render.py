@@ -250,7 +250,7 @@ def test_equal_values_are_no_clash():
         ("[1]", "must be a map"),
         ("kind: Job", "its kind is 'Job'"),
         ("spce: {}", "unknown key 'spce'"),
-        ("{", "is no YAML"),
+        ("{", "is not YAML"),
         (None, "cannot be read"),
         ("spec: {restartPolicy: Always}", "spec.restartPolicy"),
     ],

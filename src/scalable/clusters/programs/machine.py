@@ -58,7 +58,7 @@ class NoticeWatch:
     def look(self) -> bool:
         """Return whether there is a notice, and query the machine unless there was one."""
         if not self.noticed.is_set() and (left_s := self._asked()) is not None:
-            logger.warning("the cloud takes this machine back in %.0f s", left_s)
+            logger.warning("the cloud preempts this machine in %.0f s", left_s)
             write_notice(self.path, left_s)
             self.noticed.set()
         return self.noticed.is_set()
@@ -73,7 +73,7 @@ class NoticeWatch:
             left_s = self._side.notice()
         except (ProviderError, OSError) as error:
             if not self._failing:
-                logger.warning("this machine is asked again whether it is taken back: %s", error)
+                logger.warning("the check for a preemption notice is repeated: %s", error)
             self._failing = True
             return None
         self._failing = False

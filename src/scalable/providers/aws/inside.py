@@ -77,9 +77,8 @@ class FargateTask:
 
     def notice(self) -> float | None:
         """Return the seconds until this spot task is preempted, or None without a notice.
-
-        The notice is SIGTERM. Fargate also sends it to tasks that their user stops, without a
-        difference: a spot task then stops with its last running task.
+        Fargate also sends it to tasks that their user stops, without a difference: a spot task then
+        stops with its last running task.
         """
         if SPOT_VARIABLE not in os.environ:
             return None

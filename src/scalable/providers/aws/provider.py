@@ -140,7 +140,7 @@ def _options(spec: DeploymentSpec) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 "E_BAD_OPTION",
                 (*target, option),
-                f"{arn!r} is no ARN of a role",
+                f"{arn!r} is not the ARN of a role",
                 hint="write it as arn:aws:iam::123456789012:role/NAME",
             )
     for block in spec.options["clients_from"]:
@@ -150,7 +150,7 @@ def _options(spec: DeploymentSpec) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 "E_BAD_OPTION",
                 (*target, "clients_from"),
-                f"{block!r} is no CIDR block: {error}",
+                f"{block!r} is not a CIDR block: {error}",
                 hint="write it as 203.0.113.0/24",
             )
     days = spec.options["logs_kept_days"]

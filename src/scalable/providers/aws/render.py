@@ -91,7 +91,7 @@ def task_definition(request: MachineRequest, frame: TaskFrame, size: tuple[int, 
 
 
 @dataclass(frozen=True)
-class Place:
+class SubnetPlace:
     """Capacity provider and subnets of one attempt to start a task."""
 
     #: ``FARGATE`` or ``FARGATE_SPOT``.
@@ -100,17 +100,17 @@ class Place:
     subnets: tuple[str, ...]
 
 
-def places(subnets: Sequence[str], *, spot: bool) -> list[Place]:
+def places(subnets: Sequence[str], *, spot: bool) -> list[SubnetPlace]:
     """Return the attempts to place a task: in any subnet, then in each one."""
     zones = [tuple(subnets)]
     if len(subnets) > 1:
         zones += [(subnet,) for subnet in subnets]
-    return [Place(SPOT if spot else ON_DEMAND, zone) for zone in zones]
+    return [SubnetPlace(SPOT if spot else ON_DEMAND, zone) for zone in zones]
 
 
 def run_task(
     request: MachineRequest,
-    place: Place,
+    place: SubnetPlace,
     definition: str,
     cluster: str,
     groups: Sequence[str],
@@ -118,10 +118,8 @@ def run_task(
     public: bool,
 ) -> dict[str, Any]:
     """Return the parameters of the request that starts one task.
-
     Its token depends on the machine's name and the place, so that a repeated request does not start
-    a second task. A request starts one task, because all its tasks would share the command with the
-    names of units.
+    a second task.
     """
     override: dict[str, Any] = {"name": CONTAINER, "command": program(request)}
     if place.provider == SPOT:

@@ -67,8 +67,7 @@ SIZES = tuple(FargateSize(cpu, memory) for cpu, steps in _MEMORY.items() for mem
 
 def fargate_size(cpus: float, memory_bytes: int | None = None) -> FargateSize:
     """Return the smallest Fargate size for a worker: the fewest vCPUs, then the least memory.
-
-    A vCPU costs as much as nine GB. Raises ValueError with the limit if no size is large enough.
+    Raises ValueError with the limit if no size is large enough.
     """
     least = math.ceil((memory_bytes or 0) / MIB)
     for size in SIZES:
@@ -269,7 +268,6 @@ def chosen(
     spot: float = 0.0,
 ) -> list[str]:
     """Return the instance types for a machine, in the order in which they are tried.
-
     Named ``types`` are returned unchanged, others by price with the fraction ``spot`` at spot
     prices. ``cpus``, ``memory_bytes`` and ``gpus`` are the size of one unit. Raises ProviderError
     if a named type is too small for one unit, or no known type is large enough.

@@ -117,7 +117,7 @@ def jittered(attempt: int) -> float:
     return bound * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
 
 
-class Api:
+class GoogleApi:
     """Google's services, with the user's credentials, and by default in their project."""
 
     def __init__(
@@ -197,7 +197,6 @@ class Api:
         body: Any = None,
     ) -> dict[str, Any]:
         """Send a request, with retries, and return the decoded answer.
-
         Throttling, status 5xx and lost connections are retried with growing pauses: at most eight
         attempts within 40 s. A body is sent as JSON, or as a form if it is bytes. Raises
         GoogleError if the service refuses the request or does not answer.
@@ -346,7 +345,7 @@ FIRST_POLL_S, LONGEST_POLL_S = 0.5, 3.0
 class Operations:
     """Waits for any number of operations, with one list per zone at a time."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: GoogleApi) -> None:
         self._api = api
         # Pending futures by scope (`zones/Z` or `global`, after the project) and operation name.
         self._awaited: dict[str, dict[str, asyncio.Future[dict[str, Any]]]] = {}
@@ -356,7 +355,6 @@ class Operations:
         self, scope: str, operation: dict[str, Any], within_s: float, project: str | None = None
     ) -> dict[str, Any]:
         """Return an operation when it is done, or unchanged after ``within_s`` seconds.
-
         ``scope`` is ``zones/ZONE`` or ``global``. ``project`` is only given if it is not that of
         the connection.
         """

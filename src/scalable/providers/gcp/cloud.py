@@ -16,7 +16,7 @@ from scalable.providers.gcp.api import (
     ENDPOINT,
     FORBIDDEN,
     NOT_FOUND,
-    Api,
+    GoogleApi,
     GoogleError,
     Operations,
     service_url,
@@ -24,8 +24,8 @@ from scalable.providers.gcp.api import (
 from scalable.providers.gcp.config import Config, candidates, offers_in, shape_named, units_on
 from scalable.providers.gcp.fleet import Fleet, Launching
 from scalable.providers.gcp.instances import split_shape
-from scalable.providers.gcp.network import Network
-from scalable.providers.gcp.secrets import Secrets
+from scalable.providers.gcp.network import GoogleNetwork
+from scalable.providers.gcp.secrets import GoogleSecrets
 from scalable.providers.remote.cloud import (
     CLUSTER,
     NAME,
@@ -45,16 +45,16 @@ LEFT_AFTER_S = 3600.0
 class GoogleCloud:
     """One Google Cloud project and region for one user (a :class:`.Cloud`), in one event loop."""
 
-    def __init__(self, config: Config, *, owner: str = "", api: Api | None = None) -> None:
+    def __init__(self, config: Config, *, owner: str = "", api: GoogleApi | None = None) -> None:
         self.config = config
         #: E-mail of the user, given to a machine. Empty until it is requested.
         self._owner = owner
-        self.api = api or Api(config.project or None)
+        self.api = api or GoogleApi(config.project or None)
         self._operations = Operations(self.api)
         self._launching = Launching(self.api, self._operations, config)
         self._fleet = Fleet(self.api, config)
-        self._secrets = Secrets(self.api, config)
-        self.network = Network(self.api, self._operations, config)
+        self._secrets = GoogleSecrets(self.api, config)
+        self.network = GoogleNetwork(self.api, self._operations, config)
 
     @property
     def spot_share(self) -> float:
@@ -146,7 +146,7 @@ class GoogleCloud:
 TOKEN_INFO = "https://oauth2.googleapis.com/tokeninfo"  # noqa: S105 - an address
 
 
-async def email_of(api: Api) -> str:
+async def email_of(api: GoogleApi) -> str:
     """Return the e-mail of the account."""
     credentials = await api.credentials()
     email = str(getattr(credentials, "service_account_email", "") or "")
@@ -200,7 +200,7 @@ def check(spec: DeploymentSpec, cloud: GoogleCloud) -> ValidationReport:
 
 
 async def _check(spec: DeploymentSpec, cloud: GoogleCloud) -> list[Diagnostic]:
-    look = _Look(spec, cloud)
+    look = _ProjectCheck(spec, cloud)
     try:
         await cloud.owner()
         region = await look.region()
@@ -213,7 +213,7 @@ async def _check(spec: DeploymentSpec, cloud: GoogleCloud) -> list[Diagnostic]:
         await cloud.close()
 
 
-class _Look:
+class _ProjectCheck:
     """Checks of one request against one project."""
 
     def __init__(self, spec: DeploymentSpec, cloud: GoogleCloud) -> None:

@@ -362,9 +362,7 @@ def startup_script(
     leaves: bool = False,
 ) -> str:
     """Return the startup script of a machine, without secrets.
-
-    With ``leaves``, a machine whose program has exited with code 0 deletes itself if it may. Others
-    stay powered off, so that the exit code is available.
+    Others stay powered off, so that the exit code is available.
     """
     variables = (f"-e {shlex.quote(f'{key}={text}')} " for key, text in environment.items())
     return _SCRIPT.format(

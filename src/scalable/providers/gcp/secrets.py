@@ -18,7 +18,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.providers.gcp.api import CONFLICT, FORBIDDEN, NOT_FOUND, Api, GoogleError, service_url
+from scalable.providers.gcp.api import (
+    CONFLICT,
+    FORBIDDEN,
+    NOT_FOUND,
+    GoogleApi,
+    GoogleError,
+    service_url,
+)
 from scalable.providers.gcp.config import Config
 from scalable.providers.gcp.instances import unix_time
 from scalable.providers.gcp.names import label_filter, labels, last, secret_id
@@ -76,7 +83,7 @@ def from_text(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except binascii.Error as error:
-        raise ValueError("the payload of a secret is no base64") from error
+        raise ValueError("the payload of a secret is not base64") from error
 
 
 logger = logging.getLogger("scalable.providers.gcp")
@@ -86,10 +93,10 @@ MARKS, NAME, PART = "scalable-marks", "scalable-files", "scalable-part"
 ACCESSOR = "roles/secretmanager.secretAccessor"
 
 
-class Secrets:
+class GoogleSecrets:
     """Files in Secret Manager."""
 
-    def __init__(self, api: Api, config: Config) -> None:
+    def __init__(self, api: GoogleApi, config: Config) -> None:
         self._api = api
         self._config = config
         self._default_account = ""
@@ -123,14 +130,14 @@ class Secrets:
             await self._request("POST", "", query={"secretId": secret}, body=body)
         except GoogleError as error:
             if error.status != CONFLICT:
-                raise _explained(error) from error
+                raise _with_hint(error) from error
             new = False
             earlier = await self._versions(secret)
         policy = {"bindings": [{"role": ACCESSOR, "members": [f"serviceAccount:{reader}"]}]}
         try:
             await self._request("POST", f"{secret}:setIamPolicy", body={"policy": policy})
         except GoogleError as error:
-            raise _explained(error) from error
+            raise _with_hint(error) from error
         payload = {"payload": {"data": to_text(part)}}
         await self._request("POST", f"{secret}:addVersion", body=payload)
         for version in earlier:
@@ -169,7 +176,7 @@ class Secrets:
     async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
         """Return all files with these marks, except incomplete ones."""
         groups: dict[str, list[dict[str, Any]]] = {}
-        for secret in await self._listed(marks):
+        for secret in await self._list_secrets(marks):
             groups.setdefault(secret["annotations"].get(NAME, ""), []).append(secret)
         found = await asyncio.gather(*(self._read(n, secrets) for n, secrets in groups.items()))
         return [files for files in found if files is not None]
@@ -181,7 +188,7 @@ class Secrets:
             files = unpack(payloads)
         except (GoogleError, ValueError) as error:
             if isinstance(error, GoogleError) and error.status != NOT_FOUND:
-                raise _explained(error) from error
+                raise _with_hint(error) from error
             # They are being created, replaced or deleted.
             logger.debug("files %s cannot be read: %s", name, error)
             return None
@@ -193,7 +200,7 @@ class Secrets:
 
     async def clusters(self, marks: Mapping[str, str]) -> set[str]:
         """Return the ids of all clusters with these marks that have secrets, in any region."""
-        listed = await self._listed(marks, here=False)
+        listed = await self._list_secrets(marks, here=False)
         return {_marks(secret).get(CLUSTER, "") for secret in listed}
 
     async def without_version(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
@@ -201,12 +208,14 @@ class Secrets:
         own = {**marks, ROLE: SCHEDULER}
         begun = {
             _marks(secret).get(CLUSTER, "")
-            for secret in await self._listed(own)
+            for secret in await self._list_secrets(own)
             if time.time() - unix_time(secret["createTime"]) > older_than_s
         }
         return begun - {stored.marks.get(CLUSTER, "") for stored in await self.files(own)}
 
-    async def _listed(self, marks: Mapping[str, str], *, here: bool = True) -> list[dict[str, Any]]:
+    async def _list_secrets(
+        self, marks: Mapping[str, str], *, here: bool = True
+    ) -> list[dict[str, Any]]:
         query = {"filter": label_filter(marks, joined=" AND "), "pageSize": "250"}
         found: list[dict[str, Any]] = []
         async for page in self._api.pages(await self._url(""), query):
@@ -224,7 +233,7 @@ class Secrets:
 
     async def delete(self, marks: Mapping[str, str]) -> list[str]:
         """Delete all files with these marks, and return a description of each."""
-        found = [last(secret["name"]) for secret in await self._listed(marks)]
+        found = [last(secret["name"]) for secret in await self._list_secrets(marks)]
         gone = await asyncio.gather(*(self._delete(secret) for secret in found))
         return [f"secret {name}" for name, was_there in zip(found, gone, strict=True) if was_there]
 
@@ -233,7 +242,7 @@ class Secrets:
             await self._request("DELETE", secret)
         except GoogleError as error:
             if error.status != NOT_FOUND:
-                raise _explained(error) from error
+                raise _with_hint(error) from error
             return False
         return True
 
@@ -256,7 +265,7 @@ def _marks(secret: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(text) for key, text in found.items()} if isinstance(found, dict) else {}
 
 
-def _explained(error: GoogleError) -> ProviderError:
+def _with_hint(error: GoogleError) -> ProviderError:
     """Return the error, with a hint for a disabled service or a missing permission."""
     if error.status != FORBIDDEN:
         return error

@@ -10,7 +10,7 @@ from scalable.errors import ProviderError
 from scalable.model import DeploymentSpec, Diagnostic
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.form import Form, form_of
-from scalable.providers.kubernetes.permissions import Rule
+from scalable.providers.kubernetes.permissions import AccessRule
 from scalable.providers.kubernetes.render import (
     MANAGER,
     MANAGING,
@@ -69,7 +69,7 @@ def manager_job(frame: Frame, nonce: str) -> Object:
     return job
 
 
-def account_objects(frame: Frame, rights: Iterable[Rule]) -> list[Object]:
+def account_objects(frame: Frame, rights: Iterable[AccessRule]) -> list[Object]:
     """Return a manager's service account, role and binding, or none if the target names one."""
     if frame.options["manager_service_account"] is not None:
         return []
@@ -133,11 +133,11 @@ def read_template(spec: DeploymentSpec) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ProviderError(f"pod_template {file} cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise ProviderError(f"pod_template {file} is no YAML: {error}") from error
+        raise ProviderError(f"pod_template {file} is not YAML: {error}") from error
     template = {} if template is None else template
     problem = fault(template)
     if problem is not None:
-        raise ProviderError(f"pod_template {file} describes no pod: {problem}")
+        raise ProviderError(f"pod_template {file} does not describe a pod: {problem}")
     return dict(template)
 
 
@@ -188,7 +188,6 @@ def objects(
     spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
 ) -> dict[str, bytes]:
     """Return each object of a cluster by file name, in the order in which they are sent.
-
     The ids are zeros, the owner is ``OWNER``, and the Secrets' files are empty; the rest is sent in
     the same way. ``counts`` are workers by tag. ``name`` is None for a session's cluster. Raises
     ProviderError without an image, or if the pod template contradicts the request.

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 class KubernetesProvider:
     """Provider whose scheduler and workers are pods.
-
-    A session's manager runs in the user's process, or with ``manager: there`` in a pod. The cluster
-    stops with that process. The manager of a detached cluster is a pod too.
+    A session's manager runs in the user's process, or with ``manager: there`` in a pod.
     """
 
     name = "kubernetes"

@@ -207,9 +207,8 @@ def service_job(
     frame: Frame, metadata: Object, program: list[str], secret: str, account: str | None = None
 ) -> Object:
     """Return the Job of a scheduler or manager.
-
-    Its pods have the labels of ``metadata``. ``secret`` is the Secret with its files. ``account``
-    is the service account whose token the program needs, or None.
+    ``secret`` is the Secret with its files. ``account`` is the service account whose token the
+    program needs, or None.
     """
     container: Object = {
         "name": CONTAINER,
@@ -526,7 +525,9 @@ def volumes(mounts: list[Mount]) -> tuple[list[dict[str, Any]], list[dict[str, A
 def _named(source: str, rest: str) -> tuple[str, str]:
     name, _, part = rest.partition("/")
     if not _NAME.fullmatch(name):
-        raise ProviderError(f"mount {source!r} does not name an object: {name!r} is no such name")
+        raise ProviderError(
+            f"mount {source!r} does not name an object: {name!r} is not such a name"
+        )
     return name, part.strip("/")
 
 

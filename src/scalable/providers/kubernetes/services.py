@@ -19,7 +19,7 @@ from scalable.model import ClusterRecord, DeploymentSpec, ProgramState
 from scalable.protocol.credentials import security_of
 from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.kubernetes import objects, render
-from scalable.providers.kubernetes.api import Api, Resource, ask
+from scalable.providers.kubernetes.api import KubernetesApi, Resource, ask
 from scalable.providers.kubernetes.form import form_of
 from scalable.providers.kubernetes.kubeconfig import current_context
 from scalable.providers.kubernetes.launcher import (
@@ -30,7 +30,7 @@ from scalable.providers.kubernetes.launcher import (
 )
 from scalable.providers.kubernetes.objects import manager_parts, read_template
 from scalable.providers.kubernetes.permissions import detached_rules, session_rules
-from scalable.providers.kubernetes.place import BATCH, Place, create, resource_of, watch_of
+from scalable.providers.kubernetes.place import BATCH, NamespacePlace, create, resource_of, watch_of
 from scalable.providers.kubernetes.reasons import observation
 from scalable.providers.kubernetes.remote import (
     KubernetesPlace,
@@ -94,7 +94,9 @@ class KubernetesServices:
 
     # Scheduler ------------------------------------------------------------------------------------
 
-    async def _start_scheduler(self, api: Api, cluster: ClusterDirectory, _service: str) -> None:
+    async def _start_scheduler(
+        self, api: KubernetesApi, cluster: ClusterDirectory, _service: str
+    ) -> None:
         assert self._spec is not None
         record, spec = cluster.record(), self._spec
         name = await owner(api, record.place["context"])
@@ -117,7 +119,9 @@ class KubernetesServices:
 
     # Managers -------------------------------------------------------------------------------------
 
-    async def _start_manager(self, api: Api, cluster: ClusterDirectory, manager: str) -> None:
+    async def _start_manager(
+        self, api: KubernetesApi, cluster: ClusterDirectory, manager: str
+    ) -> None:
         assert self._spec is not None
         frame = stored_frame(cluster, manager, self._spec.options)
         jobs = Resource("jobs", frame.namespace, BATCH)
@@ -134,7 +138,7 @@ class KubernetesServices:
         logger.debug("cluster %s: manager %s is a job", frame.cluster_id, manager)
 
 
-async def _make_root(api: Api, root: render.Object, record: ClusterRecord) -> Any:
+async def _make_root(api: KubernetesApi, root: render.Object, record: ClusterRecord) -> Any:
     """Create the root object, after deleting an ended one of that name."""
     resource = resource_of(root)
     name = root["metadata"]["name"]
@@ -177,7 +181,7 @@ class KubernetesSite:
             render.image_of(self.frame, component)
         self._form = form_of(spec.options)
         self._kept_s = parse_duration(spec.options["reconnect_within"])
-        self._api = Api(
+        self._api = KubernetesApi(
             spec.options["context"], rules=session_rules(self._form.rules, spec.options)
         )
         self.launcher = PodLauncher(
@@ -189,7 +193,7 @@ class KubernetesSite:
         )
         self.watch = watch_of(self._api, self.frame, self._changed)
         self.launcher.follow(self.watch)
-        self._place = Place(self._api, self.frame, self.watch, self._form)
+        self._place = NamespacePlace(self._api, self.frame, self.watch, self._form)
         self._on_end: Callable[[str], object] = lambda _reason: None
         self._pod = ""
         self._files: Mapping[str, str] = {}

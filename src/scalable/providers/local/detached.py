@@ -21,7 +21,7 @@ from scalable.model import DeploymentSpec
 from scalable.providers.local.fork_server import ForkServerProcess
 from scalable.providers.local.launcher import ProcessLauncher, WorkerProgram, started
 from scalable.providers.local.processes import (
-    Program,
+    RunningProgram,
     WorkerProcess,
     file_name,
     find_scratch,
@@ -35,8 +35,7 @@ from scalable.worker.process_worker import ProcessWorker
 
 class DetachedLauncher(ProcessLauncher):
     """Launcher of worker processes that keep running after this process.
-    A worker's command line contains the cluster's directory and the worker's name. A later launcher
-    finds the worker by these two.
+    A worker's command line contains the cluster's directory and the worker's name.
     """
 
     def __init__(self, site: ManagerSite, options: Mapping[str, Mapping[str, Any]]) -> None:
@@ -62,7 +61,7 @@ class DetachedLauncher(ProcessLauncher):
         await started([self._units[name] for name in adopted])
         return adopted
 
-    def _adopted(self, name: str, program: Program, tag: str) -> LocalUnit:
+    def _adopted(self, name: str, program: RunningProgram, tag: str) -> LocalUnit:
         options = self._options[tag]
         container: ContainerRequest | None = options["container"]
         removal = None

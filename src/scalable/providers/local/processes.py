@@ -33,7 +33,7 @@ POLL_S = 0.02
 
 
 @dataclass(frozen=True)
-class Program:
+class RunningProgram:
     """A process that runs a program of this package."""
 
     #: Process with its start time, which tells it apart if the process id is reused.
@@ -44,7 +44,7 @@ class Program:
     arguments: tuple[str, ...]
 
 
-def programs(directory: Path) -> Iterator[Program]:
+def programs(directory: Path) -> Iterator[RunningProgram]:
     """Yield this user's programs whose first argument is in or is a directory, except this process.
     The client of a container's runtime (``docker run``) counts as the program in the container.
     """
@@ -58,7 +58,7 @@ def programs(directory: Path) -> Iterator[Program]:
             # Read again, because the process id may have been reused in between.
             found = _parse(path, directory)
             if found is not None:
-                yield Program(process, *found)
+                yield RunningProgram(process, *found)
 
 
 def _parse(path: Path, directory: Path) -> tuple[str, tuple[str, ...]] | None:
@@ -296,8 +296,7 @@ def discover() -> list[dict[str, Any]]:
 
 def delete(cluster_id: str) -> list[str]:
     """Stop a cluster's processes except this one, and remove their scratch directories.
-    Return descriptions of the processes. Idempotent. Raise ProviderError if a process does not
-    stop.
+    Idempotent. Raise ProviderError if a process does not stop.
     """
     ended: list[str] = []
     directory = _parent() / cluster_id
@@ -326,19 +325,19 @@ def _parent() -> Path:
     return settings.state_dir() / "clusters"
 
 
-def _describe(program: Program) -> str:
+def _describe(program: RunningProgram) -> str:
     kind = program.module.rpartition(".")[2].removesuffix("_process")
     name = f" {program.arguments[1]}" if len(program.arguments) > 1 else ""
     return f"{kind}{name} (process {program.process.pid})"
 
 
-def _end_programs(found: Sequence[Program]) -> None:
+def _end_programs(found: Sequence[RunningProgram]) -> None:
     for program in found:
         if program.process.is_running():
             end_process(identify(program.process.pid), TERMINATE_S, KILL_S)
 
 
-def _end_workers(found: Sequence[Program]) -> None:
+def _end_workers(found: Sequence[RunningProgram]) -> None:
     workers = [WorkerProcess(program.process) for program in found]
     for worker in workers:
         worker.terminate()

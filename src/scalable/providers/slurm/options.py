@@ -64,5 +64,5 @@ class SlurmOptions(ProviderOptions):
         default=(), description="Further options of sbatch that scalable does not set itself."
     )
     logs: Annotated[Text, AfterValidator(allowed(LOGS))] | None = Field(
-        default=None, description="Directory for the logs of jobs; by default beside the run."
+        default=None, description="Directory for the logs of jobs; by default next to the run."
     )

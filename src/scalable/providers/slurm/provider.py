@@ -45,7 +45,7 @@ class SlurmProvider:
                     Diagnostic(
                         "E_BAD_OPTION",
                         ("tasks", task.name, "duration"),
-                        f"a call is expected to take longer than the walltime {walltime}",
+                        f"a task is expected to take longer than the walltime {walltime}",
                         hint="raise the walltime of the target, or split the task",
                     )
                 )

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from scalable.clusters import control, discovery
 from scalable.clusters.control import explain
-from scalable.clusters.discovery import Living
+from scalable.clusters.discovery import RunningClusters
 from scalable.model.overview import Events, Overview, WorkerOverview
 
 
@@ -63,7 +63,7 @@ class ClusterSource:
 class Sources(Protocol):
     """The clusters and sessions that can be watched."""
 
-    def living(self) -> Living:
+    def living(self) -> RunningClusters:
         """Return the running clusters and sessions. May block for seconds."""
 
     def open(self, name: str) -> Source:
@@ -73,8 +73,8 @@ class Sources(Protocol):
 class AllClusters:
     """The clusters and sessions of this user."""
 
-    def living(self) -> Living:
-        return discovery.all_that_live()
+    def living(self) -> RunningClusters:
+        return discovery.running_clusters()
 
     def open(self, name: str) -> Source:
         return ClusterSource(name)
