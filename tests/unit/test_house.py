@@ -88,6 +88,7 @@ SMALL = {
     "model/failures",
     "model/traits",
     "protocol/guarded_worker",
+    "providers/local/cluster",
     "scaling/target_duration",
     "scheduler/creator_reports",
     "scheduler/run_files",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
@@ -14,7 +13,6 @@ from scalable.errors import ClusterError
 from scalable.liveness import is_alive, place_of
 from scalable.protocol.addresses import is_loopback
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.protocol.private_socket import SocketComm
 from scalable.records import ClusterDirectory, find, status_of
 from scalable.views.explanation import Explanations
 
@@ -102,11 +100,10 @@ def _ask_session(
         )
     logger.debug("asking session %s in process %s", name, pid)
 
-    async def call() -> _Answer:
-        return await asyncio.wait_for(question(SchedulerCalls(SocketComm(Path(path)))), timeout_s)
+    from scalable.protocol.private_socket import SocketComm
 
     try:
-        return _run(lambda: asyncio.run(call()))
+        return _run(lambda: question(SchedulerCalls(SocketComm(Path(path)))), timeout_s)
     except (OSError, TimeoutError, ValueError) as error:
         here = is_alive(known) is not None
         hint = f"`scalable status {name}` shows its state"
@@ -137,17 +134,22 @@ def ask_at(
         ) as scheduler:
             return await question(SchedulerCalls(scheduler))
 
-    return _run(lambda: asyncio.run(asyncio.wait_for(call(), timeout_s)))
+    return _run(call, timeout_s)
 
 
-def _run(function: Callable[[], _Answer]) -> _Answer:
-    """Call a function that runs an event loop, in a thread if this thread already runs one."""
+def _run(question: Callable[[], Coroutine[Any, Any, _Answer]], timeout_s: float) -> _Answer:
+    """Run a coroutine in a new event loop, in a thread if this thread already runs one."""
+    import asyncio
+
+    def answer() -> _Answer:
+        return asyncio.run(asyncio.wait_for(question(), timeout_s))
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return function()
+        return answer()
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(function).result()
+        return thread.submit(answer).result()
 
 
 def refuse_gone(directory: ClusterDirectory) -> None:

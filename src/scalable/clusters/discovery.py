@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
@@ -238,6 +237,8 @@ def _orphan(provider: str, row: Mapping[str, Any]) -> ClusterStatus:
 
 def _foreign(point: EntryPoint) -> _Question:
     """Import another package's discovery plug-in. Return a function that lists its clusters."""
+    import asyncio
+
     discover = point.load()
 
     async def collect() -> list[ClusterStatus]:

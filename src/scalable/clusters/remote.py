@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from scalable import settings
-from scalable.client.tunnel import in_background
 from scalable.clusters.control import ask, ask_at
 from scalable.clusters.run_copy import copy_run
 from scalable.errors import ClusterError, ProviderError, RunError
@@ -363,6 +362,8 @@ class Tunnels:
 
     def port(self, cluster_id: str, place: RemotePlace) -> int:
         """Return the loopback port of the tunnel to a cluster's scheduler, opened on first use."""
+        from scalable.client.tunnel import in_background
+
         with self._lock:
             if cluster_id not in self._ports:
                 self._ports[cluster_id] = in_background(_opened(place, cluster_id), _TIMEOUT_S)
