@@ -41,7 +41,7 @@ from scalable import ScalableClient
 from scalable.clusters.ending import clear_away
 from scalable.clusters.managing import wait_for_scheduler
 from scalable.clusters.programs import scheduler as program
-from scalable.dask_compat.stealing import PoolStealing
+from scalable.dask_compat.scheduler_extensions import PoolStealing
 from scalable.files import write_whole
 from scalable.liveness import identify_process
 from scalable.model import ClusterRecord
@@ -51,13 +51,12 @@ from scalable.protocol.handlers import Handler
 from scalable.protocol.importing import Importer
 from scalable.records import ClusterDirectory
 from scalable.scheduler.adaptation import PoolAdaptive
-from scalable.scheduler.controller import Attendance, Controller, Status
+from scalable.scheduler.controller import Controller, ManagerRpc, Status
 from scalable.scheduler.explaining import Explainer
-from scalable.scheduler.ledger import EVENTS, Ledger, Listener
-from scalable.scheduler.overview.call_counts import NameCounts
-from scalable.scheduler.overview.overviews import Overviews
-from scalable.scheduler.overview.timeline import Timeline
+from scalable.scheduler.overviews import EventTimeline, Overviews
 from scalable.scheduler.recorder import Recorder
+from scalable.scheduler.task_counts import NameCounts
+from scalable.scheduler.task_log import EVENTS, Listener, TaskLog
 from scalable.scheduler.workload import Workload
 from scalable.watch.dashboard import routes
 from simulated_workers import SimulatedWorkers, collect_seldom, open_many_files
@@ -250,12 +249,12 @@ TURNS: Labels = {
     "status request": (Controller, ("status",)),
     "controller pass": (Controller, ("_tick",)),
     "sample of the overview": (Overviews, ("sample",)),
-    "manager's heartbeat": (Attendance, ("heartbeat",)),
+    "manager's heartbeat": (ManagerRpc, ("heartbeat",)),
     "order to scale": (Controller, ("scale",)),
     "worker arrives": (Controller, ("add_worker",)),
     "worker leaves": (Controller, ("remove_worker",)),
     "worker's heartbeat": (Scheduler, ("heartbeat_worker",)),
-    "graph of a client": (Ledger, ("update_graph",)),
+    "graph of a client": (TaskLog, ("update_graph",)),
     "adaptive decision": (PoolAdaptive, ("adapt",)),
     "recorder's rows": (Recorder, ("_tick",)),
     "stealing": (PoolStealing, ("balance",)),
@@ -264,12 +263,12 @@ TURNS: Labels = {
 PARTS: Labels = {
     "model: an overview made": (Overviews, ("_made",)),
     "status: snapshot": (Status, ("snapshot",)),
-    "ledger: graph": (Ledger, ("update_graph",)),
+    "ledger: graph": (TaskLog, ("update_graph",)),
 }
 EXPLAINED: Labels = {"explain request": (Explainer, ("explain",))}
 LISTENERS: Mapping[str, type[Listener]] = {
     "model: counts": NameCounts,
-    "model: timeline": Timeline,
+    "model: timeline": EventTimeline,
     "recorder": Recorder,
     "workload": Workload,
 }

@@ -34,8 +34,8 @@ from scalable.files import write_json
 from scalable.protocol.measured import BUNDLE, BUNDLE_ANNOTATION, KIND, SHARES, USAGE
 from scalable.quantiles import quantile
 from scalable.runs import RunDirectory
-from scalable.scheduler.ledger import Call, EndedCall
 from scalable.scheduler.recorder import FLUSH_INTERVAL_S, Recorder
+from scalable.scheduler.task_log import EndedTask, LoggedTask
 
 START = 1_767_225_600.0
 TAGS = ("model", "post")
@@ -151,7 +151,7 @@ def _turns(
     clock.now = max(free)
 
 
-def _call(number: int, kind: str, chance: random.Random) -> Call:
+def _call(number: int, kind: str, chance: random.Random) -> LoggedTask:
     tag = TAGS[number % 2]
     name = f"{tag}-{chance.randrange(3)}"
     bundle = {"calls": BUNDLED, "rows": kind == KINDS[2]}
@@ -160,12 +160,17 @@ def _call(number: int, kind: str, chance: random.Random) -> Call:
         annotations={} if kind == KINDS[0] else {BUNDLE_ANNOTATION: bundle},
         resource_restrictions={tag: 1}, dependencies=(), state="released", has_lost_dependencies=(),
     )  # fmt: skip
-    return Call(task)
+    return LoggedTask(task)
 
 
 def _end(
-    call: Call, count: int, worker: int, free: list[float], mean_s: float, chance: random.Random
-) -> EndedCall:
+    call: LoggedTask,
+    count: int,
+    worker: int,
+    free: list[float],
+    mean_s: float,
+    chance: random.Random,
+) -> EndedTask:
     """Return the end of a call, or of a bundle of ``count`` calls, after the worker's last one."""
     begin = end = free[worker]
     rows = []
@@ -190,7 +195,7 @@ def _end(
     if failed:
         details |= {"exception_text": "ValueError('bad value')", "nbytes": None}
         details |= {"traceback_text": '  File "w.py", line 3, in f\n    g()\nValueError'}
-    return EndedCall(call, not failed, details, f"{TAGS[worker % 2]}-{worker}")
+    return EndedTask(call, not failed, details, f"{TAGS[worker % 2]}-{worker}")
 
 
 #: Bars of the summary of a record: CPU seconds per million rows, and MB of peak memory.

@@ -23,7 +23,7 @@ from scalable.liveness import identify_process
 from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import RpcLink
+from scalable.manager.scheduler_link import SchedulerLink
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import Attachment, SchedulerCalls
 from scalable.records import ClusterDirectory
@@ -120,7 +120,7 @@ async def manage(directory: ClusterDirectory, tags: Sequence[str], behaviour: Be
         answer = await SchedulerCalls(comm).attach(attachment)
         if not answer["accepted"]:
             raise SystemExit(f"the scheduler refused the manager: {answer['reason']}")
-        reconciler.start(RpcLink(comm, MANAGER, nonce))
+        reconciler.start(SchedulerLink(comm, MANAGER, nonce))
         while not reconciler.end_wanted and reconciler.unreachable_s < 5:  # noqa: ASYNC110
             await asyncio.sleep(0.2)
         await reconciler.close()

@@ -38,9 +38,17 @@ from distributed.protocol import Serialize, to_serialize
 from distributed.protocol.pickle import loads
 from distributed.versions import get_versions
 
-from scalable.protocol.bundles import EVERY, PLAIN
 from scalable.protocol.measured import BUNDLE_ANNOTATION, FAILURE, USAGE, addition
-from scalable.protocol.operations import BEGUN, INTERRUPT, LEFT, MANAGER_KEY, OUTCOMES, RETURNED
+from scalable.protocol.operations import (
+    BEGUN,
+    EVERY,
+    INTERRUPT,
+    LEFT,
+    MANAGER_KEY,
+    OUTCOMES,
+    PLAIN,
+    RETURNED,
+)
 from scalable.worker.bundles import OVERDUE_S
 from scalable.worker.outcomes import BundleCounts, EndedCalls
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 from distributed.comm.core import connect, listen
 
-from scalable.dask_compat.shared_frames import share_memory
+from scalable.dask_compat.comm import share_memory
 
 
 @contextlib.asynccontextmanager

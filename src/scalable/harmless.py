@@ -22,6 +22,18 @@ _WITH_HANDLERS = (
 )  # fmt: skip
 
 
+def sendable(text: str) -> str:
+    """Return a string that can be encoded: lone surrogates, as in file names, are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def is_sendable(key: object) -> bool:
+    """Return whether the strings of a key can be encoded: a message with others cannot be sent."""
+    if isinstance(key, tuple):
+        return all(map(is_sendable, key))
+    return not isinstance(key, str) or key.isascii() or sendable(key) == key
+
+
 def harmless(text: str) -> str:
     r"""Return a string with its control characters shown as ``\x1b`` or ``\u202e``.
     Escape sequences could hide text or set a terminal's clipboard. Line breaks and tabs stay.

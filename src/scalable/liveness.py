@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import time
+import traceback
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -169,3 +171,20 @@ def _boot_id() -> str | None:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None
+
+
+def exit_in_child(pid: int, error: BaseException | None) -> None:
+    """Exit if this process is a fork of ``pid`` that has left the function in which it was forked.
+
+    Otherwise it would go on as a second worker, which shares the connections of the first.
+    """
+    if os.getpid() == pid:
+        return
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    else:
+        code = int(error is not None)
+    if error is not None and not isinstance(error, SystemExit):
+        traceback.print_exception(error)
+    sys.stdout.flush()
+    os._exit(code)

@@ -20,7 +20,7 @@ from scalable.providers.local.launcher import ENDS_KEPT
 from scalable.records import find
 from scalable.scaling.task_model import KEPT_SAMPLES
 from scalable.scheduler.bundle_relay import REMEMBERED
-from scalable.scheduler.profiles import KEPT_FORGOTTEN
+from scalable.scheduler.task_log import KEPT_FORGOTTEN
 
 #: Growth of a process that is no leak: of threads, of files, and of memory as a share and in bytes.
 #: A scheduler keeps the times of its last 20,000 calls, which a night may not fill.
@@ -49,20 +49,20 @@ BOUNDED = {
     "scalable.providers.local.units.End": ENDS_KEPT,
     "scalable.scaling.task_model._Record.ended": KINDS * KEPT_SAMPLES,
     "scalable.scaling.task_model._Record.memory": KINDS * KEPT_SAMPLES,
-    "scalable.scheduler.departures.Departures._begun": WORKERS,
-    "scalable.scheduler.departures.Departures._dismissed": WORKERS,
-    "scalable.scheduler.departures.Departures._excused": WORKERS,
-    "scalable.scheduler.departures.Departures._gone": WORKERS,
-    "scalable.scheduler.departures.Departures._lost_with": 2 * WORKERS,
-    "scalable.scheduler.departures.Departures._withheld": WORKERS,
+    "scalable.scheduler.worker_removals.WorkerRemovals._begun": WORKERS,
+    "scalable.scheduler.worker_removals.WorkerRemovals._dismissed": WORKERS,
+    "scalable.scheduler.worker_removals.WorkerRemovals._excused": WORKERS,
+    "scalable.scheduler.worker_removals.WorkerRemovals._gone": WORKERS,
+    "scalable.scheduler.worker_removals.WorkerRemovals._lost_with": 2 * WORKERS,
+    "scalable.scheduler.worker_removals.WorkerRemovals._withheld": WORKERS,
     "scalable.scheduler.bundle_relay.LostBundles._lost": 4 * REMEMBERED,
-    "scalable.scheduler.lost_workers.LostWorkers._begun": 2 * WORKERS,
-    "scalable.scheduler.lost_workers.LostWorkers._lost_with": 2 * WORKERS,
-    "scalable.scheduler.lost_workers.LostWorkers._memories": 3 * WORKERS,
-    "scalable.scheduler.lost_workers.LostWorkers._reasons": 5 * WORKERS,
-    "scalable.scheduler.overview.call_counts.NameRow.counted": 4 * KINDS * 6,
-    "scalable.scheduler.overview.recent.RecentEvents._samples": 3 * (KEPT_SAMPLES + 1),
-    "scalable.scheduler.profiles.Profiles._forgotten": KEPT_FORGOTTEN * (1 + len(PROFILE)),
+    "scalable.scheduler.retrying.LossReasons._begun": 2 * WORKERS,
+    "scalable.scheduler.retrying.LossReasons._lost_with": 2 * WORKERS,
+    "scalable.scheduler.retrying.LossReasons._memories": 3 * WORKERS,
+    "scalable.scheduler.retrying.LossReasons._reasons": 5 * WORKERS,
+    "scalable.scheduler.task_counts.NameRow.counted": 4 * KINDS * 6,
+    "scalable.scheduler.overviews.RecentEvents._samples": 3 * (KEPT_SAMPLES + 1),
+    "scalable.scheduler.task_log.Profiles._forgotten": KEPT_FORGOTTEN * (1 + len(PROFILE)),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from manifests import TWO_POOLS
 
 from scalable import ClusterError, ScalableClient, ScalableSession
-from scalable.manager import decisions
+from scalable.manager import units
 from scalable.worker import bundles
 
 MANIFEST, WORKERS = TWO_POOLS, 3
@@ -24,7 +24,7 @@ MANIFEST, WORKERS = TWO_POOLS, 3
 def lost_soon():
     """Have workers that have left replaced soon."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decisions, "LOST_WORKER_GRACE_S", 0.3)
+        patch.setattr(units, "LOST_WORKER_GRACE_S", 0.3)
         yield
 
 

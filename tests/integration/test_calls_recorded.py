@@ -9,7 +9,7 @@ import time
 import pytest
 from distributed import Client
 
-from scalable.manager import decisions
+from scalable.manager import units
 from scalable.runs.report import build
 from scalable.scheduler import adaptation, recorder
 from scalable.worker import bundles
@@ -51,7 +51,7 @@ def own_session(running_session):
 def lost_soon():
     """Have workers that have left replaced soon."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decisions, "LOST_WORKER_GRACE_S", 0.3)
+        patch.setattr(units, "LOST_WORKER_GRACE_S", 0.3)
         yield
 
 

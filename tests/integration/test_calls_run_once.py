@@ -11,7 +11,7 @@ from distributed import get_client
 from manifests import TWO_POOLS
 
 from scalable import ScalableClient
-from scalable.manager import decisions
+from scalable.manager import units
 from scalable.scheduler import pool_scheduler
 from scalable.worker import bundles
 
@@ -22,7 +22,7 @@ MANIFEST, WORKERS = TWO_POOLS, 3
 def lost_soon():
     """Have workers that have left replaced soon."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decisions, "LOST_WORKER_GRACE_S", 0.3)
+        patch.setattr(units, "LOST_WORKER_GRACE_S", 0.3)
         yield
 
 

@@ -198,7 +198,7 @@ def test_a_module_that_a_call_imports_itself_is_named_with_the_worker(client):
             call.result(timeout=60)
         text = str(told.value)
         assert text.startswith("No module named 'module_of_nobody' on worker crops-"), text
-        assert "call 'lacks_a_module' needs it" in text
+        assert "task 'lacks_a_module' needs it" in text
         frames = [frame.name for frame in traceback.extract_tb(told.value.__traceback__)]
         assert frames[-1] == "lacks_a_module"
     assert pool.submit(guards_itself).result(timeout=60) == "No module named 'module_of_nobody'"
@@ -261,7 +261,7 @@ def test_an_argument_that_cannot_be_unpickled_fails_its_calls_only(client, modul
         for points, retries in (((point, tied), 0), ((tied, again), 1), ((point, again), 0))
     ]
     for call in calls[:2]:
-        with pytest.raises(RuntimeError, match=r"call 'read' cannot be unpickled.*tied to its"):
+        with pytest.raises(RuntimeError, match=r"task 'read' cannot be unpickled.*tied to its"):
             call.result(timeout=60)
     assert calls[2].result(timeout=60) == [3, 3]
     assert client.submit(found.read, again, workers=[second], pure=False).result(60) == [3]

@@ -14,7 +14,7 @@ import scalable
 from detached import nothing_is_left, processes_of
 from scalable import PoolCluster, ScalableClient, ScalableSession
 from scalable.errors import ClusterError
-from scalable.scheduler.lifetime import Lifetime, Limits
+from scalable.scheduler.limits import Lifetime, Limits
 from verbs import listed, program, status, up
 
 
@@ -113,7 +113,7 @@ class Clock:
 
 def test_work_and_clients_keep_a_cluster_until_its_time_to_live_is_over(monkeypatch, eventually):
     clock = Clock()
-    monkeypatch.setattr("scalable.scheduler.lifetime.time", clock)
+    monkeypatch.setattr("scalable.scheduler.limits.time", clock)
     OVER.clear()
     options = {"protocol": "inproc://", "dashboard_address": ":0"}
     scheduler = {"cls": Scheduler, "options": options}

@@ -12,14 +12,13 @@ from distributed import Worker, get_client
 from distributed.core import Status
 
 from scalable import ScalableClient, ScalableSession
-from scalable.client.calls.futures import CallFuture
+from scalable.client.futures import CallFuture
 from scalable.clusters.control import beyond_most
 from scalable.errors import ClusterError
 from scalable.model import PoolStatus
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.records import find
 from scalable.scaling.pool_policy import PoolDecision
-from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.managers import LEASE_S
 from scalable.scheduler.pool_scheduler import PoolScheduler
@@ -53,11 +52,11 @@ class Bed:
     def attach(self, manager="m", **pools):
         known = {tag: {**POOL, "slots": slots} for tag, slots in (pools or {"a": 1}).items()}
         attached = {"manager": manager, "nonce": "x", "target": "t", "pools": known}
-        assert self.controller.attendance.attach(**attached)["accepted"]
+        assert self.controller.manager_rpc.attach(**attached)["accepted"]
 
     def report(self, tag="a", manager="m", **counts):
         pool = PoolStatus(**counts).to_dict()
-        answer = self.controller.attendance.heartbeat(manager, "x", {tag: pool}, [])
+        answer = self.controller.manager_rpc.heartbeat(manager, "x", {tag: pool}, [])
         assert answer["known"]
 
     def worker(self, name="a-1", cls=Worker, **options):
@@ -92,7 +91,7 @@ def _calls_that_cannot_run_stay(monkeypatch):
 @asynccontextmanager
 async def bed(**options):
     async with PoolScheduler(port=0, dashboard=False, host="127.0.0.1") as scheduler:
-        controller = Controller(scheduler, follow_with=Adaptation, **options)
+        controller = Controller(scheduler, **options)
         scheduler.add_plugin(controller)
         async with ScalableClient(scheduler.address, asynchronous=True) as client:
             yield Bed(scheduler, controller, client)
@@ -205,7 +204,7 @@ async def test_a_manager_that_is_lost(on):
 async def test_a_manager_that_leaves(on):
     on.attach()
     on.controller.scale({"a": 2})
-    on.controller.attendance.leave("m", "x", gone=False)
+    on.controller.manager_rpc.leave("m", "x", gone=False)
     future = on.client.submit(same, 1, tag="a")
     words = "call KEY waits for pool 'a': manager 'm' is leaving and starts no more workers"
     await on.says(future, "no-manager", words, "attach another with .*")
@@ -258,14 +257,14 @@ async def test_workers_that_leave_and_a_walltime_that_is_too_short(on):
         on.controller.scale({"a": 1})
         running = on.client.submit(nap, "leaving", tag="a")
         await on.until(running.key, "processing")
-        on.controller.departures.drain({"a-1": "asked for by ada"})
+        on.controller.removals.drain({"a-1": "asked for by ada"})
         future = on.client.submit(same, 1, tag="a")
         words = "call KEY waits for pool 'a': its only worker is leaving: asked for by ada"
         await on.says(future, "leaving", words)
         on.controller.overviews._made_at = 0.0
         leaving = on.controller.overviews.present().pools["a"].leaving
         assert leaving == {"asked for by ada": 1}
-        on.controller.departures._why[worker.address] = "its walltime ends in 3 min"
+        on.controller.removals._why[worker.address] = "its walltime ends in 3 min"
         words = "call KEY waits for pool 'a': the walltime that its only worker has left is too "
         words += r"short for another call \(its walltime ends in 3 min\)"
         await on.says(future, "walltime", words, "raise the walltime.*")

@@ -12,8 +12,8 @@ import pytest
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
 from scalable.manager.pool_cluster import PoolCluster
-from scalable.protocol import guarded_http
-from scalable.protocol.guarded_http import APART_S, FIRST_LINE_S, WrongTokens, admits, cookie_name
+from scalable.protocol import servers
+from scalable.protocol.servers import APART_S, FIRST_LINE_S, WrongTokens, admits, cookie_name
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 WRONG = ["x", "", "%00", "%FF%FE", "%E2%80%AE", "a" * 5000, "TOKEN", "token"]
@@ -54,7 +54,7 @@ def told(caplog):
 
 
 def test_a_thousand_wrong_tokens_are_refused_and_told_in_one_line(link, caplog, monkeypatch):
-    monkeypatch.setattr(guarded_http, "APART_S", 1e6)
+    monkeypatch.setattr(servers, "APART_S", 1e6)
     token = link.partition("token=")[2]
     with caplog.at_level(logging.DEBUG), connection(link) as opened:
         answers = set()
@@ -119,9 +119,9 @@ def test_wrong_tokens_hold_no_other_reader(link):
 def test_a_token_is_compared_in_constant_time(wrong, monkeypatch):
     """Each comparison is that of `hmac`, also for another length, other bytes and no token."""
     compared = []
-    real = guarded_http.hmac.compare_digest
+    real = servers.hmac.compare_digest
     monkeypatch.setattr(
-        guarded_http.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or real(a, b)
+        servers.hmac, "compare_digest", lambda a, b: compared.append((a, b)) or real(a, b)
     )
     line = RequestStartLine("GET", f"/x?token={wrong}", "HTTP/1.1")
     headers = HTTPHeaders({"Cookie": f"{cookie_name('secret')}=no", "Host": "here"})

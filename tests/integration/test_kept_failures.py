@@ -154,7 +154,7 @@ def test_an_error_names_call_arguments_and_worker(client):
         client.submit(fit, 3, region="east", task="fit").result(30)
     assert caught.value.args == (3, "east")
     (note,) = caught.value.__notes__
-    assert note.startswith("call fit(3, region='east') on worker a-")
+    assert note.startswith("task fit(3, region='east') on worker a-")
     again = pickle.loads(pickle.dumps(caught.value))
     assert (type(again), again.args, again.__notes__) == (LookupError, (3, "east"), [note])
 
@@ -162,20 +162,20 @@ def test_an_error_names_call_arguments_and_worker(client):
 def test_an_error_with_its_own_pickling_keeps_the_note(client):
     with pytest.raises(Unlike, match="no 3 in south") as caught:
         client.submit(unlike, 3, task="fit").result(30)
-    assert caught.value.__notes__[0].startswith("call unlike(3) on worker a-")
+    assert caught.value.__notes__[0].startswith("task unlike(3) on worker a-")
 
 
 def test_an_error_of_an_executor_names_its_call(client):
     pool = client.pool("a")
     with pytest.raises(LookupError) as caught:
         list(pool.map(fit, [1, 3, 5]))
-    assert caught.value.__notes__[0].startswith("call fit(3) on worker a-")
+    assert caught.value.__notes__[0].startswith("task fit(3) on worker a-")
 
 
 def test_an_error_of_a_call_that_lost_its_workers_names_its_arguments(client):
     with pytest.raises(KilledWorker) as caught:
         client.pool("b").submit(die_of, "hunger").result(120)
-    assert caught.value.__notes__ == ["call die_of('hunger')"]
+    assert caught.value.__notes__ == ["task die_of('hunger')"]
 
 
 def test_an_error_of_a_remembered_call_names_the_function_of_the_user(client):
@@ -184,7 +184,7 @@ def test_an_error_of_a_remembered_call_names_the_function_of_the_user(client):
     with pytest.raises(LookupError) as caught:
         client.pool("a", cache=True).submit(fit, 3).result(30)
     for error in (failed.exception, mapped.exception, caught.value):
-        assert error.__notes__[0].startswith("call fit(3) on worker a-")
+        assert error.__notes__[0].startswith("task fit(3) on worker a-")
     assert failed.arguments == mapped.arguments == "(3)"
 
 
@@ -197,5 +197,5 @@ def test_an_error_of_a_nested_call_names_both(client):
     with pytest.raises(LookupError) as caught:
         client.submit(outer, 3, task="fit").result(30)
     inner, whole = caught.value.__notes__
-    assert inner.startswith("call fit(3)")
-    assert whole.startswith("call outer(3)")
+    assert inner.startswith("task fit(3)")
+    assert whole.startswith("task outer(3)")

@@ -17,7 +17,7 @@ from distributed import Client, SpecCluster
 from distributed.security import Security
 
 from scalable.manager.launcher import UnitState
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite
 from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.local import LocalProvider
 from scalable.providers.local.options import LocalOptions
@@ -120,7 +120,7 @@ PROGRAM = """
 import json, signal, sys
 from pathlib import Path
 from distributed.security import Security
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite
 sys.path.insert(0, {tests!r})
 from test_local_detached import Manager
 said = json.load(open({file!r}))

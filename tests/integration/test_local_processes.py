@@ -254,7 +254,7 @@ def test_a_fork_of_the_script_leaves_the_session_alone(shared):
 def test_a_resource_that_nobody_offers_is_named(shared, caplog, eventually, monkeypatch):
     monkeypatch.setattr("scalable.scheduler.waiting.WAIT_BEFORE_WORD_S", 0.1)
     future = shared.client.submit(getpid, tag="post", resources={"GPU": 1})
-    eventually(lambda: "calls wait for resource 'GPU', which no worker offers" in caplog.text)
+    eventually(lambda: "tasks wait for resource 'GPU', which no worker offers" in caplog.text)
     future.cancel()
 
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 from distributed.scheduler import KilledWorker
 
-from scalable.protocol.lost_calls import OutOfMemory
+from scalable.protocol.failures import OutOfMemory
 from scalable.runs import read_run, summarize
 from scalable.runs.failed import failed_rows
 
@@ -52,7 +52,7 @@ def test_a_call_without_memory_fails_after_one_more_try_and_says_what_to_set(
             submit(eat, 400, str(started), **options).result(timeout=120)
     assert isinstance(caught.value, OutOfMemory)
     text = str(caught.value)
-    assert re.match("call 'eat' used (more than|up) 250M, the memory of component 'small'; ", text)
+    assert re.match("task 'eat' used (more than|up) 250M, the memory of component 'small'; ", text)
     assert "it got to " in text
     assert "set memory: " in text
     assert len(started.read_text()) <= 2
@@ -70,7 +70,7 @@ def test_a_call_that_kills_its_workers_fails_with_the_reason(session, tmp_path, 
         with pytest.raises(KilledWorker) as caught:
             submit(die, str(tmp_path / "started"), **options).result(timeout=150)
     text = str(caught.value)
-    assert "call 'die' is given up" in text
+    assert "task 'die' is given up" in text
     assert "it was killed by SIGKILL" in text
     pool = session.cluster.pools[way]
     assert pool.lost >= 3

@@ -15,7 +15,7 @@ from distributed.utils_test import inc
 from scalable import ClusterError, PoolCluster, ProviderError, ScalableClient
 from scalable.clusters import garbage
 from scalable.errors import NoWorkersError
-from scalable.manager.entries import takes_security
+from scalable.manager.embedded import takes_security
 from scalable.worker.pool_worker import PoolWorker
 
 INPROC = {"cls": Scheduler, "options": {"protocol": "inproc://", "dashboard_address": ":0"}}
@@ -113,7 +113,7 @@ class MultiWorker(Worker):
 
 
 def test_groups_bring_several_workers_and_are_replaced_when_they_lose_one(eventually, monkeypatch):
-    monkeypatch.setattr("scalable.manager.decisions.LOST_WORKER_GRACE_S", 0.2)
+    monkeypatch.setattr("scalable.manager.units.LOST_WORKER_GRACE_S", 0.2)
     workers = {
         0: {"cls": MultiWorker, "options": {"processes": 3}, "group": ["-0", "-1", "-2"]},
         1: {"cls": MultiWorker, "options": {"processes": 2}, "group": ["-0", "-1"]},

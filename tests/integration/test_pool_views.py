@@ -9,7 +9,7 @@ from distributed import Scheduler
 
 from scalable import PoolCluster, ScalableClient
 from scalable.scaling.pool_policy import PoolDecision
-from scalable.scheduler.ledger import Ledger
+from scalable.scheduler.task_log import TaskLog
 from scalable.scheduler.workload import Workload
 from scalable.worker.pool_worker import PoolWorker
 
@@ -19,7 +19,7 @@ GATE = threading.Event()
 
 def workload_of(scheduler):
     """Return the workload that listens to a scheduler's ledger; None before pools adapt."""
-    listeners = Ledger.of(scheduler)._listeners
+    listeners = TaskLog.of(scheduler)._listeners
     return next((known for known in listeners if isinstance(known, Workload)), None)
 
 

@@ -8,7 +8,7 @@ import pytest
 from distributed import Scheduler
 
 from scalable.clusters.programs import keeper
-from scalable.protocol import exit_codes
+from scalable.protocol import operations
 from scalable.worker.config import WorkerConfig
 from scalable.worker.program import refuse_second_start
 
@@ -19,7 +19,7 @@ def test_a_program_that_may_run_once_is_not_started_again(tmp_path):
     first = subprocess.run([*command, "raise SystemExit(3)"], check=False)
     again = subprocess.run([*command, "print('runs')"], check=False, capture_output=True)
     assert first.returncode == 3
-    assert (again.returncode, again.stdout) == (exit_codes.STARTED_AGAIN, b"")
+    assert (again.returncode, again.stdout) == (operations.STARTED_AGAIN, b"")
     assert b"not started again" in again.stderr
 
 
@@ -76,4 +76,4 @@ def test_a_worker_of_a_name_that_has_begun_ends_before_it_connects():
         await scheduler.close()
         return caught.value.code
 
-    assert asyncio.run(run()) == exit_codes.BEGAN_BEFORE
+    assert asyncio.run(run()) == operations.BEGAN_BEFORE

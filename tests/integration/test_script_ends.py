@@ -202,7 +202,7 @@ def test_a_script_that_ends_waits_for_the_calls_of_its_executors(script, tmp_pat
 
 def test_an_interrupt_ends_the_wait_for_calls_of_executors(script, tmp_path):
     process = script(
-        "from scalable.client.calls import dispatcher as unfinished_calls\n"
+        "from scalable.client import dispatcher as unfinished_calls\n"
         "unfinished_calls.SAY_AFTER_S = 0.1\n"
         "client = session.start()\n"
         "futures = [client.pool(tag='b').submit(work) for _ in range(3)]\n"
@@ -213,7 +213,7 @@ def test_an_interrupt_ends_the_wait_for_calls_of_executors(script, tmp_path):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     # A call that is on its way to another worker is not counted.
-    assert re.search(r"[1-3] calls of executors are cancelled", errors)
+    assert re.search(r"[1-3] tasks of executors are cancelled", errors)
 
 
 def test_a_session_that_is_closed_counts_the_calls_that_it_ends(script):

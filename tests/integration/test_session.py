@@ -424,7 +424,7 @@ def interrupt():
 def test_a_call_that_exits_fails_alone(manifest, target):
     session = ScalableSession.from_yaml(target=target)
     with session as client:
-        with pytest.raises(RuntimeError, match=r"the call ended with SystemExit\(4\)"):
+        with pytest.raises(RuntimeError, match=r"the task ended with SystemExit\(4\)"):
             client.submit(leave, 4, tag="demeter").result(timeout=30)
         with pytest.raises(RuntimeError, match="KeyboardInterrupt"):
             client.submit(interrupt, tag="demeter").result(timeout=30)
@@ -503,7 +503,7 @@ def test_an_empty_pool_waits_and_says_why(manifest, caplog, eventually):
         session.scale("post", 0)
         eventually(lambda: client.worker_count("post") == 0)
         future = client.submit(square, 4, tag="post")
-        eventually(lambda: "1 call waits for pool 'post': it has no workers" in caplog.text)
+        eventually(lambda: "1 task waits for pool 'post': it has no workers" in caplog.text)
         session.scale("post", 1)
         assert future.result(timeout=30) == 16
 

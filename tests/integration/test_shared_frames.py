@@ -13,8 +13,8 @@ from distributed.protocol import Serialize, to_serialize
 from distributed.protocol.serialize import Serialized
 
 from scalable import settings
-from scalable.dask_compat import shared_frames
-from scalable.dask_compat.shared_results import in_shared_memory
+from scalable.dask_compat import comm
+from scalable.dask_compat.worker import in_shared_memory
 from scalable.protocol.shared_memory import is_shared
 from shared_pairs import pair, sent
 
@@ -23,7 +23,7 @@ LARGE = np.arange(300_000, dtype="f8")
 
 @pytest.fixture(autouse=True)
 def not_stopped(monkeypatch):
-    monkeypatch.setattr(shared_frames, "_stopped", threading.Event())
+    monkeypatch.setattr(comm, "_stopped", threading.Event())
 
 
 def run(main):
@@ -126,7 +126,7 @@ def test_nothing_is_shared_with_a_process_that_does_not_share(monkeypatch):
 
 @pytest.mark.parametrize("place", ["process", "system", "word"])
 def test_nothing_is_shared_with_another_machine(place, monkeypatch):
-    own = shared_frames._introduction
+    own = comm._introduction
     wrong = {"process": 1, "system": ["another"], "word": b"another"}
 
     def told():
@@ -139,7 +139,7 @@ def test_nothing_is_shared_with_another_machine(place, monkeypatch):
             assert segments() == before
             np.testing.assert_array_equal(got[0], LARGE)
 
-    monkeypatch.setattr(shared_frames, "_introduction", told)
+    monkeypatch.setattr(comm, "_introduction", told)
     run(main)
 
 
@@ -159,8 +159,8 @@ def test_nothing_is_shared_with_another_machine(place, monkeypatch):
 def test_a_wrong_part_ends_the_connection_and_later_ones_share_nothing(parts, caplog):
     async def main():
         async with pair() as ends:
-            header = {"serializer": shared_frames._SHARING, "parts": parts, "opened": []}
-            ends.one._queue(list(shared_frames.dumps(Serialized(header, [b"x"]))))
+            header = {"serializer": comm._SHARING, "parts": parts, "opened": []}
+            ends.one._queue(list(comm.dumps(Serialized(header, [b"x"]))))
             with pytest.raises(CommClosedError, match="shared memory"):
                 await ends.other.read()
             assert ends.other.closed()
@@ -176,9 +176,9 @@ def test_a_wrong_part_ends_the_connection_and_later_ones_share_nothing(parts, ca
 def test_a_part_is_refused_where_nothing_is_shared(monkeypatch):
     async def main():
         async with pair() as ends:
-            header = {"serializer": shared_frames._SHARING, "parts": [[0] * 7], "opened": []}
+            header = {"serializer": comm._SHARING, "parts": [[0] * 7], "opened": []}
             ends.other._sharer = None
-            ends.one._queue(list(shared_frames.dumps(Serialized(header, [b"x"]))))
+            ends.one._queue(list(comm.dumps(Serialized(header, [b"x"]))))
             with pytest.raises(CommClosedError, match="no memory is shared"):
                 await ends.other.read()
 
@@ -221,12 +221,12 @@ def test_what_cannot_be_shared_now_is_sent(monkeypatch):
             np.testing.assert_array_equal(got[1], LARGE + 1)
             assert [is_shared(data_of(each)) for each in got] == [False, True]
 
-    known, first = shared_frames.shared_memory.shared, data_of(LARGE)[8:16]
+    known, first = comm.shared_memory.shared, data_of(LARGE)[8:16]
 
     def all_but_one(data):
         return None if data[8:16] == first else known(data)
 
-    monkeypatch.setattr(shared_frames.shared_memory, "shared", all_but_one)
+    monkeypatch.setattr(comm.shared_memory, "shared", all_but_one)
     run(main)
 
 

@@ -116,7 +116,7 @@ def test_a_call_without_a_policy_is_not_tried_again(client, tmp_path):
 
 def test_an_executor_says_that_it_tries_nothing_again(client, caplog):
     with client.pool(task="plain"):
-        assert "are to be tried again" not in caplog.text
+        assert "are to be retried" not in caplog.text
     with client.pool(task="fetch"):
         assert "task 'fetch' has `retries:`" in caplog.text
 

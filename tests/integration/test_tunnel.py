@@ -21,8 +21,8 @@ from scalable.protocol.streams import (
     ANSWER_LENGTH,
     Answer,
     Hello,
-    Refusal,
     SocketCarrier,
+    StreamRefusal,
     new_stream_id,
 )
 from scalable.scheduler import stream_relay
@@ -382,8 +382,8 @@ def test_streams_are_continued_only_by_their_id_and_bounded_in_number(way, monke
             refusal, connection = greeted(relay, hello)
             ending.enter_context(connection)
             answers.append(refusal)
-    none = Refusal.NONE
-    assert answers == [Refusal.UNKNOWN, none, none, none, Refusal.FULL]
+    none = StreamRefusal.NONE
+    assert answers == [StreamRefusal.UNKNOWN, none, none, none, StreamRefusal.FULL]
 
 
 def test_one_address_cannot_take_the_streams_of_others():
@@ -413,7 +413,7 @@ def test_strangers_are_hung_up_on(way, monkeypatch, eventually):
             with stranger, contextlib.suppress(ConnectionResetError):
                 assert stranger.recv(1) == b""
     refusal, connection = greeted(relay, Hello(new_stream_id(), True, 0, 100))
-    assert refusal is Refusal.NONE
+    assert refusal is StreamRefusal.NONE
     with connection:
         eventually(lambda: relay.streams == 0)
 

@@ -21,11 +21,11 @@ def client():
 WAYS = {
     "submit": (
         lambda client, lock: client.submit(take, 1, lock, tag="a").result(30),
-        "call 'take' cannot be sent to a worker: its argument 2 (lock) cannot be pickled",
+        "task 'take' cannot be sent to a worker: its argument 2 (lock) cannot be pickled",
     ),
     "keyword": (
         lambda client, lock: client.submit(take, x=[lock], tag="a").result(30),
-        "call 'take' cannot be sent to a worker: its argument x= (list) cannot be pickled",
+        "task 'take' cannot be sent to a worker: its argument x= (list) cannot be pickled",
     ),
     "map": (
         lambda client, lock: client.gather(client.map(take, [1, 2, lock], tag="a")),
@@ -41,7 +41,7 @@ WAYS = {
     ),
     "executor": (
         lambda client, lock: client.pool(tag="a").submit(take, lock).result(30),
-        "call 'take' cannot be sent to a worker: its argument 1 (lock) cannot be pickled",
+        "task 'take' cannot be sent to a worker: its argument 1 (lock) cannot be pickled",
     ),
 }
 
@@ -82,10 +82,10 @@ def test_a_result_that_cannot_be_pickled_is_named_in_one_message(far, caplog):
     with caplog.at_level(logging.WARNING):
         with pytest.raises(TypeError) as one:
             calls[0].result(60)
-        with pytest.raises(TypeError, match=r"the result of a call \(lock\) cannot be sent: "):
+        with pytest.raises(TypeError, match=r"the result of a task \(lock\) cannot be sent: "):
             far.gather(calls)
     assert str(one.value) == (
         "the result of call 'lock' (lock) cannot be sent: cannot pickle '_thread.lock' object. "
-        "Return an object that can be pickled, or write it to a file in the call"
+        "Return an object that can be pickled, or write it to a file in the task"
     )
     assert caplog.records == []

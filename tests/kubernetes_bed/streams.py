@@ -36,6 +36,8 @@ class Streams:
         if target.part == "log":
             return await self.log(request, pod)
         if target.part == "portforward":
+            if "*/*" not in request.headers.get("Accept", "*/*"):  # as the kubelet's route does
+                raise ApiError(406, "406: Not Acceptable")
             return await self.port_forward(request, pod)
         if target.part == "eviction":
             grace = pod["spec"].get("terminationGracePeriodSeconds", 30)

@@ -21,7 +21,7 @@ from scalable.model.overview import (
     TaskOverview,
 )
 from scalable.protocol.handlers import Handler
-from scalable.scheduler.overview.recent import RecentEvents
+from scalable.scheduler.overviews import RecentEvents
 from scalable.watch.dashboard.serving import page_application
 
 CHROMIUM = shutil.which("chromium")

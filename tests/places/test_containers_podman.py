@@ -30,7 +30,7 @@ from scalable.containers import (
 )
 from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitState
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite
 from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.local import LocalProvider
 from scalable.providers.local.options import LocalOptions

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from scalable import ScalableSession
-from scalable.protocol.lost_calls import OutOfMemory
+from scalable.protocol.failures import OutOfMemory
 from scalable.providers.kubernetes.api import KubernetesApi, Resource
 
 pytest.importorskip("kubernetes_asyncio")

@@ -14,7 +14,7 @@ import scalable
 from scalable import ScalableSession, records
 from scalable.errors import ProviderError
 from scalable.model import ProgramState
-from scalable.protocol import exit_codes
+from scalable.protocol import operations
 from scalable.providers.kubernetes import objects as drafts
 from scalable.providers.kubernetes.api import KubernetesApi, Resource
 from verbs import program
@@ -312,7 +312,7 @@ def test_a_second_start_of_a_worker_is_refused(session, pods, kubernetes_bed, ev
 
     as_admin(kubernetes_bed, copy)
     code = eventually(lambda: as_admin(kubernetes_bed, ended), timeout=60.0)
-    assert code == exit_codes.BEGAN_BEFORE
+    assert code == operations.BEGAN_BEFORE
     workers = session.client.scheduler_info(n_workers=-1)["workers"].values()
     assert [worker["name"] for worker in workers].count(unit) == 1
 

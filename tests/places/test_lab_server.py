@@ -22,7 +22,7 @@ from scalable.clusters.creation import DetachOptions
 from scalable.clusters.ending import end
 from scalable.clusters.services import wait_until_ready
 from scalable.protocol.credentials import new_credentials
-from scalable.protocol.guarded_http import cookie_name
+from scalable.protocol.servers import cookie_name
 from scalable.watch.lab import show
 from scalable.watch.lab.pages import _trusting
 

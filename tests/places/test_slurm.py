@@ -254,7 +254,7 @@ def test_a_controller_that_is_away_for_a_while_costs_nothing(
         assert len(cluster.inventory.existing()) == 3
         assert len(slurm.jobs()) == 3
     assert starts(marks) == list(range(60))
-    assert "it is tried again" in caplog.text or "states are read again" in caplog.text
+    assert "it is retried" in caplog.text or "states are read again" in caplog.text
 
 
 def test_a_drained_partition_is_named_while_calls_wait(own_slurm, eventually, caplog):
@@ -265,7 +265,7 @@ def test_a_drained_partition_is_named_while_calls_wait(own_slurm, eventually, ca
         cluster.add_workers(n=1, tag="a")
         with ScalableClient(cluster) as client:
             future = client.submit(double, 4, tag="a")
-            eventually(lambda: "1 call waits for pool 'a'" in caplog.text)
+            eventually(lambda: "1 task waits for pool 'a'" in caplog.text)
             assert "Required partition not available" in caplog.text
             slurm.undrain("batch")
             assert future.result(timeout=120)[0] == 8

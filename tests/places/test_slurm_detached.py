@@ -12,7 +12,7 @@ from distributed.security import Security
 
 from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitState
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite
 from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.providers.slurm import SlurmProvider
 from scalable.providers.slurm.options import SlurmOptions

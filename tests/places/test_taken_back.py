@@ -86,9 +86,9 @@ def test_results_move_and_running_calls_end_and_the_successor_is_asked_for_at_th
     assert client.gather(results) == [f"r{n}" * 1000 for n in range(8)]
     assert len(lines(ran)) == len(set(lines(ran))) == 29  # each call ran once
     reason = cluster.pools["a"].last_loss
-    assert reason.startswith(f"{leaving}: its machine is taken back by the cloud")
+    assert reason.startswith(f"{leaving}: its machine is preempted by the cloud")
     rows = [e for e in events if e.get("event") == "removed"]
-    assert "taken back by the cloud" in next(e["reason"] for e in rows if e["worker"] == leaving)
+    assert "preempted by the cloud" in next(e["reason"] for e in rows if e["worker"] == leaving)
     assert cluster.pools["a"].reason is None
 
 

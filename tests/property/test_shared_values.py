@@ -13,7 +13,7 @@ from distributed.protocol.serialize import ToPickle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scalable.dask_compat import shared_frames, shared_results
+from scalable.dask_compat import comm, worker
 from scalable.protocol.messages import Pickled
 from shared_pairs import pair, sent
 
@@ -127,8 +127,8 @@ def listed(array):
 
 
 async def read(value, wrap, *, share):
-    told = shared_frames._introduction if share else lambda: None
-    with patch.object(shared_frames, "_introduction", told):
+    told = comm._introduction if share else lambda: None
+    with patch.object(comm, "_introduction", told):
         async with pair() as ends:
             assert ends.one.shares_memory is share
             return (await sent(ends, {"value": wrap(value)}))["value"]
@@ -137,7 +137,7 @@ async def read(value, wrap, *, share):
 @settings(max_examples=60)
 @given(VALUES, st.sampled_from([Serialize, ToPickle]))
 def test_a_shared_value_is_as_if_it_had_been_sent(value, wrap):
-    with patch.object(shared_frames, "LEAST", LEAST):
+    with patch.object(comm, "LEAST", LEAST):
         got = asyncio.run(read(value, wrap, share=True))
     expected = asyncio.run(read(value, wrap, share=False))
     assert shown(got) == shown(expected)
@@ -147,13 +147,13 @@ def test_a_shared_value_is_as_if_it_had_been_sent(value, wrap):
 @settings(max_examples=60)
 @given(VALUES)
 def test_a_moved_result_is_what_it_was(value):
-    with patch.object(shared_results, "LEAST", LEAST):
-        if not shared_results._is_plain(value):
+    with patch.object(worker, "LEAST", LEAST):
+        if not worker._is_plain(value):
             return
-        moved = shared_results.in_shared_memory(value)
+        moved = worker.in_shared_memory(value)
     if moved is not None:
         assert shown(moved) == shown(value)
-        assert shared_results.in_shared_memory(moved) is None
+        assert worker.in_shared_memory(moved) is None
 
 
 @settings(max_examples=25)
@@ -173,5 +173,5 @@ def test_what_calls_write_into_shared_arrays_goes_where_they_send_it(data):
                 np.testing.assert_array_equal(array, model)
                 np.testing.assert_array_equal(kept, expected)
 
-    with patch.object(shared_frames, "LEAST", LEAST):
+    with patch.object(comm, "LEAST", LEAST):
         asyncio.run(main())

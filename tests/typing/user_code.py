@@ -7,7 +7,7 @@ from distributed import Future
 
 import scalable
 from scalable import CommandResult, ScalableClient, ScalableSession
-from scalable.client.calls.futures import CallFuture
+from scalable.client.futures import CallFuture
 
 
 def run(year: int, *, region: str = "north") -> str:

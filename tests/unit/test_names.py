@@ -13,8 +13,7 @@ from scalable.cli.main import main
 from scalable.clusters.record import default_name
 from scalable.errors import ClusterError, ManifestError, ProviderError
 from scalable.manager.inventory import Inventory
-from scalable.manager.pools import Pool
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite, Pool
 from scalable.manifest import Manifest
 from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec, names
 from scalable.providers.local.launcher import ProcessLauncher

@@ -1,6 +1,6 @@
 """The last lines that the process of a worker has printed."""
 
-from scalable.protocol.described_failures import LAST_CHARACTERS
+from scalable.protocol.failures import LAST_CHARACTERS
 from scalable.worker.program import _last_printed
 
 DASK = (

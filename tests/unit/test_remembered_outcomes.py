@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.client.remembering_client import OTHERS, TOLD_NAMES, FoundCalls
+from scalable.client.caching_client import OTHERS, TOLD_NAMES, FoundCalls
 from scalable.model.overview import Overview
 from scalable.model.remembered import (
     OTHER_REASONS,

@@ -16,15 +16,16 @@ from distributed.core import Status, rpc
 from distributed.deploy.cluster import Cluster
 from distributed.utils import NoOpAwaitable
 
-from scalable.client.shown_cluster import ANSWER_S, NOW_S, ShownCluster
+from scalable.client.client import client_of
+from scalable.client.displayed_cluster import ANSWER_S, NOW_S, DisplayedCluster
 from scalable.dask_compat.cluster import check_overrides, loop_runs, start_loop
 from scalable.errors import ClusterError
 from scalable.model.clusters import PoolStatus, pools_from_dict
 from scalable.model.overview import Overview
 from scalable.protocol.credentials import security_of
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.protocol.listening import listens
 from scalable.protocol.pools import only_tag, wanted_counts
+from scalable.protocol.streams import listens
 from scalable.records import AccessFile, find_access
 from scalable.scaling.decisions import ScaleDecision
 
@@ -41,7 +42,7 @@ ADAPT_OPTIONS = frozenset({"interval", "wait_count", "target_duration"})
 LOOK_AGAIN_S = 0.2
 
 
-class AttachedCluster(ShownCluster, Cluster):
+class AttachedCluster(DisplayedCluster, Cluster):
     """A connection to a cluster that runs in its own processes.
 
     Closing the connection leaves the cluster running, unless ``owner`` is true.
@@ -229,8 +230,6 @@ class AttachedCluster(ShownCluster, Cluster):
 
     def get_client(self) -> Any:
         """Return the current client if it belongs to this object, or a new `ScalableClient`."""
-        from scalable.client.client import client_of
-
         return client_of(self)
 
     def order(
@@ -334,13 +333,13 @@ class AttachedCluster(ShownCluster, Cluster):
         return self.sync(self._delete)
 
     async def _delete(self) -> None:
-        logger.debug("cluster %s is told to end", self.name)
+        logger.debug("cluster %s is asked to stop", self.name)
         await self._calls.end("its end was requested")
         deadline = time.monotonic() + DELETE_TIMEOUT_S
         while await self._answers():
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"cluster {self.name!r} has not ended within {DELETE_TIMEOUT_S:g} s"
+                    f"cluster {self.name!r} has not stopped within {DELETE_TIMEOUT_S:g} s"
                 )
             await asyncio.sleep(POLL_S)
         await self._close()
@@ -392,7 +391,7 @@ class DiscoveredCluster(AttachedCluster):
     ) -> Any:
         """Adapt a pool. If asynchronous, return the bounds, which tools read at once."""
         order = super().adapt(tag, minimum, maximum, **more)
-        return Bounds(order, minimum, maximum) if self.asynchronous else order
+        return SentBounds(order, minimum, maximum) if self.asynchronous else order
 
     def get_snippet(self) -> str:
         """Return code that connects to the cluster."""
@@ -408,7 +407,7 @@ def _hang_up(loop: Any, comm: Any) -> None:
 # Bounds -------------------------------------------------------------------------------------------
 
 
-class Bounds:
+class SentBounds:
     """Bounds of an adaptive pool, which are sent to its scheduler. ``await`` waits for that."""
 
     def __init__(

@@ -21,10 +21,8 @@ from distributed.protocol.pickle import dumps, loads
 from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
 
-from scalable.client.explained_losses import with_reasons
-from scalable.client.own_code import names_of, note_code, own_code
-from scalable.client.own_files import Snapshot, own_files
-from scalable.client.scheduler_line import SchedulerLine
+from scalable.client.executor_connection import ExecutorConnection, with_reasons
+from scalable.client.own_code import Snapshot, names_of, note_code, own_code, own_files
 from scalable.client.unsendable import unsendable_result, with_package
 from scalable.dask_compat.client import (
     AnnotatingClient,
@@ -34,10 +32,9 @@ from scalable.dask_compat.client import (
     send_to_scheduler,
     waits_for_ended,
 )
-from scalable.dask_compat.shared_frames import share_memory
+from scalable.dask_compat.comm import share_memory
 from scalable.errors import ClusterError
-from scalable.protocol.archive import parts_of
-from scalable.protocol.code import in_image, missing_module
+from scalable.protocol.code import STRICT, ImageVersions, in_image, missing_module, parts_of
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.importing import here
 from scalable.protocol.lending import Lender, in_call, slot_lent, take_lent_slot_back, wait_in_call
@@ -51,7 +48,6 @@ from scalable.protocol.operations import (
     VERSIONS,
     WAITING_TOPIC,
 )
-from scalable.protocol.versions import STRICT, ImageVersions
 from scalable.scheduler.bundle_relay import BundleRelay
 
 # Carrying client ----------------------------------------------------------------------------------
@@ -87,7 +83,7 @@ class CarryingClient(AnnotatingClient):
         if changed:
             logger.warning(
                 "the cluster had loaded another version of %s; workers load the version of this "
-                "process for its calls",
+                "process for its tasks",
                 names_of(changed),
             )
 
@@ -205,8 +201,8 @@ class BundleClient(CarryingClient):
         seams.check()
         leave_out_our_frames()
         share_memory()
-        self._line = SchedulerLine(self, self.code)
-        self._news = News(self, lambda: self._line.lender is not None, self._end_all)
+        self._line = ExecutorConnection(self, self.code)
+        self._news = Notifications(self, lambda: self._line.lender is not None, self._end_all)
         #: Result of a query to the scheduler whether it can interrupt running tasks, or None before
         #: it.
         self._can_interrupt: bool | None = None
@@ -286,7 +282,7 @@ class BundleClient(CarryingClient):
 
     def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
         """Return the error for a result that cannot be pickled, or None for other errors."""
-        call = f"call {key_split(keys[0])!r}" if len(keys) == 1 else "a call"
+        call = f"task {key_split(keys[0])!r}" if len(keys) == 1 else "a task"
         return unsendable_result(error, call)
 
     def explains_later(self, key: Any, exception: Any) -> bool:
@@ -370,11 +366,9 @@ _told: set[str] = set()
 
 
 def compare_versions(facts: Mapping[str, Any]) -> None:
-    """Compare the versions in the scheduler's image with those of this process.
-
-    Raises ClusterError if the releases of ``distributed`` differ and the target does not allow it.
-    Other differences cause one warning. Without an image nothing is compared, because Dask warns of
-    differences.
+    """Compare the versions in the scheduler's image with ours.
+    Raises ClusterError for another release of ``distributed``, unless the target allows it, and
+    warns of other differences.
     """
     message = facts.get(VERSIONS)
     if not message:
@@ -392,21 +386,19 @@ def compare_versions(facts: Mapping[str, Any]) -> None:
     if not differing:
         return
     words = ", ".join(f"{name} {image} (here {here})" for name, (image, here) in differing.items())
-    told = f"image {there.image} has other versions: {words}; calls and results may not be readable"
+    told = f"image {there.image} has other versions: {words}; tasks and results may not be readable"
     if told not in _told:
         _told.add(told)
         logger.warning("%s", told)
 
 
-# News ---------------------------------------------------------------------------------------------
+# Notifications ------------------------------------------------------------------------------------
 
 
-class News:
-    """Receiver of a scheduler's news for the user of a client in another process.
-
-    A scheduler in this process logs the same itself. While only tasks use the client (``in_call``),
-    the client whose task is running gets the news instead. ``end`` is called once, with the error
-    of all tasks, when the cluster starts to stop.
+class Notifications:
+    """Receiver of a scheduler's notifications for the user of a client in another process.
+    ``in_call``: only tasks use the client. ``end`` is called once, with the error of all tasks,
+    when the cluster starts to stop.
     """
 
     def __init__(
@@ -433,7 +425,7 @@ class News:
         name, reason = event[1]["name"], event[1]["reason"]
         error = ClusterError(
             f"{f'cluster {name!r}' if name else 'the cluster'} has ended: {reason}",
-            hint="start a cluster, and make the calls again",
+            hint="start a cluster, and submit the tasks again",
         )
         logger.warning("%s", error.message)
         self._end(error)

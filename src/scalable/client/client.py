@@ -20,15 +20,15 @@ from distributed import Future
 from distributed.utils_comm import pack_data
 
 from scalable.cache.key import KeyOptions
-from scalable.client.calls.dispatcher import Dispatcher
-from scalable.client.calls.executor import PoolExecutor
-from scalable.client.calls.futures import CallFuture, call_futures_of
-from scalable.client.calls.options import CallOptions, check_timeout
+from scalable.client.backlog import CallOptions, check_timeout
+from scalable.client.caching_client import CachingClient
 from scalable.client.debugging import debug_failed_task, run_failed_task
+from scalable.client.dispatcher import Dispatcher
+from scalable.client.executor import PoolExecutor
+from scalable.client.futures import CallFuture, call_futures_of
 from scalable.client.graphs import is_raw, prepare
 from scalable.client.kept_failures import KEEP, RAISE
 from scalable.client.overviews import overview_of
-from scalable.client.remembering_client import RememberingClient
 from scalable.client.routing import ONE_SLOT, Routing, ask_known_slots
 from scalable.client.sweep import Sweep, rows_of
 from scalable.client.unsendable import (
@@ -48,7 +48,7 @@ logger = logging.getLogger("scalable.client")
 _Result = TypeVar("_Result")
 
 
-class ScalableClient(RememberingClient):
+class ScalableClient(CachingClient):
     """A ``distributed.Client`` that runs each task on a worker of the pool with the task's tag.
 
     Parameters
@@ -354,7 +354,7 @@ class ScalableClient(RememberingClient):
             if tags:
                 raise ClusterError("tags= names nodes of a plain dict", hint="give tag= instead")
             if cache:
-                raise ClusterError("cache= remembers nodes of a plain dict, not of a Dask graph")
+                raise ClusterError("cache= caches nodes of a plain dict, not of a Dask graph")
             with self._routed(tag, n, task, resources):
                 return super().get(dsk, keys, sync=sync, **options)
         tag, n, task = self._routing.asked(tag, n, task)
@@ -452,12 +452,12 @@ class ScalableClient(RememberingClient):
         if not isinstance(key, Future):
             return super().profile(key, *args, **kwargs)
         if not self.ask("get_metadata", keys=[PROFILES], default=False):
-            raise ClusterError("the scheduler of this cluster keeps no profiles of calls")
+            raise ClusterError("the scheduler of this cluster keeps no profiles of tasks")
         row = self.ask(Handler.PROFILE, key=key.key)
         if row is None and key.cancelled():
             return dict.fromkeys(PROFILE) | {"state": "cancelled"}
         if row is None:
-            raise ValueError(f"the call {key.key} has not ended")
+            raise ValueError(f"the task {key.key} has not ended")
         return row
 
     # Debugging ------------------------------------------------------------------------------------

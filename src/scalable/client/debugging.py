@@ -10,7 +10,7 @@ from typing import Any
 from distributed import wait
 from distributed.client import futures_of
 
-from scalable.client.calls.futures import CallFuture
+from scalable.client.futures import CallFuture
 from scalable.dask_compat.client import failed_task
 from scalable.errors import ClusterError
 
@@ -19,7 +19,6 @@ _SCRIPT = "__main__"
 
 def run_failed_task(client: Any, future: Any) -> Any:
     """Run the task whose failure made a future fail in this thread, and return its result.
-
     A function of the script is taken from the script as it is loaded here, so that a debugger shows
     its lines. ClusterError if nothing has failed, or for a future of an executor.
     """

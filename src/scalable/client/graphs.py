@@ -16,6 +16,7 @@ from dask.task_spec import Alias, DataNode, GraphNode, List, Task, TaskRef
 from dask.utils import funcname, is_namedtuple_instance
 
 from scalable.errors import ClusterError
+from scalable.harmless import is_sendable
 
 #: Longest string, in characters, that is copied into each task that takes the string. A longer one
 #: becomes a node of its own.
@@ -71,14 +72,11 @@ def prepare(
     graph: Graph, keys: Any, tag: str | None = None, tags: Tags | None = None
 ) -> PreparedGraph:
     """Check a raw graph, and return the nodes that have to be run.
-
-    A name as an argument refers to the result of its node, even within nested calls, lists, tuples
-    and sets, but not within dicts. A string that equals no node name is a value. ``tags`` contains
-    nodes with another tag than ``tag``. Raises ClusterError for a cycle anywhere in the graph, an
-    unknown name, a name that occurs twice in ``keys``, and a node name that is not a string, number
-    or tuple.
+    ``tags`` contains nodes with another tag than ``tag``. Raises ClusterError for a cycle, an
+    unknown or repeated name, and a name that is not a string, number or tuple.
     """
     tags = tags or {}
+    _has_dask_node(keys)
     asked = list(_flat(keys))
     _check_names(graph, asked, tags)
     needs = {name: tuple(_names_in(node, graph)) for name, node in graph.items()}
@@ -128,13 +126,23 @@ def _is_short(value: Any) -> bool:
 
 
 def _has_dask_node(value: Any) -> bool:
-    rest = [value]
+    """Return whether a value is or contains a Dask node. ClusterError for one within itself."""
+    rest, around, seen = [(value, False)], set(), set()
     while rest:
-        part = rest.pop()
+        part, is_left = rest.pop()
         if isinstance(part, GraphNode):
             return True
-        if isinstance(part, list | tuple):
-            rest.extend(part)
+        if not isinstance(part, list | tuple):
+            continue
+        if is_left:
+            around.discard(id(part))
+        elif id(part) in around:
+            raise ClusterError("a list of the graph or of its keys contains itself")
+        elif id(part) not in seen:
+            seen.add(id(part))
+            around.add(id(part))
+            rest.append((part, True))
+            rest.extend((each, False) for each in part)
     return False
 
 
@@ -191,9 +199,10 @@ def _target_of(name: Any, graph: Graph) -> Any:
 
 def _check_names(graph: Graph, asked: list[Any], tags: Tags) -> None:
     for name in graph:
-        if not isinstance(name, _NAMES):
+        if not isinstance(name, _NAMES) or not is_sendable(name):
             raise ClusterError(
-                f"the graph has a node named {name!r}", hint="names are texts, numbers or tuples"
+                f"the graph has a node named {name!r}",
+                hint="names are strings that can be encoded as UTF-8, numbers or tuples",
             )
     seen = set()
     for name in asked:

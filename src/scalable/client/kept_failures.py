@@ -40,7 +40,7 @@ class RetryingClient(ShownClient):
         if task in self.scheduler_facts.get(RETRIED, ()):
             logger.warning(
                 "task %r has `retries:` or `memory_on_retry:`, which executors do not follow: use "
-                "submit() or map() of the client for calls that are to be tried again",
+                "submit() or map() of the client for tasks that are to be retried",
                 task,
             )
 
@@ -202,7 +202,7 @@ class FailureKeepingClient(RetryingClient):
         try:
             return await SchedulerCalls(self.scheduler).failures(keys)
         except OSError as problem:
-            logger.debug("the failures of %d calls are not described: %r", len(keys), problem)
+            logger.debug("the failures of %d tasks are not described: %r", len(keys), problem)
             return nothing
 
 

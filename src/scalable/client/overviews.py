@@ -13,17 +13,17 @@ from distributed import Client, Future
 from distributed.utils import in_async_call
 
 from scalable.client.bundle_client import BundleClient
-from scalable.client.calls.futures import CallFuture
-from scalable.client.calls.whereabouts import ended_facts, waiting_facts
+from scalable.client.displayed_cluster import ANSWER_S, NOW_S
+from scalable.client.futures import CallFuture, ended_facts, waiting_facts
 from scalable.client.routing import ONE_SLOT, ROUTING, Routing
-from scalable.client.shown_cluster import ANSWER_S, NOW_S
-from scalable.dask_compat.shuffles import shuffle_mender
+from scalable.dask_compat.scheduler_extensions import shuffle_mender
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames
 from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.operations import CONTROLLER
 from scalable.views.calls import explain_call
+from scalable.views.clusters import render_overview
 from scalable.views.explanation import Explanation, Explanations
 from scalable.views.facts import CallFacts
 
@@ -123,7 +123,7 @@ class CollectionClient(BundleClient):
         """Annotate the graphs that are sent in the block, so that they run in the tag's pool."""
         tag, n, task = self._routing.asked(tag, n, task)
         if tag is None and task is None and n is ONE_SLOT and resources is None:
-            yield  # an enclosing call may have set a route
+            yield  # an enclosing block may have set a route
             return
         annotations = self._routing.annotations(tag, resources, n, task)
         token = _route.set(_Route(tag, task, annotations))
@@ -162,7 +162,7 @@ class CollectionClient(BundleClient):
         self._shuffles_stay = bool(self.ask("get_metadata", keys=[CONTROLLER], default=False))
         if self._shuffles_stay:
             return
-        logger.debug("the scheduler is told to keep shuffles within pools")
+        logger.debug("the scheduler is asked to keep shuffles within pools")
         try:
             self.run_on_scheduler(shuffle_mender())
         except (ImportError, AttributeError, ValueError) as error:
@@ -202,10 +202,10 @@ class ExplainingClient(CollectionClient):
         if isinstance(about, CallFuture):
             return self._explain_executors(about)
         if self.asynchronous:
-            return self._explained(about)
-        return self.sync(self._explained, about)
+            return self._fetch_explanation(about)
+        return self.sync(self._fetch_explanation, about)
 
-    async def _explained(self, about: Any) -> Explanation | Explanations:
+    async def _fetch_explanation(self, about: Any) -> Explanation | Explanations:
         if isinstance(about, Future):
             if about.cancelled():
                 key = str(about.key)
@@ -217,7 +217,7 @@ class ExplainingClient(CollectionClient):
     async def _asked(self, **named: Any) -> Explanations:
         assert self.scheduler is not None
         if not await self.scheduler.get_metadata(keys=[CONTROLLER], default=False):
-            raise ClusterError("the scheduler of this cluster explains no calls")
+            raise ClusterError("the scheduler of this cluster explains no tasks")
         return Explanations.from_dict(await getattr(self.scheduler, Handler.EXPLAIN)(**named))
 
     def _explain_executors(self, future: CallFuture) -> Explanation:
@@ -226,7 +226,7 @@ class ExplainingClient(CollectionClient):
             return explain_call(ended_facts(future))
         place = self._line.wait_for(self._line.find, future)
         if future.call is None and place is None and not future.done():
-            raise ClusterError("this future stands for several calls", hint="explain the pool")
+            raise ClusterError("this future stands for several tasks", hint="explain the pool")
         if place is not None and place.bundle is not None:
             return self._first(key=place.bundle)
         facts = waiting_facts(future, place)
@@ -249,8 +249,6 @@ class ShownClient(PublicNames, ExplainingClient):
     """A client that notebooks show with the pools and the tasks of its cluster."""
 
     def _repr_html_(self) -> str:
-        from scalable.views.clusters import render_overview
-
         overview = overview_of(self)
         facts: list[tuple[str, Any]] = []
         if self.scheduler is not None:
@@ -260,11 +258,7 @@ class ShownClient(PublicNames, ExplainingClient):
 
 
 def overview_of(client: Client) -> Overview | None:
-    """Return the current overview of a client's cluster, or None if none is available.
-
-    It is None for a client that is closed or asynchronous, for a scheduler that was not started by
-    scalable, and for one that does not answer.
-    """
+    """Return the current overview of a client's cluster, or None if none is available."""
     if client.status != "running" or client.asynchronous or in_async_call(client.loop):
         return None
     try:

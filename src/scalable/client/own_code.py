@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
+import stat
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -15,28 +19,35 @@ from typing import Any
 
 import psutil
 
-from scalable.protocol.bundles import PROCESS
+from scalable import settings
+from scalable.errors import ClusterError
 from scalable.protocol.code import (
+    ArchiveEntry,
+    CarriedFiles,
     CodeTable,
     ModuleCode,
     digest_of,
+    is_installed,
     is_own,
+    lasting,
     own_search_path,
+    pack,
     read_source,
 )
 from scalable.protocol.importing import here
-from scalable.protocol.search_path import lasting
+from scalable.protocol.operations import PROCESS
+from scalable.units import format_bytes, parse_bytes
 
 logger = logging.getLogger("scalable.client")
 
 #: Seconds between two checks of the source files.
 LOOK_S = 2.0
 _EDITED = (
-    "%s changed after this process had imported it, and before its version was noted: calls run "
+    "%s changed after this process had imported it, and before its version was noted: tasks run "
     "the file as it is now; restart the process, or reload the module"
 )
 _NOT_RELOADED = (
-    "%s was not reloaded completely: calls run the version from before, on every worker; mend the "
+    "%s was not reloaded completely: tasks run the version from before, on every worker; fix the "
     "file and reload it, or call client.sync_code()"
 )
 #: Largest size in bytes of the sources that are sent. Beyond it, workers need the files.
@@ -55,10 +66,8 @@ class _Loaded:
 
 
 class OwnCode:
-    """Versions of the workflow's modules in this process.
-
-    A module that is reloaded gets a new ``__spec__``. A module that is not reloaded keeps the
-    version that it had when it was first found, whatever happens to its file.
+    """Versions of the workflow's modules in this process, as they were first found or last
+    reloaded.
     """
 
     def __init__(self) -> None:
@@ -152,7 +161,7 @@ class OwnCode:
                 edited.append(name)
         if edited:
             logger.warning(
-                "%s changed since this process imported it: calls run the version that was "
+                "%s changed since this process imported it: tasks run the version that was "
                 "imported, on every worker; importlib.reload() or client.sync_code() changes that",
                 names_of(edited),
             )
@@ -280,3 +289,453 @@ def _functions(module: ModuleType) -> Iterator[FunctionType]:
             function = getattr(each, "__func__", each)  # of a static method or a class method
             if isinstance(function, FunctionType):
                 yield function
+
+
+# Files for remote clusters ------------------------------------------------------------------------
+
+
+FILE_LIMIT, LIMIT = "10MiB", "64MiB"
+#: Seconds between two checks of the files, and the largest share of time that checks may take.
+LOOK_SHARE = 0.01
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Files of a workflow at one time."""
+
+    #: Their directories.
+    project: WorkflowFiles
+    #: Description of the archive.
+    about: CarriedFiles
+    #: Compressed content of the archive.
+    data: bytes = field(repr=False)
+    #: Digest of each file, by name.
+    digests: Mapping[str, str] = field(repr=False)
+    #: Time and size of each file, by name.
+    stamps: Mapping[str, tuple[int, int]] = field(repr=False)
+
+
+class OwnFiles:
+    """Snapshot of this process's workflow, renewed when other modules or directories are in use."""
+
+    def __init__(self) -> None:
+        self._snapshot: Snapshot | None = None
+        self._table: CodeTable | None = None
+        self._result: CodeTable | None = None
+        self._told: set[str] = set()
+        self._next_look = 0.0
+        self._lock = threading.RLock()
+
+    def carried_with(self, table: CodeTable) -> tuple[CodeTable, Snapshot | None]:
+        """Return the table with the archive of the workflow's files, and the snapshot.
+        The snapshot is None, and the table has no archive, if nothing can be uploaded.
+        """
+        with self._lock:
+            if self._result is None or self._table is not table:
+                if self._table is None or not self._fits(table):
+                    self._snapshot = self._take(table)
+                about = None if self._snapshot is None else self._snapshot.about
+                self._table, self._result = table, replace(table, files=about)
+            elif time.monotonic() > self._next_look:
+                self._warn_of_edits()
+            return self._result, self._snapshot
+
+    def read_again(self, except_for: Iterable[str] = ()) -> list[str]:
+        """Drop the snapshot, and return the names of files that have changed since it was taken.
+        ``except_for`` contains paths of files that are not checked.
+        """
+        with self._lock:
+            changed = self._edited(except_for)
+            self._table = self._result = None
+            return changed
+
+    def digests(self) -> set[str]:
+        snapshot = self._snapshot
+        return set() if snapshot is None else set(snapshot.digests.values())
+
+    def _fits(self, table: CodeTable) -> bool:
+        """Return whether the snapshot has every file from which the table's modules were loaded."""
+        before, snapshot = self._table, self._snapshot
+        if before is None or before.search_path != table.search_path:
+            return False
+        if snapshot is None:
+            return True
+        for module in table.modules.values():
+            name = snapshot.about.name_of(module.path)
+            differs = name is not None and snapshot.digests.get(name) != module.digest
+            # A file that was edited after its import is not a version to upload.
+            if differs and digest_of(read_source(module.path) or b"") == module.digest:
+                return False
+        return True
+
+    # Taking a snapshot ----------------------------------------------------------------------------
+
+    def _take(self, table: CodeTable) -> Snapshot | None:
+        began = time.monotonic()
+        project = project_of(table.search_path)
+        if project is None:
+            self._tell(
+                "no files are carried to the workers: the script is not in a directory of its own; "
+                "workers get the modules that this process has imported"
+            )
+            return None
+        if not can_select():
+            self._tell(
+                "no files are carried to the workers, only modules that this process has imported: "
+                "pathspec is missing; install scalable[kubernetes]"
+            )
+            return None
+        file_limit, limit = (
+            _limit(settings.CODE_FILE_LIMIT, FILE_LIMIT),
+            _limit(settings.CODE_LIMIT, LIMIT),
+        )
+        chosen = select(project, file_limit)
+        self._tell_left_out(chosen, file_limit)
+        if chosen.too_many or chosen.size > limit:
+            self._tell(_too_much(project, chosen, limit))
+            return None
+        entries = dict(_read(project, chosen))
+        digest, size, data = pack(entries.values())
+        snapshot = Snapshot(
+            project,
+            CarriedFiles(digest, size, project.named_roots()),
+            data,
+            {name: digest_of(entry.content) for name, entry in entries.items()},
+            {name: _stamp_of(chosen.files[name]) for name in entries},
+        )
+        logger.debug(
+            "archive %s of %s: %d files, %d bytes, %d compressed, in %.3f s",
+            *(digest, project.base, len(entries), size, len(data), time.monotonic() - began),
+        )
+        return snapshot
+
+    def _tell(self, message: str) -> None:
+        if message not in self._told:
+            self._told.add(message)
+            logger.warning("%s", message)
+
+    def _tell_left_out(self, chosen: Selection, file_limit: int) -> None:
+        if chosen.too_large:
+            self._tell(
+                f"not carried to the workers: {_largest(chosen.too_large)}; files over "
+                f"{format_bytes(file_limit)} are left out ({settings.CODE_FILE_LIMIT})"
+            )
+        if chosen.outside:
+            self._tell(
+                f"not carried to the workers: {', '.join(sorted(chosen.outside)[:_SHOWN])}: "
+                "symbolic links that lead out of the project"
+            )
+
+    # Edits ----------------------------------------------------------------------------------------
+
+    def _edited(self, except_for: Iterable[str]) -> list[str]:
+        """Return the names of the snapshot's files whose content has changed."""
+        snapshot = self._snapshot
+        if snapshot is None:
+            return []
+        base = snapshot.project.base
+        known = {os.path.realpath(path) for path in except_for}
+        changed = []
+        for name, stamp in snapshot.stamps.items():
+            if str(base / name) in known:
+                continue
+            try:
+                now = _stamp_of((base / name).stat())
+            except OSError:
+                now = (0, 0)
+            if now != stamp:
+                content = read_source(str(base / name))
+                if content is None or digest_of(content) != snapshot.digests[name]:
+                    changed.append(name)
+        return changed
+
+    def _warn_of_edits(self) -> None:
+        """Warn once of each file, except imported modules, that workers have an older version."""
+        began = time.monotonic()
+        assert self._table is not None
+        edited = self._edited(module.path for module in self._table.modules.values())
+        self._next_look = time.monotonic() + max(LOOK_S, (time.monotonic() - began) / LOOK_SHARE)
+        new = [name for name in edited if name not in self._told]
+        if new:
+            self._told.update(new)
+            logger.warning(
+                "%s changed since the files were uploaded to the workers, which keep what they "
+                "have; client.sync_code() uploads the files again",
+                ", ".join(new[:_SHOWN]) + (f" and {len(new) - _SHOWN} more" * (len(new) > _SHOWN)),
+            )
+
+
+def _limit(name: str, default: str) -> int:
+    """Return a limit in bytes from its environment variable. ClusterError if it is not a size."""
+    text = os.environ.get(name) or default
+    try:
+        return parse_bytes(text)
+    except ValueError as error:
+        raise ClusterError(
+            f"{name}={text!r} is no size: {error}", hint=f"write it as {default}"
+        ) from error
+
+
+def _read(project: WorkflowFiles, chosen: Selection) -> Iterable[tuple[str, ArchiveEntry]]:
+    for name, status in chosen.files.items():
+        try:
+            content = (project.base / name).read_bytes()
+        except OSError as error:
+            logger.warning("not carried to the workers: %s: %s", name, error)
+            continue
+        yield name, ArchiveEntry(name, content, bool(status.st_mode & 0o100))
+
+
+def _stamp_of(status: os.stat_result) -> tuple[int, int]:
+    return status.st_mtime_ns, status.st_size
+
+
+def _largest(sizes: Mapping[str, int]) -> str:
+    ordered = sorted(sizes.items(), key=lambda item: -item[1])
+    shown = ", ".join(f"{name} ({format_bytes(size)})" for name, size in ordered[:_SHOWN])
+    return shown + (f" and {len(ordered) - _SHOWN} more" if len(ordered) > _SHOWN else "")
+
+
+def _too_much(project: WorkflowFiles, chosen: Selection, limit: int) -> str:
+    """Return the message about a project that is too large, which names its largest parts."""
+    if chosen.too_many:
+        amount = f"has more than {MOST_FILES:,} files"
+    else:
+        amount = f"has {format_bytes(chosen.size)} of files, over the limit of "
+        amount += f"{format_bytes(limit)} ({settings.CODE_LIMIT})"
+    parts: dict[str, int] = {}
+    for name, status in chosen.files.items():
+        path = Path(name)
+        part = f"{path.parent.as_posix()}/" if path.parent.name else name
+        parts[part] = parts.get(part, 0) + status.st_size
+    return (
+        f"no files are carried to the workers, only modules that this process has imported: "
+        f"{project.base} {amount}; the largest are {_largest(parts)}; "
+        "a .gitignore or .scalableignore file leaves files out"
+    )
+
+
+#: The files of this process's workflow.
+own_files = OwnFiles()
+
+
+# Workflow files -----------------------------------------------------------------------------------
+
+#: Files with patterns of files that are left out, in the syntax of ``.gitignore``.
+IGNORE_FILES = (".gitignore", ".scalableignore")
+#: Files that only the directory of a project has.
+_PROJECT_FILES = (
+    *("pyproject.toml", "setup.py", "setup.cfg"),
+    *("scalable.yaml", "scalable.yml", "scalable.toml"),
+)
+#: Names of directories that are never uploaded.
+_LEFT_OUT = frozenset({"__pycache__", "site-packages", "dist-packages", "node_modules"})
+#: Files that mark a directory as an environment or a cache.
+_MARKERS = frozenset({"pyvenv.cfg", "conda-meta", "CACHEDIR.TAG"})
+#: Packages of the image. Another copy must not come before them.
+_ENGINE = frozenset({"scalable", "dask", "distributed"})
+#: Largest number of files. A directory with more is not the directory of a workflow.
+MOST_FILES = 20_000
+
+
+@dataclass(frozen=True)
+class WorkflowFiles:
+    """Directories of a workflow whose files are uploaded."""
+
+    #: Directory of the project.
+    base: Path
+    #: Directories to search for modules, in the order of ``sys.path``: the path there, and the path
+    #: without symbolic links, which is below the base.
+    roots: tuple[tuple[str, Path], ...]
+
+    def named_roots(self) -> tuple[tuple[str, str], ...]:
+        """Return the roots with their names relative to the base."""
+        return tuple((path, real.relative_to(self.base).as_posix()) for path, real in self.roots)
+
+
+@dataclass
+class Selection:
+    """Files of a project that are uploaded, and those that are not."""
+
+    #: Status of each file, by name relative to the base.
+    files: dict[str, os.stat_result] = field(default_factory=dict)
+    #: Size of each file over the limit, by name.
+    too_large: dict[str, int] = field(default_factory=dict)
+    #: Names of symbolic links that lead out of the project.
+    outside: list[str] = field(default_factory=list)
+    #: True if the search stopped at :data:`MOST_FILES` files.
+    too_many: bool = False
+
+    @property
+    def size(self) -> int:
+        """Size of all files together in bytes."""
+        return sum(status.st_size for status in self.files.values())
+
+
+def project_of(entries: Sequence[str]) -> WorkflowFiles | None:
+    """Return the project with the workflow's ``sys.path`` entries, or None if it has none."""
+    base = _base_of(_start())
+    roots: dict[str, Path] = {}
+    for entry in entries:
+        path = os.path.abspath(entry)  # noqa: PTH100 - links stay: modules have such paths
+        real = Path(path).resolve()
+        if real.is_relative_to(base) and not _is_shared(real):
+            roots[path] = real
+        else:
+            logger.debug("directory %s is not carried: it is not in project %s", path, base)
+    return WorkflowFiles(base, tuple(roots.items())) if roots else None
+
+
+def _start() -> Path:
+    """Return the directory of the script, or without a script, the working directory."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if isinstance(script, str) and Path(script).is_file() and not is_installed(script):
+        return Path(script).resolve().parent
+    return Path.cwd().resolve()
+
+
+def _base_of(start: Path) -> Path:
+    places = [place for place in (start, *start.parents) if not _is_shared(place)]
+    for place in places:
+        if (place / ".git").exists():
+            return place
+    for place in places:
+        if any((place / name).is_file() for name in _PROJECT_FILES):
+            return place
+    return start
+
+
+def _is_shared(path: Path) -> bool:
+    """Return whether a directory has other content: a home directory, ``/tmp``, or one above."""
+    places = [Path(tempfile.gettempdir()).resolve(), Path("/tmp")]  # noqa: S108 - never written
+    with suppress(RuntimeError):  # a user without a home directory
+        places.append(Path.home().resolve())
+    return any(place.is_relative_to(path) for place in places)
+
+
+def select(project: WorkflowFiles, file_limit: int) -> Selection:
+    """Return the files of a project up to a size in bytes. ModuleNotFoundError without pathspec."""
+    chosen = Selection()
+    roots = dict.fromkeys(real for _, real in project.roots)
+    for root in roots:
+        if any(other != root and root.is_relative_to(other) for other in roots):
+            continue  # a part of the other
+        _Walk(project.base, root, file_limit, chosen).run()
+    return chosen
+
+
+class _Walk:
+    """Search of one directory for files to upload."""
+
+    def __init__(self, base: Path, root: Path, file_limit: int, chosen: Selection) -> None:
+        self._base, self._root = base, root
+        self._file_limit, self._chosen = file_limit, chosen
+
+    def run(self) -> None:
+        above = [self._base, *reversed(self._root.parents)]
+        places = [p for p in above if p.is_relative_to(self._base) and p != self._root]
+        rules: list[_Rules] = []
+        for place in dict.fromkeys(places):
+            rules += _rules_in(place, _names_in(place))
+        self._walk(self._root, rules, (self._root.resolve(),))
+
+    def _walk(self, directory: Path, rules: list[_Rules], way: tuple[Path, ...]) -> None:
+        found = {entry.name: entry for entry in _entries(directory)}
+        if directory != self._root and not _MARKERS.isdisjoint(found):
+            return
+        rules = [*rules, *_rules_in(directory, found)]
+        for name, entry in sorted(found.items()):
+            if self._chosen.too_many:
+                return
+            path = directory / name
+            if self._is_left_out(path, name, rules):
+                continue
+            real = path.resolve() if entry.is_symlink() else path
+            if entry.is_symlink() and not real.is_relative_to(self._base):
+                self._chosen.outside.append(self._name(path))
+            elif entry.is_dir():
+                if not entry.is_symlink():
+                    self._walk(path, rules, way)
+                elif real not in way and not any(place.is_relative_to(real) for place in way):
+                    self._walk(path, rules, (*way, real))
+            else:
+                self._take(path)
+
+    def _is_left_out(self, path: Path, name: str, rules: list[_Rules]) -> bool:
+        if name.startswith(".") or name in _LEFT_OUT or name.endswith((".pyc", "~")):
+            return True
+        if path.parent == self._root and name.removesuffix(".py") in _ENGINE:
+            return True
+        is_directory = path.is_dir()
+        for each in reversed(rules):
+            excluded = each.excludes(path, is_directory=is_directory)
+            if excluded is not None:
+                return excluded
+        return False
+
+    def _take(self, path: Path) -> None:
+        try:
+            status = path.stat()
+        except OSError:
+            return  # it is gone, or a link that leads nowhere
+        if not stat.S_ISREG(status.st_mode):
+            return
+        name = self._name(path)
+        if status.st_size > self._file_limit:
+            self._chosen.too_large[name] = status.st_size
+            return
+        self._chosen.files[name] = status
+        self._chosen.too_many = len(self._chosen.files) > MOST_FILES
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self._base).as_posix()
+
+
+class _Rules:
+    """Patterns of one ignore file, which apply below its directory."""
+
+    def __init__(self, directory: Path, lines: Iterable[str]) -> None:
+        # Not git itself: the same files are selected on a machine without git, in a directory that
+        # is not a repository, and in repositories within repositories.
+        from pathspec import GitIgnoreSpec
+
+        self._directory = directory
+        self._patterns = GitIgnoreSpec.from_lines(lines)
+
+    def excludes(self, path: Path, *, is_directory: bool) -> bool | None:
+        """Return whether the patterns exclude a path, or None if no pattern matches it."""
+        name = path.relative_to(self._directory).as_posix()
+        return self._patterns.check_file(f"{name}/" if is_directory else name).include
+
+
+def _rules_in(directory: Path, names: Any) -> Iterator[_Rules]:
+    for name in IGNORE_FILES:
+        if name in names:
+            try:
+                text = (directory / name).read_text(errors="surrogateescape")
+            except OSError:
+                continue
+            yield _Rules(directory, text.splitlines())
+
+
+def _names_in(directory: Path) -> frozenset[str]:
+    return frozenset(entry.name for entry in _entries(directory))
+
+
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(directory) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+@cache
+def can_select() -> bool:
+    """Return whether pathspec is installed, which is needed to select the files of a project."""
+    try:
+        import pathspec  # noqa: F401
+    except ModuleNotFoundError:
+        return False
+    return True

@@ -65,13 +65,10 @@ class Routing:
         task: str | None,
         kwargs: dict[str, Any],
     ) -> tuple[str | None, dict[str, Any], Callable[[Any], AbstractContextManager[Any]]]:
-        """Return the tag of a task, its keywords for Dask, and a function for its annotations.
-
-        The function takes the key of the task, and returns a context manager within which Dask
-        attaches the annotations to new tasks. If the task is routed by tag, ``resources`` moves
-        from ``kwargs`` to the keywords for Dask. Raises ClusterError for an unknown tag or task, a
-        task of another component, or too many slots, and TypeError if ``func`` has a parameter
-        named ``tag``, ``n`` or ``task``.
+        """Return the tag of a task, its keywords for Dask, and a function from its key to a context
+        for its annotations. Raises ClusterError for an unknown tag or task, a task of another
+        component, or too many slots, and TypeError if ``func`` has a parameter named ``tag``, ``n``
+        or ``task``.
         """
         given = {"tag": tag is not None, "n": n is not ONE_SLOT, "task": task is not None}
         if func is not None:
@@ -81,7 +78,6 @@ class Routing:
 
     def asked(self, tag: Any, n: Any, task: Any) -> tuple[Any, Any, Any]:
         """Return tag, slots and task. Without keywords, ``dask.annotate`` or the defaults count.
-
         A task provides its tag. Errors are those of :meth:`route`.
         """
         noted = get_annotations()
@@ -113,7 +109,7 @@ class Routing:
             if known is not None:
                 route["resources"] = {**(kwargs.pop("resources", None) or {}), tag: int(n)}
 
-        logger.debug("a call of task %s is routed to tag %s with %s", task, tag, route)
+        logger.debug("task %s is routed to tag %s with %s", task, tag, route)
 
         def notes(key: Any) -> AbstractContextManager[Any]:
             if task is not None and key_split(key) != task:
@@ -194,7 +190,7 @@ class Routing:
         if not self._warned_untagged:
             self._warned_untagged = True
             logger.warning(
-                "the workers of this cluster carry no tags: calls for %r run on any of them", tag
+                "the workers of this cluster carry no tags: tasks for %r run on any of them", tag
             )
 
 

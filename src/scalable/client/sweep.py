@@ -129,7 +129,6 @@ class Sweep:
 
 def rows_of(parameters: Any) -> tuple[list[dict[str, Any]], type[Any] | None]:
     """Return the rows of a DataFrame or iterable of mappings, and the class of the DataFrame.
-
     Raises TypeError for anything else.
     """
     if hasattr(parameters, "to_dict") and hasattr(parameters, "columns"):

@@ -29,10 +29,10 @@ from scalable.protocol.streams import (
     Buffer,
     Carrier,
     Hello,
-    Refusal,
     Stream,
     StreamEnd,
     StreamError,
+    StreamRefusal,
     new_stream_id,
     receive_exactly,
 )
@@ -73,10 +73,8 @@ class _Line:
 
 class Tunnel:
     """Server on loopback whose connections lead to the relay of a scheduler.
-
-    ``hang_up`` is called at the end, and frees what ``dial`` uses. Streams without a carrier are
-    given up after ``kept_s`` seconds, or after the time for which the relay reports that it keeps
-    them. ``window`` is the number of bytes that are kept for each stream in each direction.
+    ``hang_up`` frees what ``dial`` uses. Streams without a carrier are given up after ``kept_s``
+    seconds. ``window`` is in bytes.
     """
 
     def __init__(
@@ -287,9 +285,9 @@ class Tunnel:
 
 
 def _accept_answer(answer: Answer) -> None:
-    if answer.refusal is Refusal.NO_TARGET:
+    if answer.refusal is StreamRefusal.NO_TARGET:
         raise ConnectionRefusedError(answer.refusal.words)
-    if answer.refusal is not Refusal.NONE:
+    if answer.refusal is not StreamRefusal.NONE:
         raise TunnelClosedError(answer.refusal.words)
 
 
@@ -300,11 +298,7 @@ def pause_s(failures: int) -> float:
 
 
 class BackgroundTunnel:
-    """Tunnel that a background thread serves, for callers without an event loop.
-
-    All such tunnels of a process share one thread, which does not keep the interpreter from
-    exiting. ``make`` runs in the thread's event loop.
-    """
+    """Tunnel that a background thread, shared by all tunnels of a process, serves."""
 
     def __init__(self, make: Callable[[], Tunnel]) -> None:
         self._make = make

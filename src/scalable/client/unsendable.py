@@ -65,8 +65,8 @@ def unsendable(name: str, parts: Parts) -> TypeError | None:
         why = why_not_sendable(value)
         if why is not None:
             return TypeError(
-                f"call {name!r} cannot be sent to a worker: {label} ({type(value).__name__}) "
-                f"cannot be pickled: {why}. Make such an object within the call, and pass what "
+                f"task {name!r} cannot be sent to a worker: {label} ({type(value).__name__}) "
+                f"cannot be pickled: {why}. Make such an object within the task, and pass what "
                 "it is made from"
             )
     return None
@@ -81,7 +81,7 @@ def unsendable_result(error: TypeError, call: str) -> TypeError | None:
     why = next((line for line in reversed(trace.splitlines()) if line.strip()), "")
     return TypeError(
         f"the result of {call} ({kind}) cannot be sent: {why.partition(': ')[2] or 'unknown'}. "
-        "Return an object that can be pickled, or write it to a file in the call"
+        "Return an object that can be pickled, or write it to a file in the task"
     )
 
 

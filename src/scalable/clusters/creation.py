@@ -26,7 +26,7 @@ from scalable.errors import (
 )
 from scalable.manifest import Manifest, ResolvedManifest
 from scalable.model import ClusterRecord, DeploymentSpec, ManagerSpec, Plan, names
-from scalable.protocol import search_path as modules
+from scalable.protocol import code as modules
 from scalable.protocol.addresses import listen_address, scheduler_url
 from scalable.protocol.credentials import new_credentials
 from scalable.providers.registry import get_provider, provider_class, provider_traits

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalable.client.shown_cluster import ShownCluster
+from scalable.client.displayed_cluster import DisplayedCluster
 from scalable.clusters.record import cluster_record, put_on_record
 from scalable.clusters.run_copy import RepeatedPull, StreamCopy
 from scalable.clusters.specs import (
@@ -71,7 +71,7 @@ class Deployment:
         self._wiring = Wiring(record, self._directory, self._run)
         try:
             self.cluster = self._provider.build_cluster(spec)
-            if isinstance(self.cluster, ShownCluster) and hasattr(self.cluster, "scheduler"):
+            if isinstance(self.cluster, DisplayedCluster) and hasattr(self.cluster, "scheduler"):
                 self.cluster.name = record.name  # the name that other processes use
             self._record()
             self._count_costs()

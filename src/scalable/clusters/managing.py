@@ -25,9 +25,9 @@ from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
 from scalable.harmless import log_to_stderr
 from scalable.liveness import identify_process, is_alive
+from scalable.manager.pools import COMPONENTS, ManagerSite
 from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import RpcLink
-from scalable.manager.site import COMPONENTS, ManagerSite
+from scalable.manager.scheduler_link import SchedulerLink
 from scalable.model import DeploymentSpec, names
 from scalable.protocol.addresses import is_loopback
 from scalable.protocol.credentials import certificate_fault, security_of
@@ -172,7 +172,7 @@ class ManagerProcess:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._leave)
-        self._reconciler.start(RpcLink(comm, config.manager, self.nonce))
+        self._reconciler.start(SchedulerLink(comm, config.manager, self.nonce))
         self._reconciler.wake()
 
     def _site(self) -> ManagerSite:

@@ -19,7 +19,7 @@ from scalable.errors import ClusterError, ProviderError
 from scalable.files import read_tail
 from scalable.liveness import identify, is_alive
 from scalable.model import ClusterStatus, DeploymentSpec, names
-from scalable.protocol.search_path import interpreter_options
+from scalable.protocol.code import interpreter_options
 from scalable.providers.registry import get_provider, provider_traits
 from scalable.records import ClusterDirectory, status_of
 

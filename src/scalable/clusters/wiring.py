@@ -19,9 +19,9 @@ from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.runs import RunDirectory
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.ledger import Ledger
+from scalable.scheduler.task_log import TaskLog
 from scalable.scheduler.recorder import Recorder
-from scalable.scheduler.run_files import RunFiles
+from scalable.scheduler.recorder import RunFiles
 
 
 class Wiring:
@@ -44,7 +44,7 @@ class Wiring:
         self._recorder = Recorder(scheduler, self._run, self._record.tags)
         self._recorder.reruns = self._reruns
         RunFiles(scheduler, self._run.path, self._recorder.flush)
-        Ledger.of(scheduler).listen(self._recorder)
+        TaskLog.of(scheduler).listen(self._recorder)
         self._recorder.start_flushing()
         return self._recorder
 

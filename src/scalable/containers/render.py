@@ -18,7 +18,7 @@ from typing import Literal, TypeAlias, get_args
 
 from scalable.errors import ProviderError
 from scalable.model import names
-from scalable.protocol.search_path import lasting
+from scalable.protocol.code import lasting
 
 # The Python of this machine -----------------------------------------------------------------------
 

@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable, Mapping
+import contextvars
+import copy
+import pickle
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from types import TracebackType
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from dask import annotate  # type: ignore[attr-defined]
-from dask._expr import LLGExpr
+from dask._expr import Expr, HLGExpr, LLGExpr
+from dask._task_spec import GraphNode
+from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, Future
-from distributed.client import FutureState, futures_of
+from distributed.client import FutureState, _MapExpr, futures_of
 from distributed.utils import set_thread_state
+from distributed.utils_comm import pack_data, unpack_remotedata
 
-from scalable.dask_compat.facts import Seams, accepts, declares, has, mentions
-from scalable.dask_compat.graphs import annotate_layers, has_layers
-from scalable.dask_compat.known_results import gather_known, give_to_scheduler
+from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.errors import ClusterError
+from scalable.harmless import is_sendable
+from scalable.protocol.operations import KNOWN_ANNOTATION
 
 seams = Seams("client")
 
@@ -246,9 +255,9 @@ class ReportingClient(Client):
         """Raise an error if the client is closed and cannot send requests."""
         if self.status == "closed":
             raise self.ended or ClusterError(
-                "this client is closed and sends no calls: its session, or its connection to a "
+                "this client is closed and sends no tasks: its session, or its connection to a "
                 "cluster, has ended",
-                hint="make calls within the `with` block of a session, or open it again",
+                hint="submit tasks within the `with` block of a session, or open it again",
             )
 
     def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
@@ -286,9 +295,12 @@ class ReportingClient(Client):
             self._end_with_error(key, exception, traceback)
 
     def _end_with_error(self, key: Any, exception: Any, traceback: Any) -> None:
+        traceback, text = load_traceback(traceback)
         super()._handle_task_erred(key, exception, traceback)
         if key in self.futures:
             state = self.futures[key]
+            if text and state.exception is not None:
+                state.exception.add_note(text)
             state.exception = self.explained(state.exception)
             self.task_erred(key, state.exception)
 
@@ -384,17 +396,21 @@ class AnnotatingClient(ReportingClient):
     def before_tagged_graph(self) -> None:
         """Prepare for a graph, other than single tasks, that has resources as annotations."""
 
-    def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
+    def _graph_to_futures(self, expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        keys = list(keys)
         if isinstance(expr, dict):
             # Dask's replay of a task sends an empty dictionary, at which its scheduler fails
             # (2026.6), to get the futures of existing tasks.
             expr = LLGExpr(expr)
+        for key in keys:
+            if not is_sendable(key):
+                raise ClusterError(f"the key {key!r} cannot be encoded as UTF-8")
         ours = self.graph_annotations()
         layers = annotate_layers(expr, self.layer_annotations) if has_layers(expr) else set()
         if "resources" in layers.union(ours):
             self.before_tagged_graph()
         with annotate(**ours):
-            return super()._graph_to_futures(expr, *args, **kwargs)
+            return super()._graph_to_futures(expr, keys, *args, **kwargs)
 
 
 @seams.relies_on(
@@ -417,9 +433,264 @@ _REPLAY = "distributed.recreate_tasks:ReplayTaskClient"
 )
 def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
     """Return the node whose failure made a future fail, and its inputs, as an argument for it.
-
     ValueError if nothing has failed.
     """
     replay = client.extensions["replay-tasks"]
     key = client.sync(replay._get_errored_future, future)  # noqa: SLF001
     return client.sync(replay._get_components_from_future, key)  # type: ignore[no-any-return]  # noqa: SLF001
+
+
+#: Lines that are kept of a long traceback: the first ones, and the last ones.
+_FIRST_LINES, _LAST_LINES = 20, 40
+
+
+def load_traceback(data: Any) -> tuple[TracebackType | None, str]:
+    """Return a traceback that Dask has pickled, or None and its text in at most 61 lines.
+
+    Dask sends a string in place of a traceback that cannot be pickled, such as one of a thousand
+    frames, and its own ``clean_exception`` fails at that.
+    """
+    if not isinstance(data, bytes | bytearray):
+        return data, ""
+    try:
+        found = pickle.loads(data)  # noqa: S301 - from a worker of this cluster
+    except Exception:  # noqa: BLE001 - whatever loading the code of a frame raises
+        return None, ""
+    if isinstance(found, TracebackType) or found is None:
+        return found, ""
+    lines = str(found).splitlines()
+    if (left_out := len(lines) - _FIRST_LINES - _LAST_LINES) > 0:
+        lines[_FIRST_LINES:-_LAST_LINES] = [f"  ... {left_out} lines ..."]
+    return None, "\n".join(["Traceback in the worker:", *lines])
+
+
+# Graphs -------------------------------------------------------------------------------------------
+
+
+_HLG = "dask._expr:HLGExpr"
+
+
+@seams.relies_on(
+    contains(f"{_HLG}._parameters", "dsk"),
+    has("dask._expr:Expr", "find_operations", "operand"),
+    mentions("dask._expr:Expr.__reduce__", "operands"),
+    contains(f"{_HLG}._parameters", "low_level_optimizer"),
+    mentions(f"{_HLG}.__dask_annotations__", "_optimized_dsk", "layers", "annotations"),
+    accepts("dask.highlevelgraph:HighLevelGraph.__init__", 4),
+    mentions("dask.highlevelgraph:HighLevelGraph.__init__", "key_dependencies"),
+)
+def annotate_layers(expr: Any, annotate: Callable[[dict[str, Any]], dict[str, Any]]) -> set[str]:
+    """Replace the annotations of an expression's layers before it is sent, and return all names.
+    The layers themselves, which collections share, do not change.
+    """
+    names: set[str] = set()
+    nodes = list(expr.find_operations(HLGExpr))
+    for node in nodes:
+        graph = node.operand("dsk")
+        if not isinstance(graph, HighLevelGraph):
+            continue
+        new = {
+            name: _with(layer, annotate(dict(layer.annotations)))
+            for name, layer in graph.layers.items()
+            if layer.annotations
+        }
+        names.update(*(layer.annotations for layer in new.values()))
+        if new:
+            graph = HighLevelGraph(
+                {**graph.layers, **new}, graph.dependencies, graph.key_dependencies
+            )
+            _set(node, "dsk", graph)
+    if "resources" in names:
+        for node in nodes:
+            if node.low_level_optimizer is not None:
+                _set(node, "low_level_optimizer", _keeping_resources(node.low_level_optimizer))
+    return names
+
+
+def _set(node: Any, parameter: str, value: Any) -> None:
+    node.operands[node._parameters.index(parameter)] = value  # noqa: SLF001
+    node.__dict__.pop("_optimized_dsk", None)
+
+
+def _with(layer: Any, annotations: dict[str, Any]) -> Any:
+    if annotations == layer.annotations:
+        return layer
+    routed = copy.copy(layer)
+    routed.annotations = annotations
+    return routed
+
+
+def _keeping_resources(optimize: Callable[..., Any]) -> Callable[..., Any]:
+    """Return an optimizer that skips graphs whose layers would lose their resources."""
+
+    # A nested function is pickled by value, so that the scheduler need not import this package.
+    def optimized(graph: Any, keys: Any, **options: Any) -> Any:
+        import dask
+        from dask.core import flatten
+
+        def resources(graph: Any) -> set[str]:
+            layers = getattr(graph, "layers", {}).values()
+            return {repr((layer.annotations or {}).get("resources")) for layer in layers}
+
+        with dask.config.set({"optimization.fuse.active": False}):
+            better = optimize(graph, keys, **options)
+        return better if resources(graph) <= resources(better) else graph.cull(set(flatten(keys)))
+
+    return optimized
+
+
+@seams.relies_on(
+    has("dask._expr:LLGExpr", "_layer"),
+    mentions("distributed.client:Client.submit", "LLGExpr"),
+    mentions("distributed.client:Client.map", "_MapExpr"),
+)
+def has_layers(expr: Any) -> bool:
+    """Return whether an expression's graph may have layers with annotations."""
+    return not isinstance(expr, LLGExpr | _MapExpr)
+
+
+# Futures whose results the client has -------------------------------------------------------------
+
+
+#: States of the known futures that are still referenced, by client and key.
+_known: WeakKeyDictionary[Client, WeakValueDictionary[Any, KnownState]] = WeakKeyDictionary()
+
+
+class KnownState(FutureState):
+    """State of a finished future whose result this client has."""
+
+    __slots__ = ("__weakref__", "_pickled", "_value", "sent")
+
+    def __init__(self, key: Any, value: Any) -> None:
+        super().__init__(key)
+        self._value, self._pickled = value, b""
+        #: Future of the task that provides the result to other tasks, once one needs it.
+        self.sent: Future[Any] | None = None
+        self.finish(type(value))
+
+    def take(self) -> Any:
+        """Return the result: another copy each time, as from a worker."""
+        if not self._pickled:
+            value, self._value = self._value, None
+            self._pickled = pickle.dumps(value, protocol=5)
+            return value
+        return pickle.loads(self._pickled)  # noqa: S301 - this process has pickled it
+
+
+class KnownFuture(Future[Any]):
+    """A finished future whose result the client sends only for tasks that need it."""
+
+    def __reduce__(self) -> Any:
+        client, state = self.client, self._state
+        if client is not None and isinstance(state, KnownState):
+            _give(client, state)
+        return super().__reduce__()
+
+
+@seams.relies_on(
+    mentions("distributed.client:Future._bind_late", "futures", "FutureState"),
+    mentions(f"{_CLIENT}._release_key", "futures", "pop"),
+    mentions(f"{_CLIENT}._inc_ref", "_refcount_lock"),
+)
+def known_future(client: Client, key: str, value: Any) -> KnownFuture:
+    """Return a finished future of a key that is new to the client and the scheduler."""
+    with client._refcount_lock:  # noqa: SLF001
+        state = client.futures[key] = _known_of(client)[key] = KnownState(key, value)
+        future = KnownFuture(key, client)
+        del state
+        return future
+
+
+def _known_of(client: Client) -> WeakValueDictionary[Any, KnownState]:
+    known = _known.get(client)
+    if known is None:
+        known = _known[client] = WeakValueDictionary()
+    return known
+
+
+@seams.relies_on(
+    mentions(f"{_CLIENT}.submit", "futures", "_graph_to_futures"),
+    mentions(f"{_CLIENT}._graph_to_futures", "_refcount_lock", "_send_to_scheduler"),
+    accepts("distributed.client:FutureState.__init__", 2),
+    contains("dask._expr:LLGExpr._parameters", "dsk"),
+    contains("dask._expr:HLGExpr._parameters", "dsk"),
+    has("dask._task_spec:GraphNode", "dependencies"),
+    has("dask._expr:Expr", "walk"),
+    mentions("dask._expr:Expr.dependencies", "operands"),
+)
+def give_to_scheduler(client: Client, expr: Any) -> None:
+    """Send the known results that an expression needs, as tasks, before the expression."""
+    known = _known.get(client)
+    if not known:
+        return
+    for key in {key for node in expr.walk() for key in _needed(node)}:
+        state = known.get(key)
+        if state is not None:
+            _give(client, state)
+
+
+def _needed(value: Any) -> Iterator[Any]:
+    """Yield the keys of the tasks that a part of an expression depends on."""
+    if isinstance(value, Future):
+        yield value.key
+    elif isinstance(value, GraphNode):
+        yield from value.dependencies
+    elif isinstance(value, Expr):
+        yield from _needed(value.operands)
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _needed(item)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for item in value:
+            yield from _needed(item)
+
+
+def _give(client: Client, state: KnownState) -> None:
+    with client._refcount_lock:  # noqa: SLF001
+        if state.sent is None:
+            client.futures.pop(state.key, None)
+            # In a separate context: this task must not get the annotations, such as the pool, of
+            # the graph that is being sent.
+            state.sent = contextvars.Context().run(_send, client, state.key, state.take())
+
+
+def _send(client: Client, key: Any, value: Any) -> Future[Any]:
+    with annotate(**{KNOWN_ANNOTATION: True}):
+        return Client.submit(client, _itself, value, key=key, pure=False)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+@seams.relies_on(
+    accepts("distributed.utils_comm:unpack_remotedata", 1, "byte_keys"),
+    accepts("distributed.utils_comm:pack_data", 2),
+    mentions(f"{_CLIENT}._gather", "unpack_remotedata", "pack_data"),
+    accepts(f"{_CLIENT}._gather", 2, "errors", "direct"),
+)
+async def gather_known(
+    gather: Callable[..., Any],
+    futures: Any,
+    errors: str,
+    options: dict[str, Any],
+    in_place: Callable[[Iterable[Future[Any]]], Awaitable[dict[Any, Any]]],
+) -> Any:
+    """Gather futures, the known ones of which need no request to the scheduler.
+    ``in_place`` returns values by key for futures that have a value without a result.
+    """
+    unpacked, found = unpack_remotedata(futures, byte_keys=True)
+    known: dict[Any, Callable[[], Any]] = {
+        f.key: f._state.take  # noqa: SLF001
+        for f in found
+        if isinstance(f._state, KnownState)  # noqa: SLF001
+    }
+    known |= {key: partial(_itself, v) for key, v in (await in_place(found)).items()}
+    if not known:
+        return await gather(futures, errors=errors, **options)
+    rest = {f.key: f for f in found if f.key not in known}
+    values = dict(await gather(rest, errors=errors, **options)) if rest else {}
+    if errors == "skip" and isinstance(unpacked, list):
+        lost = {key for key, future in rest.items() if future.status in ("error", "cancelled")}
+        unpacked = [item for item in unpacked if item not in lost]
+    return pack_data(unpacked, values | {key: take() for key, take in known.items()})

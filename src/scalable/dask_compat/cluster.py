@@ -1,14 +1,18 @@
-"""Seams of Dask's cluster objects."""
+"""Seams of Dask's cluster objects, and of its ``SpecCluster``."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from typing import Any
 
+from distributed.core import Status
 from distributed.deploy.cluster import Cluster
+from distributed.deploy.spec import SpecCluster
 
 from scalable.dask_compat.facts import Seams, declares, mentions
 
-seams = Seams("cluster object")
+seams = Seams("cluster")
 
 _CLUSTER = "distributed.deploy.cluster:Cluster"
 
@@ -41,3 +45,127 @@ def loop_runs(cluster: Cluster) -> bool:
 def check_overrides() -> None:
     """Raise ClusterError unless Dask's cluster objects have the methods that we override."""
     seams.check()
+
+
+# SpecCluster --------------------------------------------------------------------------------------
+
+
+_SPEC = "distributed.deploy.spec:SpecCluster"
+
+
+@seams.relies_on(
+    mentions(f"{_SPEC}.__init__", "worker_spec", "workers", "_correct_state_waiting"),
+    mentions(f"{_SPEC}.__init__", "_start", "_correct_state"),
+    declares(f"{_SPEC}._start", "self"),
+    declares(f"{_SPEC}._close", "self"),
+    mentions(f"{_SPEC}._close", "_correct_state"),
+    declares(f"{_SPEC}._correct_state", "self"),
+    mentions(f"{_SPEC}._correct_state", "_correct_state_waiting", "_correct_state_internal"),
+    declares(f"{_SPEC}._correct_state_internal", "self"),
+    mentions(f"{_CLUSTER}._watch_worker_status", "_update_worker_status"),
+    declares(f"{_CLUSTER}._update_worker_status", "self", "op", "msg"),
+    declares(f"{_SPEC}._update_worker_status", "self", "op", "msg"),
+    mentions(_CLUSTER, "_supports_scaling"),
+    mentions(f"{_SPEC}.new_worker_spec", "_i", "_new_worker_name", "new_spec", "worker_spec"),
+    declares(f"{_SPEC}._new_worker_name", "self", "worker_number"),
+    mentions(f"{_CLUSTER}.adapt", "_adaptive", "stop"),
+)
+class ManagedSpecCluster(SpecCluster):
+    """A ``SpecCluster`` whose subclass, not Dask, starts and stops the workers.
+
+    The subclass defines the methods that raise NotImplementedError here. A unit is one process, job
+    or object that provides one worker or a group of workers. Relies on ``SpecCluster._start``,
+    ``_close``, ``_correct_state``, ``_correct_state_internal``, ``_correct_state_waiting`` and
+    ``_update_worker_status``, on ``Cluster._update_worker_status``, ``Cluster._supports_scaling``
+    and ``Cluster._adaptive``, and on ``SpecCluster._i`` and ``_new_worker_name``.
+    """
+
+    async def bring_in_line(self) -> None:
+        """Start and stop units to reach the desired units. Called while the cluster runs."""
+        raise NotImplementedError
+
+    def workers_changed(self) -> None:
+        """Handle a worker that has connected to the scheduler or left it."""
+        raise NotImplementedError
+
+    @property
+    def can_grow(self) -> bool:
+        """True if the cluster can start more workers than were described one by one."""
+        raise NotImplementedError
+
+    def existing_units(self) -> dict[Any, Any]:
+        """Return the object, or the record of a missing object, of each existing unit by name."""
+        raise NotImplementedError
+
+    async def corrected(self) -> None:
+        """Run a pass of :meth:`bring_in_line`. Simultaneous callers share one pass."""
+        await self._correct_state()
+
+    async def correct_now(self) -> None:
+        """Run a pass of :meth:`bring_in_line` that is not shared with other callers."""
+        await self._correct_state_internal()
+
+    async def _correct_state_internal(self) -> None:
+        self._correct_state_waiting = None
+        if self.status == Status.running:
+            await self.bring_in_line()
+
+    def _update_worker_status(self, op: str, msg: Any) -> None:
+        # Skips SpecCluster's own version, which closes and forgets a worker that was lost. A worker
+        # that came and went before the list of workers was read is not in it.
+        if op == "add" or msg in self.scheduler_info["workers"]:
+            Cluster._update_worker_status(self, op, msg)  # noqa: SLF001
+        self.workers_changed()
+
+    def new_worker_spec(self) -> dict[Any, Any]:
+        """Return name and entry of a new worker. No name is returned twice."""
+        made: dict[Any, Any] = super().new_worker_spec()
+        self._i += 1
+        return made
+
+    @classmethod
+    def names_new_workers(cls, base: type[SpecCluster]) -> bool:
+        """Return whether this subclass of ``base`` overrides how new workers are named or made."""
+        return (
+            cls.new_worker_spec is not base.new_worker_spec
+            or cls._new_worker_name is not base._new_worker_name  # noqa: SLF001
+        )
+
+    def stop_adapting_as_dask(self) -> None:
+        """Stop the object that Dask's ``adapt`` made, if there is one."""
+        if self._adaptive is not None:
+            self._adaptive.stop()
+            self._adaptive = None
+
+    @property
+    def _supports_scaling(self) -> bool:  # type: ignore[override]
+        return self.can_grow
+
+    @property
+    def workers(self) -> dict[Any, Any]:
+        """Object, or record of a missing object, of each existing unit by name."""
+        return self.existing_units()
+
+    @workers.setter
+    def workers(self, _: Mapping[Any, Any]) -> None:
+        pass  # SpecCluster's constructor sets an empty dictionary
+
+
+@seams.relies_on(
+    mentions(f"{_SPEC}.__init__", "new_spec"),
+    declares(f"{_SPEC}._memory_per_worker", "self"),
+    mentions(f"{_SPEC}._memory_per_worker", "new_spec", "options", "memory_limit"),
+)
+def memory_per_worker(cluster: SpecCluster) -> int:
+    """Return the memory in bytes of each worker that a cluster adds."""
+    return int(cluster._memory_per_worker())  # noqa: SLF001
+
+
+@seams.relies_on(
+    mentions(f"{_SPEC}.__init__", "new_spec"),
+    declares(f"{_SPEC}._threads_per_worker", "self"),
+    mentions(f"{_SPEC}._threads_per_worker", "new_spec", "options", "nthreads"),
+)
+def threads_per_worker(cluster: SpecCluster) -> int:
+    """Return the number of threads of each worker that a cluster adds."""
+    return int(cluster._threads_per_worker())  # noqa: SLF001

@@ -30,12 +30,12 @@ class Fact:
         try:
             found = resolve(self.path)
         except (ImportError, AttributeError) as error:
-            return f"{self._shown} is missing: {error}"
+            return f"{self._dotted_path} is missing: {error}"
         text = self.verify(found)
-        return None if text is None else f"{self._shown} {text}"
+        return None if text is None else f"{self._dotted_path} {text}"
 
     @property
-    def _shown(self) -> str:
+    def _dotted_path(self) -> str:
         return self.path.replace(":", ".")
 
 
@@ -59,11 +59,7 @@ def has(path: str, *names: str) -> Fact:
 
 
 def mentions(path: str, *names: str) -> Fact:
-    """Return the fact that a function, or the methods of a class, uses these names.
-
-    This finds attributes that a constructor sets. In a function it also finds strings, such as keys
-    of messages and names of keyword arguments.
-    """
+    """Return the fact that a function, or the methods of a class, uses these names or strings."""
 
     def verify(found: Any) -> str | None:
         known = _names_in(found)

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from distributed import Worker
+from distributed.comm.core import Comm
 from distributed.core import clean_exception
+from distributed.protocol.serialize import deserialize, serialize
 from distributed.threadpoolexecutor import secede as secede_thread
+from distributed.utils import ensure_memoryview, nbytes, offload
 from distributed.worker import get_worker, thread_state  # type: ignore[attr-defined]
 from distributed.worker_state_machine import (
     ExecuteFailureEvent,
+    GatherDepFailureEvent,
+    GatherDepSuccessEvent,
     SecedeEvent,
     StateMachineEvent,
+    TaskErredMsg,
     TaskState,
     UnpauseEvent,
 )
 
-from scalable.dask_compat.facts import Seams, accepts, contains, has, mentions
-from scalable.protocol.described_failures import error_text
+from scalable.dask_compat.comm import SharingTCP
+from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
+from scalable.protocol import shared_memory
+from scalable.protocol.failures import error_text
+from scalable.protocol.messages import Pickled
+from scalable.protocol.shared_memory import LEAST
 
+logger = logging.getLogger("scalable.worker")
 seams = Seams("worker")
 
 _WORKER = "distributed.worker:Worker"
@@ -53,10 +67,8 @@ def current_call() -> tuple[Worker, Any] | None:
     mentions(f"{_WORKER}.execute", "active_threads", "active_threads_lock"),
 )
 def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> int | None:
-    """Call ``act`` with the id of the thread that runs a task, and return the id.
-
-    The thread cannot start another task while ``act`` runs. If no thread runs the task, ``act`` is
-    not called and the result is None.
+    """Call ``act`` with the id of the thread that runs a task, and return the id, or None.
+    The thread cannot start another task while ``act`` runs.
     """
     with worker.active_threads_lock:
         thread = next((t for t, active in worker.active_threads.items() if active == key), None)
@@ -191,12 +203,8 @@ def failure_for_clients(
     event: StateMachineEvent, explain: Callable[[BaseException], BaseException | None]
 ) -> StateMachineEvent:
     """Return a task's failure with an error that clients can raise, and other events unchanged.
-
-    Event loops, coroutines and generators stop themselves at errors that are not an ``Exception``:
-    clients would not get the outcome. Such an error becomes a RuntimeError that names it. The
-    ``repr`` of an error does not always have its message: that of an OSError omits the file, and
-    the message of a KeyError has quotes. ``exception_text`` then gets the message. ``explain``
-    returns the error to show instead of another, or None.
+    An error that is not an ``Exception`` becomes a RuntimeError: clients would not get the outcome.
+    ``exception_text`` gets the message. ``explain`` returns the error to show instead, or None.
     """
     if not isinstance(event, ExecuteFailureEvent):
         return event
@@ -210,7 +218,7 @@ def failure_for_clients(
             event.exception_text = error_text(error)
         return event
     changed = ExecuteFailureEvent.from_exception(
-        told or RuntimeError(f"the call ended with {error!r}"),
+        told or RuntimeError(f"the task ended with {error!r}"),
         key=event.key,
         run_id=event.run_id,
         start=event.start,
@@ -223,10 +231,8 @@ def failure_for_clients(
 
 @seams.relies_on(mentions(f"{_WORKER}.close", "extensions", "close"))
 def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
-    """Run the coroutine ``close`` of an object when a worker closes.
-
-    It runs after the worker has stopped reporting finished tasks, and before it waits for the
-    threads of tasks.
+    """Run the coroutine ``close`` of an object when a worker closes, before its tasks' threads
+    stop.
     """
     worker.extensions[name] = extension
 
@@ -308,11 +314,7 @@ def end_idle_threads(worker: Worker) -> None:
     mentions(f"{_STATE}.__init__", "running"),
 )
 def stop_counting(worker: Worker, task: TaskState) -> None:
-    """Stop counting a running task against the threads, so that other tasks may start.
-
-    ``SecedeEvent`` moves the task to ``long-running``. If it is there already, ``UnpauseEvent``
-    makes the worker look for tasks to start.
-    """
+    """Stop counting a running task against the threads, so that other tasks may start."""
     now = time.time()
     stamp = f"call-waits-{now}"
     if task in worker.state.executing:
@@ -323,3 +325,176 @@ def stop_counting(worker: Worker, task: TaskState) -> None:
     else:
         return
     worker.handle_stimulus(event)
+
+
+# Arguments of tasks -------------------------------------------------------------------------------
+
+
+_MACHINE = "distributed.worker_state_machine"
+
+
+@seams.relies_on(
+    has(f"{_MACHINE}:TaskState", "waiters", "run_spec", "run_id", "startstops"),
+    mentions(f"{_MACHINE}:WorkerState._transition_released_waiting", "waiters"),
+)
+def waiting_calls(worker: Worker, keys: Iterable[Any]) -> list[TaskState]:
+    """Return the tasks of a worker that wait for any of these keys."""
+    tasks = worker.state.tasks
+    found = {call.key: call for key in keys if key in tasks for call in tasks[key].waiters}
+    return list(found.values())
+
+
+@seams.relies_on(
+    mentions(f"{_WORKER}.gather_dep", "GatherDepFailureEvent", "from_exception"),
+    has(f"{_MACHINE}:GatherDepFailureEvent", "exception", "traceback", "exception_text"),
+    accepts("distributed.core:clean_exception", 1),
+)
+def unreadable(event: StateMachineEvent) -> Exception | None:
+    """Return a fetch's unpickling error, or None for success and for network errors."""
+    if not isinstance(event, GatherDepFailureEvent):
+        return None
+    _, error, _ = clean_exception(event.exception.data)
+    return error if isinstance(error, Exception) else RuntimeError(event.exception_text)
+
+
+@seams.relies_on(has(f"{_MACHINE}:GatherDepSuccessEvent", "data"))
+def fetched(event: StateMachineEvent) -> dict[Any, Any] | None:
+    """Return the data of a fetch that succeeded, or None for other fetches."""
+    return event.data if isinstance(event, GatherDepSuccessEvent) else None
+
+
+@seams.relies_on(
+    mentions(f"{_MACHINE}:WorkerState._handle_gather_dep_success", "data", "missing-dep"),
+    mentions(f"{_MACHINE}:WorkerState._gather_dep_done_common", "total_nbytes", "in_flight_tasks"),
+)
+def with_data(event: StateMachineEvent, data: dict[Any, Any]) -> StateMachineEvent:
+    """Return a successful fetch's event with other data. Keys without data are missing."""
+    assert isinstance(event, GatherDepSuccessEvent)
+    return replace(event, data=data)
+
+
+@seams.relies_on(
+    mentions("distributed.core:ConnectionPool.reuse", "available", "semaphore", "occupied"),
+    mentions("distributed.core:ConnectionPool.remove", "available", "semaphore", "release"),
+    mentions("distributed.worker:get_data_from_worker", "OK", "reuse"),
+)
+def drop_idle_connections(worker: Worker, address: str) -> None:
+    """Close the idle connections to another worker, which waits on one for an "OK" after data that
+    could not be unpickled: the next request there would fail.
+    """
+    pool = worker.rpc
+    for connection in list(pool.available.pop(address, ())):
+        connection.abort()
+        pool.semaphore.release()
+
+
+@seams.relies_on(
+    has(f"{_MACHINE}:TaskErredMsg", "key", "run_id", "exception", "traceback", "startstops"),
+    accepts(
+        f"{_MACHINE}:GatherDepFailureEvent.from_exception",
+        2,
+        *("worker", "total_nbytes", "stimulus_id"),
+    ),
+    mentions("distributed.scheduler:Scheduler.stimulus_task_erred", "processing", "run_id"),
+)
+def fail_waiting_call(worker: Worker, call: TaskState, error: Exception) -> None:
+    """Report a task as failed to the scheduler, which then makes the worker release it."""
+    stimulus = f"unreadable-argument-{time.time()}"
+    failure = GatherDepFailureEvent.from_exception(
+        error, worker=worker.address, total_nbytes=0, stimulus_id=stimulus
+    )
+    message = TaskErredMsg(
+        key=call.key,
+        run_id=call.run_id,
+        exception=failure.exception,
+        traceback=failure.traceback,
+        exception_text=failure.exception_text,
+        traceback_text=failure.traceback_text,
+        thread=None,
+        startstops=call.startstops,
+        stimulus_id=stimulus,
+    )
+    worker.batched_send(message.to_dict())
+
+
+# Results in shared memory -------------------------------------------------------------------------
+
+
+#: Classes whose objects are unchanged by pickling and loading.
+_PLAIN = frozenset(
+    {
+        ("numpy", "ndarray"),
+        ("pandas", "DataFrame"),
+        ("pandas", "Series"),
+        ("pandas.core.frame", "DataFrame"),
+        ("pandas.core.series", "Series"),
+    }
+)
+
+
+@seams.relies_on(
+    declares(f"{_WORKER}.get_data", "self", "comm", "keys", "who", "serializers"),
+    mentions(f"{_WORKER}.get_data", "data", "write"),
+    accepts("distributed.protocol.serialize:serialize", 1),
+    accepts("distributed.protocol.serialize:deserialize", 2),
+)
+class SharingWorker(Worker):
+    """A worker that moves a result into shared memory once, at another process's first request."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._moving: dict[Any, asyncio.Future[Any]] = {}
+
+    async def get_data(
+        self, comm: Comm, keys: Collection[str], who: str | None = None, serializers: Any = None
+    ) -> Any:
+        if isinstance(comm, SharingTCP) and comm.shares_memory:
+            for key in keys:
+                await self._move(key)
+        return await super().get_data(comm, keys, who, serializers)
+
+    async def _move(self, key: Any) -> None:
+        """Move the large buffers of a result into shared memory, once for all requests."""
+        if key not in self._moving:
+            self._moving[key] = asyncio.ensure_future(self._moved(key))
+        try:
+            await asyncio.shield(self._moving[key])
+        finally:
+            if key in self._moving and self._moving[key].done():
+                del self._moving[key]
+
+    async def _moved(self, key: Any) -> None:
+        value = self.data.get(key)
+        if not _is_plain(value):
+            return
+        try:
+            moved = await offload(in_shared_memory, value)
+        except (OSError, MemoryError) as error:  # such as a limit on the size of this process
+            logger.info("the result %s is sent as it is: %s", key, error)
+            return
+        if moved is not None and self.data.get(key) is value:
+            self.data[key] = moved
+
+
+def _is_plain(value: Any) -> bool:
+    kind = type(value)
+    if kind is dict:  # the results of a bundle
+        return all(type(each) is Pickled for each in value.values())
+    return kind is Pickled or (kind.__module__, kind.__qualname__) in _PLAIN
+
+
+def in_shared_memory(value: Any) -> Any:
+    """Return a value with its large buffers in shared memory, or None if none was moved."""
+    header, frames = serialize(value)
+    moved = False
+    for place, frame in enumerate(frames):
+        # Bytes are part of the pickle, which is not kept once it is loaded.
+        if nbytes(frame) <= LEAST or type(frame) is bytes:
+            continue
+        data = ensure_memoryview(frame)
+        if shared_memory.is_shared(data) or (found := shared_memory.shared(data)) is None:
+            continue
+        segment, start = found
+        frames[place] = segment.view()[start : start + data.nbytes]
+        moved = True
+    return deserialize(header, frames) if moved else None

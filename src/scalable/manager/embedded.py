@@ -2,39 +2,48 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import logging
 import secrets
+import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
-from distributed import Scheduler
+from distributed import Nanny, Scheduler, Security, Worker
+from distributed.core import Status
+from distributed.utils import import_term
 
+from scalable import settings
+from scalable.errors import ClusterError, ProviderError
+from scalable.files import private_directory, write_json, write_private
 from scalable.liveness import identify_process
-from scalable.manager.entries import EntryLauncher
-from scalable.manager.launcher import UnitName
+from scalable.manager.launcher import Observation, UnitName, UnitState
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import RpcLink
+from scalable.manager.scheduler_link import SchedulerLink
 from scalable.model import Starting
 from scalable.protocol.events import Event
 from scalable.protocol.pools import UNTAGGED, Attachment
+from scalable.protocol.servers import GuardedWorker, guarded, private_class
+from scalable.records.directory import OWNER
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.following import FollowedPools, LoadFollower
 from scalable.scheduler.managers import Managers
+
+logger = logging.getLogger("scalable.manager")
 
 #: Id of the embedded manager.
 EMBEDDED = "embedded"
 
 
 class EmbeddedManager:
-    """The worker manager of a cluster in the user's process, with the desired counts.
-    ``incarnation`` is a short random part of each unit name. ``entries`` launches units that are
-    Python objects. Workers of a started unit have to connect within ``start_timeout`` seconds.
-    """
+    """The worker manager of a cluster in the user's process, with the desired counts."""
 
     def __init__(self, provider: str, starting: Starting, start_timeout: float) -> None:
         self.incarnation = secrets.token_hex(3)
@@ -75,21 +84,16 @@ class EmbeddedManager:
             controller.spending.price(EMBEDDED, prices)
 
     def start(self, scheduler: Scheduler, comm: Any, security: Any) -> None:
-        """Start the reconciler in the running event loop. Idempotent.
-        A :class:`Controller` is added unless the scheduler has one. ``security`` is for workers
-        that are Python objects.
-        """
+        """Start the reconciler in the running event loop. Idempotent."""
         if self.reconciler.link is not None:
             return
         if controller_of(scheduler) is None:
-            scheduler.add_plugin(
-                Controller(scheduler, self.demand, self.managers, follow_with=_follow_load)
-            )
+            scheduler.add_plugin(Controller(scheduler, self.demand, self.managers))
         self.listeners.append(self._tell_scheduler(scheduler))
         contact = getattr(scheduler, "contact_address", None) or scheduler.address
         self.entries.scheduler_address = contact
         self.entries.security = security
-        self.reconciler.start(RpcLink(comm, EMBEDDED, self.incarnation))
+        self.reconciler.start(SchedulerLink(comm, EMBEDDED, self.incarnation))
 
     @staticmethod
     def _tell_scheduler(scheduler: Any) -> Callable[[Event], None]:
@@ -155,8 +159,222 @@ def controller_of(scheduler: Any) -> Controller | None:
     return controller
 
 
-def _follow_load(cluster: FollowedPools) -> LoadFollower:
-    # Imported on demand: most clusters keep their counts.
-    from scalable.scheduler.adaptation import Adaptation
+# Units that are Python objects --------------------------------------------------------------------
 
-    return Adaptation(cluster)
+CLOSE_TIMEOUT_S = 10.0
+#: Seconds that a start may take before it is cancelled. A cancelled start of a ``Nanny``
+#: leaves the process of its worker, and that of a job may leave the job.
+START_TIMEOUT_S = 30.0
+_ENDED = frozenset({Status.closed, Status.failed, Status.closing})
+
+
+class EntryLauncher:
+    """Launcher that creates Python objects from entries, in the running event loop."""
+
+    def __init__(self) -> None:
+        self.scheduler_address = ""
+        self.security: Any = None
+        self._entry_security: EntrySecurity | None = None
+        self._objects: dict[UnitName, Any] = {}
+        self._starts: dict[UnitName, asyncio.Future[Any]] = {}
+
+    @property
+    def objects(self) -> dict[UnitName, Any]:
+        """Objects of the launched units that have not been stopped, by name."""
+        return dict(self._objects)
+
+    async def launch(self, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
+        """Create the objects, and start them without waiting.
+        Raise ProviderError if an object cannot be created from its entry.
+        """
+        for name, entry in entries.items():
+            if name in self._starts:
+                continue
+            try:
+                created = self._create(name, entry)
+            except (TypeError, ValueError, ImportError, AttributeError) as error:
+                shown = getattr(entry.get("cls"), "__name__", entry.get("cls"))
+                raise ProviderError(
+                    f"worker {name!r} cannot be created from {shown}: {error}",
+                    hint="check the cls and options of its entry in worker_spec",
+                ) from error
+            except ClusterError as error:
+                message = f"worker {name!r} cannot be created: {error}"
+                raise ProviderError(message, hint=error.hint) from error
+            logger.debug("worker %s: starting %s", name, type(created).__name__)
+            self._objects[name] = created
+            self._starts[name] = asyncio.ensure_future(created)
+
+    def _create(self, name: UnitName, entry: Mapping[str, Any]) -> Any:
+        cls = entry["cls"]
+        if isinstance(cls, str):
+            cls = import_term(cls)
+        options = {"name": name, **entry.get("options", {})}
+        if isinstance(cls, type) and issubclass(cls, (Worker, Nanny)):
+            options.setdefault("security", self.security)
+        else:
+            if self._entry_security is None:
+                self._entry_security = EntrySecurity(self.security)
+            options = self._entry_security.options_for(cls, name, options)
+        if isinstance(cls, type) and issubclass(cls, Worker):
+            cls = guarded(cls)
+        elif cls is Nanny:
+            # The worker of a Nanny runs in another process that has to import its class.
+            options.setdefault("worker_class", GuardedWorker)
+        if isinstance(cls, type):
+            cls = private_class(cls)
+        return cls(self.scheduler_address, **options)
+
+    async def adopt(self) -> dict[UnitName, str]:
+        """Return an empty mapping: the objects exited with the process that created them."""
+        return {}
+
+    async def started(self) -> None:
+        """Wait until every start in progress has succeeded or failed."""
+        pending = [task for task in self._starts.values() if not task.done()]
+        if pending:
+            await asyncio.wait(pending)
+
+    async def stop(self, names: Sequence[UnitName]) -> None:
+        """Close the objects, and warn about an object that does not close in time."""
+        await asyncio.gather(*(self._stop(name) for name in names))
+
+    async def _stop(self, name: UnitName) -> None:
+        created, task = self._objects.pop(name, None), self._starts.pop(name, None)
+        if task is not None and not task.done():
+            logger.debug("worker %s: its start has to end first", name)
+            await asyncio.wait([task], timeout=START_TIMEOUT_S)
+        if task is not None and not task.done():
+            logger.warning("worker %s has not started in %g s: cancelled", name, START_TIMEOUT_S)
+            task.cancel()
+            await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
+        if created is None or getattr(created, "status", None) is Status.closed:
+            return
+        logger.debug("worker %s: closing", name)
+        closing = asyncio.ensure_future(created.close())
+        await asyncio.wait([closing], timeout=CLOSE_TIMEOUT_S)
+        if not closing.done():
+            logger.warning(
+                "worker %s has not closed within %g s and is left to itself", name, CLOSE_TIMEOUT_S
+            )
+        elif not closing.cancelled() and (error := closing.exception()) is not None:
+            logger.warning("worker %s failed to close: %r", name, error)
+
+    def observe(self) -> dict[UnitName, Observation]:
+        return {name: self._observe(name, created) for name, created in self._objects.items()}
+
+    def _observe(self, name: UnitName, created: Any) -> Observation:
+        start = self._starts[name]
+        if not start.done():
+            return Observation(UnitState.PENDING, "starting")
+        if not start.cancelled() and (error := start.exception()) is not None:
+            return Observation(UnitState.ENDED, f"it failed to start: {_root(error)!r}")
+        status = getattr(created, "status", Status.running)
+        if status in _ENDED:
+            return Observation(UnitState.ENDED, f"it is {status.name}")
+        return Observation(UnitState.RUNNING)
+
+    async def close(self) -> None:
+        """Remove the credential files, once all objects have been stopped."""
+        if self._entry_security is not None:
+            self._entry_security.remove()
+
+    def look_soon(self) -> None:
+        """Do nothing, because :meth:`observe` always returns the current state."""
+
+    async def logs(self, name: UnitName) -> str:  # noqa: ARG002 - see below
+        """Return an empty string, because these objects have no log of their own."""
+        return ""
+
+
+def _root(error: BaseException) -> BaseException:
+    """Return the original cause of an error, which Dask wraps in a 'failed to start' error."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+# Entry security -----------------------------------------------------------------------------------
+
+_HINT = (
+    "give the class a parameter security, and hand it on to the worker that it starts; or, only "
+    "where no other user can reach the scheduler, give PoolCluster a scheduler with "
+    "{'protocol': 'tcp://'} in its options"
+)
+
+
+class EntrySecurity:
+    """Credentials of a cluster, in files, for objects that start workers elsewhere."""
+
+    def __init__(self, security: Any) -> None:
+        self._security = security
+        self._directory: Path | None = None
+        self._in_files: Any = None
+
+    def options_for(self, cls: Any, name: Any, options: dict[str, Any]) -> dict[str, Any]:
+        """Return the options for an entry's class, with ``security`` if the class accepts it.
+        Raise ProviderError if the class accepts no credentials, so that its workers could never
+        connect.
+        """
+        security = self._security
+        if "security" in options or not getattr(security, "require_encryption", False):
+            return options
+        if takes_security(cls):
+            return {**options, "security": self._as_files()}
+        if not _texts(security):
+            return options  # the class may get the files in another way
+        shown = getattr(cls, "__name__", cls)
+        raise ProviderError(
+            f"the workers of {shown} ({name!r}) could never connect: the scheduler accepts only "
+            f"the TLS credentials of this cluster, and {shown} takes no security=",
+            hint=_HINT,
+        )
+
+    def _as_files(self) -> Any:
+        """Return the credentials with file paths instead of PEM strings."""
+        texts = _texts(self._security)
+        if not texts:
+            return self._security
+        if self._in_files is None:
+            self._directory = private_directory(
+                settings.state_dir() / "embedded" / f"credentials-{secrets.token_hex(4)}"
+            )
+            # `gc` removes the directory when this process has exited.
+            write_json(self._directory / OWNER, identify_process())
+            paths = {name: self._directory / f"{name}.pem" for name in texts}
+            for name, path in paths.items():
+                write_private(path, texts[name])
+            self._in_files = Security(
+                require_encryption=True, **{name: str(path) for name, path in paths.items()}
+            )
+        return self._in_files
+
+    def remove(self) -> None:
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _texts(security: Any) -> dict[str, str]:
+    """Return the certificates and keys that are PEM strings, not paths."""
+    roles = ("tls_worker_cert", "tls_worker_key", "tls_client_cert", "tls_client_key")
+    found = {name: getattr(security, name, None) for name in ("tls_ca_file", *roles)}
+    return {name: value for name, value in found.items() if value and "\n" in value}
+
+
+def takes_security(cls: Any) -> bool:
+    """Return whether a class, or a function that creates objects, accepts ``security=``."""
+    if not isinstance(cls, type):
+        makers = [cls]
+    else:
+        makers = [vars(each)["__init__"] for each in cls.__mro__ if "__init__" in vars(each)]
+    for maker in makers:
+        try:
+            parameters = inspect.signature(maker).parameters
+        except (TypeError, ValueError):  # written in C
+            return False
+        if "security" in parameters:
+            return True
+        if all(p.kind is not p.VAR_KEYWORD for p in parameters.values()):
+            # The **kwargs of an earlier constructor may not be passed on to this one.
+            return maker is not makers[0]
+    return True

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scalable.errors import ClusterError
-from scalable.manager.decisions import choose_victims
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool, status_of
-from scalable.manager.units import Phase, Unit, WorkerView, worker_names
+from scalable.manager.units import Phase, Unit, WorkerView, choose_victims, worker_names
 from scalable.model import names
 from scalable.model.clusters import PoolStatus
 from scalable.protocol.pools import UNTAGGED, check_count, check_tag
@@ -21,10 +20,9 @@ logger = logging.getLogger("scalable.manager")
 
 
 class Inventory:
-    """Pools, desired units and existing units of one manager. Thread-safe.
-    ``incarnation`` makes the manager's unit names unique on its scheduler. ``on_change`` is called
-    after each change of the desired units, and by launchers when a unit ended. ``changing`` is held
-    during changes. ``leaving``: all units are being stopped, and orders are ignored.
+    """Pools, desired units and existing units of one manager.
+    Thread-safe. ``on_change`` is called after each change of the desired units. ``changing`` is
+    held during changes. ``leaving``: all units are being stopped, and orders are ignored.
     """
 
     def __init__(self, incarnation: str, on_change: Callable[[], None]) -> None:
@@ -59,7 +57,7 @@ class Inventory:
             pool = self.pool(tag)
             self.check(tag, count)
             if pool.degraded:
-                logger.info("pool %r is tried again: %s", tag, reason)
+                logger.info("pool %r is retried: %s", tag, reason)
             pool.start_anew()
             names = self.wanted.names(tag)
             self.wanted.forget_starts(tag)
@@ -67,7 +65,7 @@ class Inventory:
                 if not self.wanted.take_back(pool, self.units):
                     self.wanted.add(pool)
             for name in choose_victims(names, len(names) - count, self.units, self.workers):
-                logger.debug("unit %s is no longer wanted: %s", name, reason)
+                logger.debug("unit %s is no longer desired: %s", name, reason)
                 self.wanted.remove(name)
         self._on_change()
 
@@ -93,7 +91,7 @@ class Inventory:
         with self.changing:
             for tag, (serial, count) in orders.items():
                 if tag in self.pools and serial > self._obeyed.get(tag, 0) and not self.leaving:
-                    logger.debug("pool %r: order %d, %d units are wanted", tag, serial, count)
+                    logger.debug("pool %r: order %d, %d units are desired", tag, serial, count)
                     self._obeyed[tag] = serial
                     self.want(tag, count, "order")
 
@@ -153,7 +151,7 @@ class Inventory:
             return units
 
 
-# Wanted -------------------------------------------------------------------------------------------
+# Desired units ------------------------------------------------------------------------------------
 
 
 class Wanted:

@@ -10,14 +10,16 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from distributed import Scheduler, Security
 from distributed.core import Status
 from distributed.utils import NoOpAwaitable, import_term
 
-from scalable.client.shown_cluster import NOW_S, ShownCluster
-from scalable.dask_compat.spec_cluster import (
+from scalable.client.attached import AttachedCluster
+from scalable.client.client import client_of
+from scalable.client.displayed_cluster import NOW_S, DisplayedCluster
+from scalable.dask_compat.cluster import (
     ManagedSpecCluster,
     memory_per_worker,
     seams,
@@ -26,18 +28,16 @@ from scalable.dask_compat.spec_cluster import (
 from scalable.errors import ClusterError
 from scalable.manager.embedded import EMBEDDED, EmbeddedManager, controller_of
 from scalable.manager.launcher import Launcher, UnitName
-from scalable.manager.pools import Pool
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite, Pool
 from scalable.model import PoolStatus, Starting
 from scalable.model.overview import Overview
 from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.code import search_path
 from scalable.protocol.credentials import new_security
 from scalable.protocol.events import Event
-from scalable.protocol.guarded_http import GuardedHttp, guarded
 from scalable.protocol.pools import UNTAGGED, known_tags, only_tag, shown, wanted_counts
 from scalable.protocol.private_directory import scratch_parent
-from scalable.protocol.private_node import private_class
-from scalable.protocol.search_path import search_path
+from scalable.protocol.servers import GuardedHttp, guarded, private_class
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import ScalingListener
@@ -45,11 +45,8 @@ from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.settings import state_dir
 from scalable.units import parse_bytes
 
-if TYPE_CHECKING:
-    from scalable.client.attached import AttachedCluster
 
-
-class PoolCluster(ShownCluster, ManagedSpecCluster):
+class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     """Pools of tagged workers on one scheduler.
 
     The class has the methods of Dask's ``SpecCluster``; the examples in the docstring of
@@ -290,8 +287,6 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
 
     def get_client(self) -> Any:
         """Return the current client if it belongs to this cluster, or a new `ScalableClient`."""
-        from scalable.client.client import client_of
-
         return client_of(self)
 
     @property
@@ -451,8 +446,6 @@ class PoolCluster(ShownCluster, ManagedSpecCluster):
 
         ``close()`` of the returned object only disconnects; ``delete()`` stops the cluster.
         """
-        from scalable.client.attached import AttachedCluster
-
         return AttachedCluster.from_name(name, loop=loop, asynchronous=asynchronous)
 
 
@@ -465,7 +458,7 @@ _MEMORY = ("memory_limit", "memory")
 
 
 @dataclass
-class Bounds:
+class AdaptiveBounds:
     """The bounds of an adaptive pool, and the class that adapts it."""
 
     #: Tag of the pool. None if no pool was named.
@@ -495,7 +488,7 @@ class Bounds:
 
 def read_bounds(
     given: tuple[Any, ...], tag: str | None, minimum: Any, maximum: Any, options: dict[str, Any]
-) -> Bounds:
+) -> AdaptiveBounds:
     """Return the bounds in the arguments of ``adapt``, and remove them from ``options``.
     ``given`` are the positional arguments: a class or a tag, then ``minimum`` and ``maximum``.
     Raise TypeError if there are too many.
@@ -515,7 +508,9 @@ def read_bounds(
         for name in ("minimum_cores", "maximum_cores", "minimum_memory", "maximum_memory")
         if (value := options.pop(name, None)) is not None
     }
-    return Bounds(tag, minimum or 0, None if maximum == math.inf else maximum, adaptive, totals)
+    return AdaptiveBounds(
+        tag, minimum or 0, None if maximum == math.inf else maximum, adaptive, totals
+    )
 
 
 def _size(pool: Pool, asked: str, part: str, names: tuple[str, ...]) -> float:
@@ -537,9 +532,7 @@ def _size(pool: Pool, asked: str, part: str, names: tuple[str, ...]) -> float:
 def secured_entry(
     scheduler: Mapping[str, Any] | None, security: Security | None
 ) -> tuple[dict[str, Any], Security | None]:
-    """Return a complete scheduler entry and its TLS credentials, new unless some are given.
-    Without an entry it is a ``PoolScheduler`` on the loopback interface.
-    """
+    """Return a complete scheduler entry and its TLS credentials, new unless some are given."""
     entry = dict(
         scheduler
         or {"cls": PoolScheduler, "options": {"host": LOOPBACK, "dashboard": False, "port": 0}}
@@ -569,10 +562,7 @@ def secured_entry(
 
 
 def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
-    """Return the site of the manager in the user's process. The scheduler has to be running.
-    Its directory does not exist yet. It is not next to those of detached clusters, because the
-    search for leftover clusters must not find it.
-    """
+    """Return the site of the manager in the user's process."""
     return ManagerSite(
         cluster_id=cluster.incarnation,
         manager=EMBEDDED,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from scalable.manager.decisions import backoff_s
 from scalable.manager.launcher import Launcher, UnitName
-from scalable.manager.units import Phase, Unit
+from scalable.manager.units import Phase, Unit, backoff_s
+from scalable.model import names
 from scalable.model.clusters import PoolStatus
 
 
@@ -77,9 +78,8 @@ class Pool:
         self.retry_at = now + backoff_s(self.failures)
 
     def pause(self, now: float) -> None:
-        """Delay the next start after a refusal or a stop from outside, which are not failures.
-        Repeated delays become longer, and never degrade the pool. Units that ended together count
-        once.
+        """Delay the next start after a refusal or a stop from outside, which never degrade the
+        pool.
         """
         if now >= self.retry_at:
             self.interruptions += 1
@@ -92,9 +92,8 @@ class Pool:
         return now - self.refused_since
 
     def limited(self, now: float, count: int, refusal: str) -> bool:
-        """Record that the backend had no capacity for a request of ``count`` units.
-        The next request is for half of them, at once. A request for one unit is repeated after a
-        delay, without limit. Return True for the first of these since the last success.
+        """Record that the backend had no capacity for a request, and request half as many next.
+        Return True for the first of these since the last success.
         """
         self.refused_since = None
         self.room = max(1, count // 2)
@@ -138,3 +137,38 @@ def status_of(pool: Pool, wanted: Sequence[UnitName], units: Iterable[Unit]) -> 
 
 def _failure(pool: Pool) -> str | None:
     return f"the last start failed: {pool.start_failure}" if pool.start_failure else None
+
+
+# Site ---------------------------------------------------------------------------------------------
+
+#: Directory of the workers' configurations, separate from the manager's and cluster's files.
+COMPONENTS = "components"
+
+
+@dataclass(frozen=True)
+class ManagerSite:
+    """Identity, scheduler and directories for the workers of one manager."""
+
+    #: UUID of the cluster. Every unit is labelled with it, so that it can be found again.
+    cluster_id: str
+    #: Id of the manager within its cluster, kept when the manager is restarted.
+    manager: str
+    #: Makes the unit names of the current manager process unique on the scheduler.
+    incarnation: str
+    #: Address that workers connect to.
+    scheduler: str
+    #: The cluster's ``distributed.Security``, or None.
+    security: Any
+    #: Private directory of the manager, for configuration files with credentials.
+    directory: Path
+    #: Directory for the workers' output. None to keep it only while they run.
+    log_dir: Path | None
+    #: Directories that workers add to ``sys.path`` to import the workflow's modules.
+    sys_path: tuple[str, ...]
+    #: Whether workers outlive the manager's process.
+    detached: bool = False
+
+
+def config_path(directory: Path, tag: str) -> Path:
+    """Return the path of a tag's worker configuration. Raise ClusterError for an unsafe tag."""
+    return directory / COMPONENTS / f"{names.FILE_NAME.require(tag)}.json"

@@ -1,6 +1,6 @@
 """The reconciler: a loop that starts and stops units until the desired units exist.
 Only the reconciler restarts workers. It has launchers and a link to a scheduler, but no cluster
-object. Its decisions are in :mod:`scalable.manager.decisions`.
+object. Its decisions are in :mod:`scalable.manager.units`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from scalable.errors import ProviderError
-from scalable.manager.decisions import (
-    CRASH_LOOP_STARTS,
-    WALLTIME,
-    Decision,
-    Loss,
-    Margin,
-    decide,
-    in_crash_loop,
-)
+from scalable.manager.background import LOG_TIMEOUT_S, Batch, Launches, Losses, note_reason
 from scalable.manager.inventory import Inventory
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
-from scalable.manager.launches import Batch, Launches
-from scalable.manager.losses import LOG_TIMEOUT_S, Losses, note_reason
 from scalable.manager.pools import Pool
-from scalable.manager.scheduler_link import Report, SchedulerLink, SchedulerView
-from scalable.manager.units import Phase, Unit, refresh, set_phase, take_note
+from scalable.manager.scheduler_link import HeartbeatReport, SchedulerLink, SchedulerView
+from scalable.manager.units import (
+    CRASH_LOOP_STARTS,
+    WALLTIME,
+    Loss,
+    Margin,
+    NextSteps,
+    Phase,
+    Unit,
+    decide,
+    in_crash_loop,
+    refresh,
+    set_phase,
+    take_note,
+)
 from scalable.pricing.metering import Charge
 from scalable.protocol.events import SILENT_SCHEDULER, Event, degraded, failed_start, worker_event
 from scalable.units import format_duration
@@ -50,9 +53,8 @@ def pause_s(used_s: float) -> float:
 
 class Reconciler:
     """Compares the existing units of a manager's pools with the desired units, and acts.
-    ``incarnation`` makes unit names unique on the scheduler. ``on_event`` gets events, by default
-    the scheduler with the next heartbeat. Workers have to connect within ``start_timeout`` seconds.
-    ``end_wanted``: the cluster is stopping. ``replaced``: another process has this manager's id.
+    Workers have to connect within ``start_timeout`` seconds. ``end_wanted``: the cluster is
+    stopping. ``replaced``: another process has this manager's id.
     """
 
     def __init__(
@@ -144,8 +146,7 @@ class Reconciler:
 
     async def reconcile(self) -> None:
         """Compare existing and desired units once, and request the launches and stops that are due.
-        The pass awaits the scheduler, but no launcher: a later pass handles the results. Raise
-        OSError if the scheduler does not answer.
+        Awaits no launcher. Raise OSError if the scheduler does not answer.
         """
         assert self.link is not None
         assert self._lock is not None
@@ -189,7 +190,7 @@ class Reconciler:
         units = {name: self.inventory.units[name] for name in names}
         workers = [worker for unit in units.values() for worker in unit.worker_names]
         if workers:
-            logger.debug("workers %s are wanted again", workers)
+            logger.debug("workers %s are desired again", workers)
             resumed = set(await self.link.resume(workers))
             with self.inventory.changing:
                 for name, unit in units.items():
@@ -213,7 +214,7 @@ class Reconciler:
             ending = (*self._stops.names, *self._losses.names, *self._failed)
             charges = self._charges.of(self.inventory.units.values(), ending, time.monotonic())
         try:
-            view = await self.link.heartbeat(Report(pools, workers, events, charges))
+            view = await self.link.heartbeat(HeartbeatReport(pools, workers, events, charges))
         except OSError:
             self._untold[:0] = events
             raise
@@ -223,7 +224,7 @@ class Reconciler:
     def _tell(self, event: Event) -> None:
         self._untold.append(event)
 
-    def _decide(self, view: SchedulerView, now: float) -> Decision:
+    def _decide(self, view: SchedulerView, now: float) -> NextSteps:
         units = self.inventory.units.values()
         for unit in refresh(units, view.workers, now, view.dismissed):
             pool = self.inventory.pools[unit.pool]
@@ -274,9 +275,7 @@ class Reconciler:
         return unit.worker_names
 
     def _stop_lost(self) -> None:
-        """Log the lost units with a known reason, and stop what is left of them.
-        A unit that may still exist is drained first if one of its workers is connected.
-        """
+        """Log the lost units with a known reason, and stop what is left of them."""
         for lost in self._losses.take_explained():
             reason = lost.task.result()
             logger.warning("worker %s was lost: %s", lost.unit.name, reason)
@@ -344,10 +343,7 @@ class Reconciler:
     # Stops --------------------------------------------------------------------------------------
 
     async def _stop_unconnected(self, names: Iterable[UnitName]) -> None:
-        """Stop undesired and failed units once the scheduler confirms that they never get work.
-        Units with a connected worker are kept. They work if they are desired, and are drained by a
-        later pass if not.
-        """
+        """Stop undesired and failed units once the scheduler confirms that they never get work."""
         assert self.link is not None
         units = {name: self.inventory.units[name] for name in names} | self._failed
         if not units:
@@ -386,9 +382,7 @@ class Reconciler:
         self.inventory.take_all()
 
     async def close(self) -> None:
-        """Stop reconciling, and stop every unit without draining.
-        Unfinished requests for units get some seconds to finish, and are then cancelled.
-        """
+        """Stop reconciling, and stop every unit without draining."""
         self._closing = True
         if self._task is not None:
             # Wake it first: Dask's comms may swallow a cancellation, and the loop would continue.
@@ -413,10 +407,8 @@ class Reconciler:
 
 
 class Charges:
-    """The units of a manager that are charged, until they are gone.
-    A unit is charged from the first of: its backend reports that it runs, its backend charges for
-    it, its workers connect. The charge stops when a stop request has finished, or its backend
-    reports that it ended.
+    """The units of a manager that are charged, from their first sign of running until they have
+    stopped.
     """
 
     def __init__(self) -> None:
@@ -488,7 +480,7 @@ def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | N
     if pool.refused_for(now, error.message) > REFUSED_LIMIT_S:
         return f"refused for {REFUSED_LIMIT_S:g} s; the last: {error}"
     pool.pause(now)
-    logger.warning("pool %r: %s; it is tried again", pool.tag, error)
+    logger.warning("pool %r: %s; it is retried", pool.tag, error)
     return None
 
 
@@ -499,20 +491,13 @@ HAND_OVER_S = 10.0
 
 
 def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
-    """Return how long before the walltime a pool's units are renewed and stopped.
-    A fifth of ``task_s`` (0 if unknown) is added for slow tasks, and 10 s for moving results. A
-    unit works for at least half of its walltime. ``wait_s`` is the last unit's time from request to
-    connection.
-    """
+    """Return how long before the walltime a pool's units are renewed and stopped, in seconds."""
     stop = min(1.2 * task_s + HAND_OVER_S, walltime_s / 2)
     return Margin(stop_s=stop, renew_s=stop + min(wait_s, walltime_s / 4))
 
 
 def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]:
-    """Map the pools whose units have a walltime to their margins.
-    ``longest_s``, the mean duration of the slowest kind of task so far, replaces a missing
-    expectation.
-    """
+    """Map the pools whose units have a walltime to their margins."""
     return {
         tag: margin_for(pool.task_s or longest_s, pool.wait_s, pool.walltime_s)
         for tag, pool in pools.items()
@@ -520,7 +505,7 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
     }
 
 
-def drain_reasons(units: Mapping[UnitName, Unit], decision: Decision) -> dict[str, str]:
+def drain_reasons(units: Mapping[UnitName, Unit], decision: NextSteps) -> dict[str, str]:
     """Map the names of the workers to drain now to the reason."""
     reasons: dict[str, str] = {}
     for name in decision.drain:
@@ -532,7 +517,7 @@ def drain_reasons(units: Mapping[UnitName, Unit], decision: Decision) -> dict[st
     return reasons
 
 
-def renew(inventory: Inventory, decision: Decision) -> None:
+def renew(inventory: Inventory, decision: NextSteps) -> None:
     """Request successors for leaving units, and make those that must leave undesired."""
     for name in (*decision.renew, *decision.leave):
         unit = inventory.units.get(name)
@@ -613,9 +598,8 @@ GIVE_UP_S = 3600.0
 
 
 class Stops:
-    """The requests to stop units, which run in the background. ``on_stopped`` is called after each.
-    No new unit gets the name of a unit that is being stopped (``names``). A stop is repeated if a
-    backend does not answer, because its units would otherwise cost money until the cluster stops.
+    """The requests to stop units, which run in the background, and are repeated without an answer.
+    No new unit gets the name of a unit that is being stopped (``names``).
     """
 
     def __init__(self, on_stopped: Callable[[], None]) -> None:

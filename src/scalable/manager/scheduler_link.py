@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from scalable.manager.units import WorkerView
 from scalable.model.clusters import PoolStatus, pools_to_dict
@@ -34,7 +34,7 @@ class SchedulerView:
 
 
 @dataclass(frozen=True)
-class Report:
+class HeartbeatReport:
     """The contents of a manager's heartbeat."""
 
     pools: Mapping[str, PoolStatus]
@@ -46,35 +46,7 @@ class Report:
     charges: Mapping[str, Charge] | None = None
 
 
-class SchedulerLink(Protocol):
-    """The requests that a reconciler sends to the scheduler of its workers."""
-
-    async def heartbeat(self, report: Report) -> SchedulerView:
-        """Send a report, and return the manager's workers and orders."""
-
-    async def drain(self, workers: Mapping[str, str]) -> None:
-        """Empty workers, given with the reasons, and assign no more work to them."""
-
-    async def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
-        """Block work for each unit without a connected worker. Return the connected workers.
-        ``units`` contains the worker names of each unit. Units with a connected worker do not
-        change.
-        """
-
-    async def allow_work(self, workers: Iterable[str]) -> None:
-        """Undo :meth:`withhold_work` for these names."""
-
-    async def resume(self, workers: Iterable[str]) -> list[str]:
-        """Resume draining workers that are not about to retire. Return those that accept work."""
-
-    async def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against the tasks that ran on them."""
-
-    async def ended_for_memory(self, workers: Iterable[str]) -> None:
-        """Report that the backend stopped these workers because they used too much memory."""
-
-
-class RpcLink:
+class SchedulerLink:
     """Link to a scheduler that has a :class:`~scalable.scheduler.controller.Controller`.
     ``comm`` is Dask's ``rpc`` object. ``nonce`` identifies this process, as in the attachment.
     """
@@ -91,7 +63,7 @@ class RpcLink:
         self.excuse_losses = calls.excuse_losses
         self.ended_for_memory = calls.ended_for_memory
 
-    async def heartbeat(self, report: Report) -> SchedulerView:
+    async def heartbeat(self, report: HeartbeatReport) -> SchedulerView:
         answer = await self._calls.heartbeat(
             self._manager,
             self._nonce,

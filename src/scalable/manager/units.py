@@ -5,7 +5,7 @@ A unit provides one worker or a group of workers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -81,10 +81,7 @@ class WorkerView:
 
 
 def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names of a unit's workers.
-    A single worker has the unit's name. A group has one name for each suffix in the entry's
-    ``group``.
-    """
+    """Return the names of a unit's workers."""
     if "group" in entry:
         return tuple(f"{name}{suffix}" for suffix in entry["group"])
     return (str(name),)
@@ -101,10 +98,9 @@ def refresh(
     now: float,
     dismissed: Mapping[str, str] | None = None,
 ) -> list[Unit]:
-    """Update units from the scheduler's view. Return the units that have just connected.
-    A new address means that a nanny restarted the worker. That counts as a start, towards a crash
-    loop, unless a client requested it. ``dismissed`` maps worker names to the last address, for
-    exits that were not crashes. ``now`` is monotonic.
+    """Update units from the scheduler's view.
+    Return the units that have just connected. A restart by a nanny counts towards a crash loop,
+    unless a client requested it. ``now`` is monotonic.
     """
     connected = []
     for unit in units:
@@ -130,9 +126,7 @@ def refresh(
 def take_note(
     units: Iterable[Unit], observed: Mapping[UnitName, Observation], now: float
 ) -> list[Unit]:
-    """Update units from their backends' reports. Return the units that have lost a worker.
-    Their backends should be queried again soon, because they may report how the units ended.
-    """
+    """Update units from their backends' reports."""
     missing = []
     for unit in units:
         seen = observed.get(unit.name)
@@ -154,3 +148,185 @@ def set_phase(units: Mapping[UnitName, Unit], names: Iterable[UnitName], phase: 
         units[name].phase = phase
         workers += units[name].worker_names
     return workers
+
+
+# Decisions ----------------------------------------------------------------------------------------
+
+#: A pool is in a crash loop, and no longer started, after so many starts within so many
+#: seconds.
+CRASH_LOOP_STARTS = 5
+CRASH_LOOP_WINDOW_S = 60.0
+#: Seconds for which a worker may be disconnected while its unit runs. A Nanny restarts its
+#: worker within this time.
+LOST_WORKER_GRACE_S = 5.0
+#: Seconds that a backend (the local machine, a Slurm system, ...) may take to find out how a unit
+#: ended.
+OUTDATED_LIMIT_S = 60.0
+MAX_BACKOFF_S = 15.0
+#: Reason of a unit that leaves because its walltime is too short for another task.
+WALLTIME = "its walltime is nearly over"
+
+
+@dataclass(frozen=True)
+class Margin:
+    """Times at which a unit with a walltime is renewed, in seconds before the walltime is over."""
+
+    #: The unit stops accepting tasks, because a later task might not finish in time.
+    stop_s: float
+    #: The successor is requested, so that it is connected when the unit stops.
+    renew_s: float
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A desired unit that ended or must be given up, with the reason."""
+
+    name: UnitName
+    reason: str
+    #: Stopped from outside, or announced by the worker: neither a crash nor a task's error.
+    from_outside: bool = False
+    #: The backend reports that the unit has ended.
+    ended: bool = False
+    #: The backend stopped the unit for lack of memory.
+    out_of_memory: bool = False
+
+
+@dataclass
+class NextSteps:
+    """The next steps for the existing units."""
+
+    #: Desired units to stop, and to replace unless their pool is given up.
+    lost: list[Loss] = field(default_factory=list)
+    #: Undesired units to empty before they are stopped.
+    drain: list[UnitName] = field(default_factory=list)
+    #: Draining units that are desired again.
+    resume: list[UnitName] = field(default_factory=list)
+    #: Undesired units without connected workers. The scheduler has to confirm the stop.
+    stop: list[UnitName] = field(default_factory=list)
+    #: Units whose successor must be requested now.
+    renew: list[UnitName] = field(default_factory=list)
+    #: Units that must accept no more tasks, with the reason.
+    leave: dict[UnitName, str] = field(default_factory=dict)
+    #: Seconds until the walltime of units to empty is over, if known.
+    left_s: dict[UnitName, float] = field(default_factory=dict)
+    #: Units of ``leave`` whose machine is preempted.
+    taken_back: list[UnitName] = field(default_factory=list)
+
+
+def decide(
+    wanted: Mapping[UnitName, object],
+    units: Mapping[UnitName, Unit],
+    observed: Mapping[UnitName, Observation],
+    workers: Mapping[str, WorkerView],
+    *,
+    now: float,
+    start_timeout: float,
+    margins: Mapping[str, Margin] | None = None,
+) -> NextSteps:
+    """Compare the desired units with the existing units, and return the next steps.
+    Units whose launcher has not answered are skipped. ``now`` is monotonic. ``margins`` has the
+    tags of pools with a walltime.
+    """
+    decision = NextSteps()
+    for name, unit in units.items():
+        if unit.in_flight:
+            continue
+        seen = observed.get(name, Observation(UnitState.ENDED, "it is gone from its place"))
+        if name in wanted and not unit.superseded:
+            _wanted(decision, unit, seen, now, start_timeout)
+            _walltime(decision, unit, seen, (margins or {}).get(unit.pool))
+            here = _here(unit, workers)
+            if unit.phase is not Phase.DRAINING and any(view.drain for view in here):
+                announced = [view.leaves for view in here if view.leaves]
+                decision.leave[name] = announced[0] if announced else "it takes no more tasks"
+                decision.taken_back += [name] if announced else []
+        elif _here(unit, workers):
+            decision.drain.append(name)
+            if seen.left_s is not None:
+                decision.left_s[name] = seen.left_s
+        else:
+            decision.stop.append(name)
+    return decision
+
+
+def _wanted(
+    decision: NextSteps, unit: Unit, seen: Observation, now: float, start_timeout: float
+) -> None:
+    restarting = unit.connected_at is not None and unit.missing_since is not None
+    if unit.phase is Phase.DRAINING:
+        decision.resume.append(unit.name)  # the scheduler decides if it can resume
+    elif seen.state is UnitState.ENDED:
+        # A unit whose walltime was over before its workers connected has failed to start.
+        expired = unit.connected_at is None and seen.left_s == 0
+        outside = unit.dismissed or (seen.from_outside and not expired)
+        reason, memory = seen.reason or "it ended", seen.out_of_memory
+        decision.lost.append(Loss(unit.name, reason, outside, ended=True, out_of_memory=memory))
+    elif restarting and in_crash_loop(unit.starts, now):
+        # A Nanny restarts its own worker, so the unit itself never exits.
+        decision.lost.append(Loss(unit.name, "its worker exited again and again"))
+    elif seen.state is UnitState.PENDING or unit.missing_since is None:
+        return
+    elif unit.connected_at is None:
+        limit = start_timeout if seen.starts_within_s is None else seen.starts_within_s
+        if unit.running_since is not None and now - unit.running_since > limit:
+            reason = f"it did not connect to the scheduler within {limit:g} s"
+            decision.lost.append(Loss(unit.name, reason))
+    elif now - unit.missing_since > LOST_WORKER_GRACE_S and not _outdated(seen, unit, now):
+        reason = "it lost its connection to the scheduler"
+        decision.lost.append(Loss(unit.name, reason, unit.dismissed))
+
+
+def _outdated(seen: Observation, unit: Unit, now: float) -> bool:
+    """Return whether the backend may soon report how a unit with a missing worker ended."""
+    assert unit.missing_since is not None
+    older = seen.at is not None and seen.at < unit.missing_since
+    return older and now - unit.missing_since < OUTDATED_LIMIT_S
+
+
+def _walltime(decision: NextSteps, unit: Unit, seen: Observation, margin: Margin | None) -> None:
+    if margin is None or seen.left_s is None or seen.state is not UnitState.RUNNING:
+        return
+    if seen.left_s < margin.stop_s:
+        decision.leave[unit.name] = WALLTIME
+    elif seen.left_s < margin.renew_s and not unit.renewed:
+        decision.renew.append(unit.name)
+
+
+def _here(unit: Unit, workers: Mapping[str, WorkerView]) -> list[WorkerView]:
+    return [workers[name] for name in unit.worker_names if name in workers]
+
+
+def choose_victims(
+    candidates: Iterable[UnitName],
+    count: int,
+    units: Mapping[UnitName, Unit],
+    workers: Mapping[str, WorkerView],
+) -> list[UnitName]:
+    """Choose ``count`` units to remove from a pool.
+    The order is: not launched, not connected, idle, least work. Among equals, the units with the
+    fewest bytes of results come first, so that little data has to move.
+    """
+
+    def burden(name: UnitName) -> tuple[int, float, int, int]:
+        unit = units.get(name)
+        if unit is None:
+            return (0, 0.0, 0, 0)
+        here = _here(unit, workers)
+        if not here:
+            return (1, 0.0, 0, 0)
+        processing = sum(view.processing for view in here)
+        occupancy = sum(view.occupancy for view in here)
+        return (3 if processing else 2, occupancy, processing, sum(view.nbytes for view in here))
+
+    return sorted(candidates, key=burden)[: max(0, count)]
+
+
+def backoff_s(failures: int) -> float:
+    """Return the seconds to wait before the next start, after ``failures`` in a row."""
+    return 0.0 if failures == 0 else min(MAX_BACKOFF_S, 0.5 * 2 ** (failures - 1))
+
+
+def in_crash_loop(starts: Iterable[float], now: float) -> bool:
+    """Return whether these start times (monotonic seconds) form a crash loop."""
+    recent = [start for start in starts if now - start < CRASH_LOOP_WINDOW_S]
+    return len(recent) >= CRASH_LOOP_STARTS

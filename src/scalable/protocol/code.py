@@ -6,18 +6,26 @@ identifies the versions that one process has loaded.
 
 from __future__ import annotations
 
+import io
 import os
+import platform
+import secrets
+import shutil
+import stat
 import sys
 import sysconfig
-from collections.abc import Iterable, Mapping
+import tarfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from hashlib import blake2b
-from pathlib import Path
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 from scalable import settings
-from scalable.protocol.archive import CarriedFiles
 
 #: Packages that are never uploaded, even if they are used from their source directories.
 _ENGINE = frozenset({"scalable", "dask", "distributed"})
@@ -129,7 +137,6 @@ def in_image(name: str, image: str | None = None) -> str:
 
 def located(error: BaseException, where: str, call: str) -> BaseException | None:
     """Return a task's ModuleNotFoundError with the process name added.
-
     Returns None for other errors, and if the message already contains the name.
     """
     if type(error) is not ModuleNotFoundError or where in str(error):
@@ -153,3 +160,235 @@ def _way_out(error: ModuleNotFoundError) -> str:
         "has one). Modules of the workflow need no installation, if this process has imported them "
         "or finds them on sys.path."
     )
+
+
+# Archives -----------------------------------------------------------------------------------------
+
+#: Bytes of one message with a part of an archive. A message delays all others of its scheduler for
+#: about as long as its bytes take to be encrypted: some milliseconds. Smaller parts take the
+#: scheduler longer in total.
+PART = 1 << 20
+#: Level of zlib: the fastest, since sources become several times smaller at any level.
+_LEVEL = 1
+
+
+class ArchiveError(ValueError):
+    """Raised for an archive that is damaged, or whose content :func:`pack` cannot have made."""
+
+
+@dataclass(frozen=True)
+class CarriedFiles:
+    """Description of an archive of a workflow's files, without its content."""
+
+    #: Digest of the unpacked archive.
+    digest: str
+    #: Bytes of the unpacked archive.
+    size: int
+    #: (directory on the client's machine as in ``sys.path``, its name in the archive).
+    roots: tuple[tuple[str, str], ...] = ()
+
+    def name_of(self, path: str) -> str | None:
+        """Return the archive name of a client's file, or None if it is outside the roots."""
+        for root, name in self.roots:
+            with suppress(ValueError):
+                return PurePosixPath(name, Path(path).relative_to(root)).as_posix()
+        return None
+
+    def to_message(self) -> list[Any]:
+        return [self.digest, self.size, [list(root) for root in self.roots]]
+
+    @classmethod
+    def from_message(cls, message: Sequence[Any]) -> Self:
+        digest, size, roots = message
+        return cls(digest, size, tuple((path, name) for path, name in roots))
+
+
+@dataclass(frozen=True)
+class ArchiveEntry:
+    """One file of an archive."""
+
+    #: Path relative to the base, with slashes.
+    name: str
+    content: bytes
+    executable: bool = False
+
+
+def pack(entries: Iterable[ArchiveEntry]) -> tuple[str, int, bytes]:
+    """Return digest, size and compressed content. Equal files give equal digests everywhere."""
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            about = tarfile.TarInfo(entry.name)  # owner, group and time are 0
+            about.size = len(entry.content)
+            about.mode = 0o700 if entry.executable else 0o600
+            archive.addfile(about, io.BytesIO(entry.content))
+    raw = file.getbuffer()
+    return _digest(raw), len(raw), zlib.compress(raw, _LEVEL)
+
+
+def _digest(raw: bytes | memoryview) -> str:
+    return blake2b(raw, digest_size=16).hexdigest()
+
+
+def parts_of(data: bytes) -> Sequence[memoryview]:
+    """Split an archive into the parts in which it is sent."""
+    view = memoryview(data)
+    return [view[start : start + PART] for start in range(0, len(view), PART)]
+
+
+def unpack(data: bytes, files: CarriedFiles, place: Path) -> None:
+    """Unpack an archive into the directory ``place``, which is complete or does not exist.
+    Raises ArchiveError for other content than described, or a file that is not below ``place``.
+    """
+    raw = _uncompressed(data, files)
+    unfinished = place.parent / f".{place.name}-{secrets.token_hex(4)}"
+    unfinished.mkdir(mode=0o700)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+            for member in archive:
+                _write(archive, member, unfinished)
+        unfinished.rename(place)
+    except (tarfile.TarError, OSError) as error:
+        if place.is_dir():
+            return  # another thread was faster
+        raise ArchiveError(f"archive {files.digest} cannot be unpacked: {error}") from error
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _uncompressed(data: bytes, files: CarriedFiles) -> bytes:
+    """Return an archive's content. Decompresses at most one byte more than described."""
+    stream = zlib.decompressobj()
+    try:
+        raw = stream.decompress(data, files.size + 1)
+    except zlib.error as error:
+        raise ArchiveError(f"archive {files.digest} is damaged: {error}") from error
+    if len(raw) != files.size or _digest(raw) != files.digest:
+        raise ArchiveError(f"archive {files.digest} has other content than its digest says")
+    return raw
+
+
+def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, place: Path) -> None:
+    name = PurePosixPath(member.name)
+    if not member.isreg() or name.is_absolute() or ".." in name.parts or "\0" in member.name:
+        raise ArchiveError(f"the archive holds {member.name!r}, which is no file below it")
+    path = place / name
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    source = archive.extractfile(member)
+    assert source is not None
+    mode = 0o700 if member.mode & 0o100 else 0o600
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    with open(os.open(path, flags, mode), "wb") as file:  # noqa: PTH123 - of a descriptor
+        shutil.copyfileobj(source, file)
+
+
+# Module search path -------------------------------------------------------------------------------
+
+_FULL_RANGE = 2**32 - 1
+#: Part of the path of every local directory of Dask.
+_SCRATCH_SPACE = "dask-scratch-space"
+
+
+def search_path() -> tuple[str, ...]:
+    """Return ``sys.path`` without local directories of nodes, whose names others can take later."""
+    return tuple(entry or str(Path.cwd()) for entry in lasting(sys.path))
+
+
+def lasting(entries: Iterable[str]) -> list[str]:
+    """Return the entries of a search path that are not local directories of server nodes."""
+    return [entry for entry in entries if _SCRATCH_SPACE not in entry]
+
+
+def interpreter_options(directory: str | Path) -> tuple[str, ...]:
+    """Return the options of ``python -m``:
+    ``-P`` for a working directory that others may change.
+    """
+    status = Path(directory).stat()
+    return () if is_trusted(status.st_uid) and not status.st_mode & stat.S_IWOTH else ("-P",)
+
+
+@cache
+def _in_user_namespace() -> bool:
+    try:
+        lines = Path("/proc/self/uid_map").read_text().splitlines()
+    except OSError:
+        return False
+    return [line.split() for line in lines] != [["0", "0", str(_FULL_RANGE)]]
+
+
+def is_unmapped(uid: int) -> bool:
+    """Return whether an owner is unknown here: in a container root may have no number."""
+    if not _in_user_namespace():
+        return False
+    try:
+        return uid == int(Path("/proc/sys/kernel/overflowuid").read_text())
+    except (OSError, ValueError):
+        return False
+
+
+def is_trusted(uid: int) -> bool:
+    """Return whether a directory of this owner is as safe as one of our own."""
+    return uid in (0, os.geteuid()) or is_unmapped(uid)
+
+
+# Versions -----------------------------------------------------------------------------------------
+
+#: Package whose releases must be equal, because they encode messages in different ways.
+STRICT = "distributed"
+PACKAGES = ("dask", STRICT, "scalable")
+_ON = frozenset({"1", "true", "yes", "on"})
+
+
+@dataclass(frozen=True)
+class ImageVersions:
+    """The versions in the image of a scheduler."""
+
+    image: str
+    #: Version by package, including ``python`` and ``scalable``.
+    packages: Mapping[str, str]
+    #: True if clients with another release of ``distributed`` may connect.
+    allows_mismatch: bool = False
+
+    @classmethod
+    def of_this_process(cls) -> Self | None:
+        """Return this process's versions, or None if it does not run in an image."""
+        image = os.environ.get(settings.IMAGE, "")
+        if not image:
+            return None
+        allowed = os.environ.get(settings.ALLOW_VERSION_MISMATCH, "").lower() in _ON
+        return cls(image, own_versions(), allowed)
+
+    def to_message(self) -> list[Any]:
+        return [self.image, dict(self.packages), self.allows_mismatch]
+
+    @classmethod
+    def from_message(cls, message: list[Any]) -> Self:
+        image, packages, allows_mismatch = message
+        return cls(image, packages, bool(allows_mismatch))
+
+    def differences(self) -> dict[str, tuple[str, str]]:
+        """Map packages to (image's, own) versions that differ, of Python only major and minor."""
+        found = {}
+        for package, here in own_versions().items():
+            there = str(self.packages.get(package, "unknown"))
+            if "unknown" not in (there, here) and _counting(package, there) != _counting(
+                package, here
+            ):
+                found[package] = there, here
+        return found
+
+
+def _counting(package: str, text: str) -> str:
+    return ".".join(text.split(".")[:2]) if package == "python" else text
+
+
+@cache
+def own_versions() -> dict[str, str]:
+    """Return this process's versions by package. Imports no package."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:  # used from its source directory
+            found[package] = "unknown"
+    return found

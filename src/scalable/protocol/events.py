@@ -61,10 +61,8 @@ def billed(
     budget: float | None = None,
 ) -> Event:
     """Return a machine's cost row, which replaces the earlier rows of the machine.
-
-    ``machine`` is the worker's name if the worker has a machine of its own. The scheduler's row has
-    an empty tag and manager, and alone has the cluster's budget. ``idle`` is the part of ``cost``
-    for time without tasks.
+    The scheduler's row has an empty tag and manager, and alone the budget. ``idle`` is the cost of
+    time without tasks.
     """
     return {
         "stream": "workers",

@@ -90,7 +90,6 @@ def offer(server: Any, handlers: Mapping[StrEnum, Callable[..., Any]]) -> None:
 
 class SchedulerCalls:
     """Typed calls of one scheduler's handlers.
-
     ``comm`` is Dask's ``rpc`` object of the scheduler, or any object whose attributes are coroutine
     functions named after the handlers.
     """
@@ -120,10 +119,8 @@ class SchedulerCalls:
         charges: Mapping[str, Iterable[Any]] | None = None,
     ) -> HeartbeatAnswer:
         """Send a manager's report, and return the state of its workers and its orders.
-
-        The report contains the events since the last report. ``charges`` maps the name of each unit
-        that its backend charges for to fields of a :class:`~scalable.pricing.metering.Charge`. None
-        if charges are not reported.
+        ``charges`` has the fields of a :class:`~scalable.pricing.metering.Charge` by unit, or is
+        None.
         """
         answer: HeartbeatAnswer = await self._call(
             Handler.HEARTBEAT,
@@ -181,11 +178,9 @@ class SchedulerCalls:
         kinds: Iterable[str] | None = None,
         fresh_s: float | None = None,
     ) -> dict[str, Any]:
-        """Return the overview of the cluster, and the events after number ``since``.
-
-        ``since`` is 0 for all events and None for none. ``kinds`` are ``decisions``, ``failures``,
-        ``spans`` and ``samples``, by default all. The overview is at most ``fresh_s`` seconds old,
-        by default half a second.
+        """Return the overview of the cluster, and the events after number ``since`` (0:
+        all, None: none). ``kinds`` are ``decisions``, ``failures``, ``spans`` and ``samples``, by
+        default all. The overview is at most ``fresh_s`` seconds old, by default half a second.
         """
         wanted: dict[str, Any] = {} if kinds is None else {"kinds": list(kinds)}
         wanted |= {} if fresh_s is None else {"fresh_s": fresh_s}
@@ -194,7 +189,6 @@ class SchedulerCalls:
 
     async def workers(self, tag: str | None = None, first: int = 0) -> dict[str, Any]:
         """Return the number of workers, and the overviews of at most 250 after ``first``.
-
         Tag "" selects workers without a tag, and None all workers.
         """
         answer: dict[str, Any] = await self._call(Handler.WORKERS, tag=tag, first=first)
@@ -260,13 +254,10 @@ class SchedulerCalls:
         in_client: Mapping[str, Any] | None = None,
         cluster: str = "",
     ) -> dict[str, Any]:
-        """Return why pools and tasks wait, or why a task has failed.
-
-        The answer is that of :meth:`scalable.views.explanation.Explanations.to_dict`. Without
-        arguments it contains all pools, and the waiting tasks grouped by reason. ``name`` is a tag,
-        a key, the prefix of a key or a task's name. ``in_client`` contains ``key``, ``tag`` and
-        ``before`` (number of tasks ahead) of a task that waits in its client. Hints are shell
-        commands if ``cluster`` is the cluster's name.
+        """Return why pools and tasks wait, or why a task has failed, as
+        :meth:`.Explanations.to_dict`. ``name`` is a tag, a key, the prefix of a key or a task's
+        name. ``in_client`` contains ``key``, ``tag`` and ``before`` of a task that waits in its
+        client.
         """
         asked: dict[str, Any] = {"tag": tag, "key": key, "name": name, "in_client": in_client}
         asked["cluster"] = cluster
@@ -275,7 +266,6 @@ class SchedulerCalls:
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
         """Return a task's details as in :meth:`.CallView.to_dict`.
-
         ``key`` is that of the task, or of its bundle if ``position`` is given.
         """
         answer: dict[str, Any] = await self._call(Handler.CALL, key=key, position=position)
@@ -370,7 +360,7 @@ class HeartbeatAnswer(TypedDict):
 
     #: True if this process is attached; False if another process has its id.
     known: bool
-    #: Fields of :class:`scalable.manager.decisions.WorkerView` by worker name.
+    #: Fields of :class:`scalable.manager.units.WorkerView` by worker name.
     workers: dict[str, dict[str, Any]]
     #: Mean running time of the slowest kind of task; 0 before any task has run.
     longest_s: float

@@ -14,15 +14,23 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from importlib.util import cache_from_source, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
-from scalable.protocol.archive import CarriedFiles, unpack
-from scalable.protocol.code import CodeTable, digest_of, is_own, missing_module, read_source
+from scalable.protocol.code import (
+    CarriedFiles,
+    CodeTable,
+    digest_of,
+    is_own,
+    missing_module,
+    read_source,
+    unpack,
+)
 from scalable.protocol.private_directory import PrivateDirectory, check_private
 
 logger = logging.getLogger("scalable.protocol")
@@ -78,16 +86,14 @@ def _is_surely_compiled_from(source: str, modified: float) -> bool:
 
 class Importer(MetaPathFinder):
     """Finds the workflow's modules in the version that the running task needs.
-
-    ``name`` is the name of this process in messages. ``directory`` is a private directory for
-    unpacked archives, made by default.
+    ``name`` is that of this process in messages, ``directory`` a private one for unpacked archives.
     """
 
     def __init__(
         self, name: str, *, shares_files: bool = True, directory: str | Path | None = None
     ) -> None:
         self.name, self.shares_files = name, shares_files
-        self.trees = Trees(directory)
+        self.trees = UnpackedArchives(directory)
         #: Code id that imports follow now; empty before the first task.
         self.current = ""
         #: Digests of the loaded sources by module name.
@@ -189,7 +195,6 @@ class Importer(MetaPathFinder):
 
     def use(self, code: str) -> None:
         """Import a code id's versions from now on.
-
         Running tasks keep theirs; ignores unknown ids.
         """
         if code == self.current or not code:
@@ -200,7 +205,7 @@ class Importer(MetaPathFinder):
                 return
             differing = self._differing(table)
             if differing:
-                logger.info("modules are loaded anew: %s", ", ".join(sorted(differing)))
+                logger.info("modules are loaded again: %s", ", ".join(sorted(differing)))
                 self._unload(table, code)
             self.current = code
             self.trees.use(table.files)
@@ -266,14 +271,14 @@ def sources_of(digests: Iterable[str], sources: Mapping[str, bytes]) -> dict[str
     return {digest: sources[digest] for digest in digests if digest in sources}
 
 
-# Trees --------------------------------------------------------------------------------------------
+# Unpacked archives --------------------------------------------------------------------------------
 
 #: Number of archives that stay unpacked, apart from those of running tasks.
 TREES_KEPT = 4
 _NAME = "carried"
 
 
-class Trees:
+class UnpackedArchives:
     """Unpacked archives by digest, in the given private directory or one made for the first."""
 
     def __init__(self, directory: str | Path | None = None) -> None:
@@ -341,3 +346,43 @@ class Trees:
             for digest in list(self._trees)[:-TREES_KEPT]:
                 if digest not in in_use:
                     shutil.rmtree(self._trees.pop(digest), ignore_errors=True)
+
+
+# The user's script --------------------------------------------------------------------------------
+
+_SCRIPT = "__main__"
+#: Module that stands for the user's script in this worker process.
+_script: list[ModuleType] = []
+
+
+def stand_for_script() -> None:
+    """Let ``__main__`` of this worker process stand for the user's script from now on."""
+    _script[:] = [ModuleType(_SCRIPT)]
+    # The program's own module stays: its functions use their globals.
+    sys.modules["__scalable_worker__"] = sys.modules[_SCRIPT]
+    # The second name is that in processes which multiprocessing starts.
+    sys.modules[_SCRIPT] = sys.modules["__mp_main__"] = _script[0]
+
+
+def show_script(function: Any) -> None:
+    """Make the names that a function of the user's script uses known in this worker's ``__main__``.
+
+    A task that starts processes with ``multiprocessing`` pickles functions of the script by name.
+    Does nothing in other processes than workers.
+    """
+    if not _script:
+        return
+    while isinstance(function, partial):
+        function = function.func
+    function = getattr(function, "__wrapped__", function)
+    names = getattr(function, "__globals__", None)
+    if names is None or names.get("__name__") != _SCRIPT:
+        return
+    main = _script[0]
+    # A new process loads the script from its file.
+    main.__dict__.pop("__file__", None)
+    if (path := names.get("__file__")) and Path(path).is_file():
+        main.__file__ = path
+    for name, value in [(getattr(function, "__name__", ""), function), *names.items()]:
+        if isinstance(value, FunctionType | type) and value.__module__ == _SCRIPT:
+            setattr(main, name, value)

@@ -114,10 +114,7 @@ def in_call() -> bool:
 
 def made_calls(owner: Lender | None) -> Any:
     """Record that this thread's task has made tasks, and return its key, or None outside a task.
-
-    It may wait for them undetected. ``owner`` is the lender of the only worker whose tasks use the
-    client, or None for other clients. Outside a task, such a client is used by a thread that a task
-    has started, so that all running tasks are watched.
+    ``owner`` is the lender of the only worker whose tasks use the client, or None.
     """
     here = _current_call()
     if here is not None:

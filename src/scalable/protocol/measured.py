@@ -40,7 +40,6 @@ _ACTION = "deserialize"
 
 class Measured(NamedTuple):
     """Measurements of one task, or None for values that were not measured.
-
     ``began`` and ``ended`` are in seconds since 1970, durations in seconds, memory in bytes.
     ``remembered`` has the outcomes of cached tasks, several of them for a bundle.
     """

@@ -25,7 +25,7 @@ import cloudpickle
 from distributed import Future
 from distributed.core import clean_exception, error_message
 
-from scalable.dask_compat.known_results import KnownFuture
+from scalable.dask_compat.client import KnownFuture, load_traceback
 
 PROTOCOL = 5
 #: Maximum bytes of a value within a message. A larger result stays on its worker until the client
@@ -36,11 +36,9 @@ _open = threading.local()
 
 
 class Reference:
-    """A large argument that is on the workers: an uploaded object, or a task's result.
-
-    ``future`` is the object's, or that of a bundle's results. ``bring_again`` uploads a lost object
-    again, and changes ``future`` and ``position``. ``value`` is the original of an uploaded object.
-    ``position`` is that in the bundle, or None for an uploaded object.
+    """A large argument that is on the workers:
+    an uploaded object, or a task's result. ``bring_again`` uploads a lost object again, and changes
+    ``future`` and ``position`` (in a bundle, or None).
     """
 
     __slots__ = ("bring_again", "future", "position", "value")
@@ -109,7 +107,6 @@ def _dump(value: Any, pickler: type[pickle.Pickler], buffers: list[Any] | None =
 
 def dump(value: Any, buffers: list[Any] | None = None) -> bytes:
     """Pickle a value, by value if it cannot be imported.
-
     Large buffers go to ``buffers``, if any.
     """
     try:
@@ -142,7 +139,6 @@ class Pickled:
 
     def load(self, *, copies: bool = False, readonly: bool = False) -> Any:
         """Return a new value.
-
         With ``copies`` it shares no memory with other loads. With ``readonly`` the memory that it
         shares, such as the data of arrays, cannot be changed through it.
         """
@@ -174,7 +170,6 @@ def why_not_sendable(value: Any) -> str | None:
 
 def load(data: bytes) -> Any:
     """Load a value that another process of the cluster has pickled.
-
     The bytes must come from the cluster's own, authenticated connections: loading runs code.
     """
     return pickle.loads(data)  # noqa: S301
@@ -195,11 +190,8 @@ Found = dict[Any, Any]
 
 
 def dump_calls(calls: Sequence[Any]) -> tuple[bytes, list[Found]]:
-    """Pickle ``bundles.Calls``, and return the bytes and each task's references in its arguments.
-
-    The list is empty if no task has any. Arguments that a task might change are pickled separately
-    for each task. So tasks do not share objects, and an argument that cannot be loaded fails only
-    its own task.
+    """Pickle :data:`.Calls`, and return the bytes and each task's references in its arguments, or
+    an empty list. Arguments that a task might change are pickled separately for each task.
     """
     indexes, rows, named = calls
     kinds = set(map(type, chain.from_iterable(rows)))
@@ -329,11 +321,14 @@ def _break_cycles(error: BaseException) -> None:
 def load_error(data: bytes) -> BaseException:
     """Load an exception with its traceback, or a RuntimeError if its class cannot be loaded."""
     message = load(data)
+    trace, text = load_traceback(message["traceback"])
     try:
-        _, error, trace = clean_exception(message["exception"], message["traceback"])
+        _, error, trace = clean_exception(message["exception"], trace)
     except Exception:  # noqa: BLE001 - its class cannot be loaded here
         return RuntimeError(message["text"])
     assert error is not None
+    if text:
+        error.add_note(text)
     return restored(error).with_traceback(trace)
 
 

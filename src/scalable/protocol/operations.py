@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 #: Operations in messages between workers, the scheduler and clients. A bundle has started, or its
 #: tasks have finished, were returned, ran too long or printed output. INTERRUPT: stop a task.
 BEGUN = "scalable-begun"
@@ -65,3 +69,50 @@ ENDING_TOPIC = "scalable-ending"
 LEAVING_TOPIC = "scalable-leaving"
 #: Key of the manager's id in the information that a worker sends when it connects.
 MANAGER_KEY = "scalable_manager"
+
+
+# Bundles ------------------------------------------------------------------------------------------
+
+#: Maximum seconds between two messages about finished tasks while a bundle runs. If the worker is
+#: lost, the tasks that finished since its last message run again.
+TELL_S = 0.025
+#: Seconds that an interrupted task has to stop. After that its worker is replaced.
+INTERRUPT_GRACE_S = 2.0
+#: Instead of a position: all tasks of a bundle that has not started.
+EVERY = -2
+#: Instead of a position: all that a running Dask task executes, whether it is a bundle or not.
+ALL = -3
+#: Kinds of outcome of a task: the value itself, the pickled value, an error, or a value that stays
+#: on the worker.
+PLAIN, PICKLED, ERROR, KEPT = range(4)
+#: Identifier of this process. A worker inside the client's own process does not send printed output
+#: to the client, because the output is on the screen already.
+PROCESS = uuid.uuid4().hex
+
+#: Tasks to send: for each task the index of its function, its positional arguments and its keyword
+#: arguments. The indexes are None if all tasks have function 0. The keyword arguments are None if
+#: no task has any.
+Calls = tuple[
+    Sequence[int] | None, Sequence[Sequence[Any]], Sequence[Mapping[str, Any] | None] | None
+]
+
+
+def first_try(bundle: str, position: int) -> str:
+    """Return the name of a task's first attempt, from its bundle's key and its position."""
+    return f"{bundle}:{position}"
+
+
+def too_long(function: Callable[..., Any], timeout_s: float) -> TimeoutError:
+    """Return the error for a task that ran longer than its time limit."""
+    named = getattr(function, "__qualname__", repr(function))
+    return TimeoutError(f"{named}() ran for longer than {timeout_s:g} s")
+
+
+# Exit codes of workers ----------------------------------------------------------------------------
+
+#: The worker used more memory than its limit.
+OUT_OF_MEMORY = 71
+#: A worker of the same name has started before. The worker exited without connecting.
+BEGAN_BEFORE = 73
+#: A program that may run once was started again.
+STARTED_AGAIN = 74

@@ -17,7 +17,6 @@ def wanted_counts(
     n: int | str | Mapping[str, int], count: int | None, only_pool: Callable[[], str]
 ) -> dict[str, int]:
     """Return worker counts by tag from the arguments of ``scale``.
-
     These are ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``, in total numbers.
     ``only_pool`` returns the tag for a count without a tag. Raises ClusterError if a count is
     missing or negative, or not an integer.
@@ -72,7 +71,7 @@ def known_tags(pools: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Shape:
+class WorkerShape:
     """The cpus, memory and gpus of one worker of a tag, as in a component, or None if unknown."""
 
     cpus: float | None = None
@@ -85,10 +84,10 @@ class Shape:
         return cls(**{f.name: pool.get(f.name) for f in fields(cls)})
 
 
-def difference(one: Shape, other: Shape) -> str | None:
+def difference(one: WorkerShape, other: WorkerShape) -> str | None:
     """Describe the difference between two shapes, or None if all known amounts agree."""
     words = []
-    for item in fields(Shape):
+    for item in fields(WorkerShape):
         a, b = getattr(one, item.name), getattr(other, item.name)
         if a is not None and b is not None and _amount(a) != _amount(b):
             words.append(f"{item.name} {a} there, {b} here")
@@ -106,7 +105,6 @@ def _amount(value: Any) -> Any:
 
 def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
     """Return how many slots a task takes on a tag's worker, or 0 if it needs other workers.
-
     Without a tag, a task without resources takes 1 slot.
     """
     asked = resources or {}

@@ -21,7 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from scalable.errors import ClusterError
-from scalable.protocol.search_path import is_trusted, is_unmapped
+from scalable.protocol.code import is_trusted, is_unmapped
 
 #: Seconds after which an unlocked directory counts as left by a killed process.
 STALE_S = 60.0
@@ -89,9 +89,7 @@ def check_private(path: str | os.PathLike[str]) -> None:
 
 class PrivateDirectory:
     """A private directory that is locked while it is used, and then removed.
-
-    If a process is killed, the next process of the same user on the same machine removes its
-    directory. ``parent`` is as in :func:`scratch_parent`.
+    The next process of the same user removes that of a killed one.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:

@@ -52,7 +52,6 @@ _NAME = "s"
 
 class PrivateSocket:
     """A socket that serves scheduler handlers to processes of the same user.
-
     ``handlers`` are functions or coroutine functions by name, of which only those in :data:`SERVED`
     are served.
     """
@@ -65,7 +64,6 @@ class PrivateSocket:
 
     async def start(self) -> Path:
         """Start listening, and return the path of the socket.
-
         Raises OSError if the machine has no Unix sockets or a directory cannot be made, and
         ClusterError if another user could replace that directory.
         """

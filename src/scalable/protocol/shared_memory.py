@@ -137,7 +137,6 @@ def is_shared(data: memoryview) -> bool:
 
 def open_part(process: int, part: Part) -> memoryview:
     """Return bytes that another process shares, copy on write.
-
     Raises RefusedSegmentError if the file is not the segment that the part describes, and OSError
     if the segment cannot be opened or is gone.
     """
@@ -264,10 +263,8 @@ _words: dict[int, Segment] = {}
 
 
 def process_of(told: Any) -> int | None:
-    """Return the process id in another's introduction, or None if it shares no memory.
-
-    Two processes share memory if they have the same machine, user, process id namespace and memory
-    limit, and if this one can read the secret word in the other's segment.
+    """Return the process id in another's introduction, or None if it shares no memory:
+    it needs the same machine, user, process id namespace and memory limit.
     """
     try:
         own = introduction()
@@ -292,9 +289,7 @@ def _memory_domain() -> str:
 
 def limiting_group(groups: str, root: Path) -> str:
     """Return the control group whose memory limit applies to a process, or "" if none.
-
-    The pages of a segment count for the process that writes them: under its own limit it could be
-    killed for data that only others still use. ``groups`` is as in cgroups(7).
+    ``groups`` is as in cgroups(7).
     """
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)

@@ -45,7 +45,7 @@ class StreamError(Exception):
     """Raised if the other end violates the protocol."""
 
 
-class Refusal(enum.IntEnum):
+class StreamRefusal(enum.IntEnum):
     """Reason for which the far end does not continue or open a stream."""
 
     NONE = 0
@@ -56,10 +56,10 @@ class Refusal(enum.IntEnum):
     @property
     def words(self) -> str:
         return {
-            Refusal.NONE: "",
-            Refusal.UNKNOWN: "the stream was given up there, or the scheduler is new",
-            Refusal.FULL: "too many streams are open there",
-            Refusal.NO_TARGET: "the scheduler does not listen",
+            StreamRefusal.NONE: "",
+            StreamRefusal.UNKNOWN: "the stream was given up there, or the scheduler is new",
+            StreamRefusal.FULL: "too many streams are open there",
+            StreamRefusal.NO_TARGET: "the scheduler does not listen",
         }[self]
 
 
@@ -91,7 +91,7 @@ class Hello:
 class Answer:
     """The first bytes that the far end sends on a carrier."""
 
-    refusal: Refusal
+    refusal: StreamRefusal
     #: As in :class:`Hello`, of the far end; so is ``limit``.
     received: int = 0
     limit: int = 0
@@ -106,7 +106,7 @@ class Answer:
         """Decode ``ANSWER_LENGTH`` bytes. Raises StreamError for another protocol version."""
         refusal, *numbers = _ANSWER.unpack(data)
         try:
-            return cls(Refusal(refusal), *numbers)
+            return cls(StreamRefusal(refusal), *numbers)
         except ValueError as error:
             raise StreamError("no answer of a stream in this version") from error
 
@@ -117,20 +117,14 @@ def new_stream_id() -> bytes:
 
 
 class Stream:
-    """One end of a stream.
-
-    A stream uses one carrier at a time, which may break at any byte. Each end keeps the bytes that
-    the other has not confirmed. On the next carrier the near end's *hello* and the far end's
-    *answer* contain the received counts, and sending continues from there, so that each byte
-    arrives once and in order. Frames follow in both directions. Each end may send up to the other's
-    limit, which bounds the memory of both. The end of the bytes counts as one more byte, so that it
-    is confirmed too. The far end sends a goodbye before it forgets a stream. A near end that missed
-    it is refused with ``UNKNOWN``. The 128 random bits of the id are a secret of the dialling side:
-    anyone with them may continue the stream. They do not replace encryption.
-
-    ``window`` limits the undelivered bytes from the other end, and the bytes kept for it.
-    ``written`` bytes were given to this end, and the other has ``confirmed`` so many. ``over`` is
-    set by the far end's goodbye, and after a reset.
+    """One end of a stream, which uses one carrier at a time.
+    Each end keeps the bytes that the other has not confirmed. On the next carrier the near end's
+    *hello* and the far end's *answer* contain the received counts, so that each byte arrives once
+    and in order. Each end may send up to the other's limit. The end counts as one more byte. The
+    far end sends a goodbye before it forgets a stream, and refuses a near end that missed it with
+    ``UNKNOWN``. The 128 random bits of the id are a secret: anyone with them may continue the
+    stream. ``window`` limits the bytes that are kept in each direction. ``over`` is set by the
+    goodbye, and after a reset.
     """
 
     def __init__(self, window: int = WINDOW, *, far: bool = False) -> None:
@@ -189,7 +183,6 @@ class Stream:
 
     def attach(self, received: int, limit: int) -> None:
         """Continue on a new carrier with the numbers of the other end.
-
         Raises StreamError if the other end has received bytes that were not sent, or lacks bytes
         that it has confirmed.
         """
@@ -438,9 +431,7 @@ def without_delay(connection: socket.socket) -> socket.socket:
 
 class StreamEnd:
     """One end of a stream, between a socket and successive carriers.
-
-    :meth:`run` moves bytes between the socket and the stream's buffers, and :meth:`carry` between
-    the buffers and a carrier. :meth:`run` closes the connected, non-blocking socket.
+    :meth:`run` closes the connected, non-blocking socket.
     """
 
     def __init__(self, stream: Stream, connection: socket.socket) -> None:
@@ -532,10 +523,8 @@ class StreamEnd:
         self, carrier: Carrier, first: Buffer = b"", *, silent_s: int | None = None
     ) -> str | None:
         """Use an attached carrier until it breaks, and return the reason, or None after the stream.
-
-        ``first`` contains bytes that were received already. ``silent_s`` is the time after which a
-        silent carrier counts as broken, by default the near end's. Raises StreamError if the peer
-        violates the protocol.
+        It breaks after ``silent_s`` seconds of silence. Raises StreamError for a violation of the
+        protocol.
         """
         self._carried = True
         heard = asyncio.Event()
@@ -604,3 +593,23 @@ async def _watch(heard: asyncio.Event, rounds: int) -> None:
         silent = 0 if heard.is_set() else silent + 1
         heard.clear()
     raise TimeoutError(f"nothing was heard from the other end for {rounds} s")
+
+
+# Listening servers --------------------------------------------------------------------------------
+
+
+async def listens(address: str, timeout_s: float) -> bool:
+    """Return False only if connections are refused."""
+    host, _, port = address.rpartition("://")[2].rpartition(":")
+    try:
+        _, writer = await asyncio.wait_for(
+            asyncio.open_connection(host.strip("[]"), int(port)), timeout_s
+        )
+    except ConnectionRefusedError:
+        return False
+    except (OSError, TimeoutError):
+        return True
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
-    from scalable.manager.pools import Pool
-    from scalable.manager.site import ManagerSite
+    from scalable.manager.pools import ManagerSite, Pool
     from scalable.model import (
         CostEstimate,
         DeploymentSpec,

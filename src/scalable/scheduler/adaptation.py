@@ -19,9 +19,8 @@ from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
 from scalable.scaling.shared_maximum import Claim, shared_out
 from scalable.scaling.target_duration import TargetDuration
 from scalable.scaling.task_model import Expectation, TaskModel
-from scalable.scheduler.following import FollowedPools
-from scalable.scheduler.ledger import Ledger
-from scalable.scheduler.pool_views import PoolViews
+from scalable.scheduler.pool_facts import ClusterState, PoolViews
+from scalable.scheduler.task_log import TaskLog
 from scalable.scheduler.workload import Workload
 from scalable.units import parse_duration
 
@@ -45,7 +44,7 @@ class Adaptation:
     ``maximum`` limits the workers of all pools together, adaptive or not. None means no limit.
     """
 
-    def __init__(self, cluster: FollowedPools) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self.maximum: int | None = None
         self.model = TaskModel()
         self._cluster = cluster
@@ -61,8 +60,7 @@ class Adaptation:
         self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
     ) -> PoolAdaptive:
         """Make a pool adaptive, replacing earlier bounds and options.
-        ``options`` are those of :class:`PoolAdaptive`. For invalid arguments, raises ClusterError
-        and changes nothing.
+        For invalid arguments, raises ClusterError and changes nothing.
         """
         pools = self._cluster.pools()
         check_tag(tag, pools, self._cluster.demand.totals)
@@ -144,7 +142,7 @@ class Adaptation:
         """Return the input of the policies. Tasks are counted from the first access on."""
         if self._views is None:
             self._workload = Workload(self._cluster.scheduler, self.model)
-            Ledger.of(self._cluster.scheduler).listen(self._workload)
+            TaskLog.of(self._cluster.scheduler).listen(self._workload)
             self._views = PoolViews(self._cluster, self._workload)
         return self._views
 
@@ -162,11 +160,10 @@ class Adaptation:
 
 
 class PoolAdaptive:
-    """Adaptive pool: a policy periodically decides how many workers the pool should have.
-    ``wait_count`` is the number of decisions in a row that must find workers superfluous before any
-    is removed. ``target_duration`` replaces the policy: the known tasks should finish within it.
-    ``work_s`` is worker-seconds of queued and running tasks at the last decision; ``log`` holds
-    pairs of epoch seconds and :meth:`recommendations`.
+    """Adaptive pool:
+    a policy periodically decides how many workers the pool should have. ``wait_count`` decisions in
+    a row must find workers superfluous before any is removed. ``target_duration`` replaces the
+    policy.
     """
 
     def __init__(

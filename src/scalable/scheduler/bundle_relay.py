@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat import bundle_tasks
-from scalable.dask_compat.bundle_tasks import forget_when_released, release_for
-from scalable.dask_compat.reruns import begun_on
+from scalable.dask_compat import tasks
 from scalable.dask_compat.scheduler import (
     LostWorker,
     fail_at_first_loss,
@@ -28,14 +26,15 @@ from scalable.dask_compat.scheduler import (
     send_to_client,
     send_to_worker,
 )
+from scalable.dask_compat.tasks import begun_on, forget_when_released, release_for
 from scalable.model import FailedCall, FailureDetails
-from scalable.protocol.bundles import EVERY
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import (
     BACKLOG,
     BEGUN,
     BUNDLES,
+    EVERY,
     GIVEN_UP,
     INTERRUPT,
     OUTCOMES,
@@ -45,8 +44,14 @@ from scalable.protocol.operations import (
     TIMED_OUT,
 )
 from scalable.runs.reruns import Reason
-from scalable.scheduler.failed_calls import OUT_OF_MEMORY, GivenUp
-from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
+from scalable.scheduler.task_log import (
+    OUT_OF_MEMORY,
+    EndedTask,
+    GivenUp,
+    Listener,
+    LoggedTask,
+    TaskLog,
+)
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -88,13 +93,13 @@ class BundleRelay(SchedulerPlugin, Listener):
 
     def install(self, scheduler: Scheduler) -> None:
         seams.check()
-        bundle_tasks.seams.check()
+        tasks.seams.check()
         self._scheduler = scheduler
         if self._lost is None:
             self._lost = LostBundles(scheduler)
-            Ledger.of(scheduler).listen(self._lost)  # first: it determines which tasks start again
+            TaskLog.of(scheduler).listen(self._lost)  # first: it determines which tasks start again
             offer_on_streams(scheduler, GIVEN_UP, self._lost.give_up)
-        Ledger.of(scheduler).listen(self)
+        TaskLog.of(scheduler).listen(self)
         self.restart(scheduler)
         for operation in (BEGUN, OUTCOMES, TIMED_OUT, PRINTED):
             offer_on_streams(scheduler, operation, self._forwarder(operation))
@@ -149,15 +154,12 @@ class BundleRelay(SchedulerPlugin, Listener):
         send_to_client(self._scheduler, client, {"op": BEGUN, "key": key})
 
     def interrupt(self, key: str, number: int | None, client: str) -> None:
-        """Pass a client's request to interrupt a task to the task's worker.
-        A bundle without a worker goes back to its client, which resends the tasks that were not
-        cancelled. Ignored for an unknown task or one that another client needs too.
-        """
+        """Pass a client's request to interrupt a task to the task's worker."""
         task = self._scheduler.tasks.get(key)
         if task is None or any(other.client_key != client for other in task.who_wants or ()):
-            logger.debug("call %s of %s is not interrupted: unknown or shared", key, client)
+            logger.debug("task %s of %s is not interrupted: unknown or shared", key, client)
             return
-        logger.debug("client %s interrupts call %s of task %s", client, number, key)
+        logger.debug("client %s interrupts task %s of bundle %s", client, number, key)
         if task.processing_on is not None:
             message = {"op": INTERRUPT, "key": key, "number": number, "client": client}
             send_to_worker(self._scheduler, task.processing_on.address, message)
@@ -213,26 +215,22 @@ class BundleRelay(SchedulerPlugin, Listener):
         for client in list(self._followers):
             send_to_client(self._scheduler, client, {"op": SLOTS, "slots": slots})
 
-    def submitted(self, calls: list[Call]) -> None:
-        """Make Dask neither repeat nor steal the bundles among these tasks.
-        Only the client can resend a lost bundle's unfinished tasks, and it may take back tasks that
-        have not started. These tasks must not start on another worker.
+    def submitted(self, calls: list[LoggedTask]) -> None:
+        """Make Dask neither repeat nor steal the bundles among these tasks:
+        only the client resends them.
         """
         for call in calls:
             if call.bundle is not None:
                 fail_at_first_loss(self._scheduler, call.task)
                 never_steal(call.task)
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         """Prevent Dask from repeating a bundle whose result is lost with its worker."""
         if end.succeeded and end.call.bundle is not None:
             never_compute_again(end.call.task)
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Give the bundles of a worker that leaves as planned back to their clients.
-        Dask would run them from the start elsewhere, including finished and cancelled tasks. The
-        bundles of a worker that is lost have failed already.
-        """
+        """Give the bundles of a worker that leaves as planned back to their clients."""
         for key in lost.running:
             task = self._scheduler.tasks.get(key)
             if task is None or task.state != "processing":
@@ -274,7 +272,7 @@ class _Before(NamedTuple):
 
 
 class LostBundles(Listener):
-    """Keeps lost bundles, and notifies the ledger which tasks run again or are given up."""
+    """Keeps lost bundles, and notifies the task log which tasks run again or are given up."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -284,9 +282,9 @@ class LostBundles(Listener):
         self._lost: dict[Any, _Before] = {}
         self._given_up: set[tuple[Any, int]] = set()
 
-    # Events of the ledger -------------------------------------------------------------------------
+    # Events of the task log -----------------------------------------------------------------------
 
-    def submitted(self, calls: list[Call]) -> None:
+    def submitted(self, calls: list[LoggedTask]) -> None:
         """Record that a bundle runs tasks again that started in a lost bundle."""
         for call in calls:
             before = self._before(call)
@@ -295,12 +293,12 @@ class LostBundles(Listener):
                 # Until it has started, its tasks run again for the same reason.
                 self._remember(call.key, before)
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         """Keep a bundle that failed because its worker ran out of memory."""
         if not end.succeeded and end.call.bundle is not None and end.failure()[0] == OUT_OF_MEMORY:
             self._note([end.call], Reason.WORKER_LOST, end.worker)
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         if call.bundle is not None and self._given_up:
             self._given_up = {given for given in self._given_up if given[0] != call.key}
 
@@ -330,10 +328,7 @@ class LostBundles(Listener):
     # Messages of clients --------------------------------------------------------------------------
 
     def give_up(self, key: Any, calls: Sequence[Sequence[Any]], client: str) -> None:
-        """Record tasks of a lost bundle as failed, because their client gave them up.
-        Each element of ``calls`` has the position in the bundle, class and message of the error,
-        and the arguments as a string or None.
-        """
+        """Record tasks of a lost bundle as failed, because their client gave them up."""
         task = self._scheduler.tasks.get(key)
         if task is None or not _is_bundle(task):
             return
@@ -354,16 +349,16 @@ class LostBundles(Listener):
             texts = str(kind)[:LONGEST_TEXT], str(message)[:LONGEST_TEXT]
             failed.append(FailedCall(*texts, None, details, int(position)))
         if failed:
-            Ledger.of(self._scheduler).give_up(GivenUp(call, tuple(failed)))
+            TaskLog.of(self._scheduler).give_up(GivenUp(call, tuple(failed)))
 
     # ----------------------------------------------------------------------------------------------
 
-    def _before(self, call: Call) -> _Before | None:
+    def _before(self, call: LoggedTask) -> _Before | None:
         """Return the facts about the lost bundle whose tasks a bundle resends, or None."""
         after = (call.bundle or {}).get("after")
         return None if after is None else self._lost.get(after)
 
-    def _note(self, calls: Iterable[Call], reason: Reason, worker: str | None) -> None:
+    def _note(self, calls: Iterable[LoggedTask], reason: Reason, worker: str | None) -> None:
         for call in calls:
             before = self._before(call)
             tries = 1 if before is None else before.tries + 1
@@ -379,8 +374,8 @@ class LostBundles(Listener):
     def _known(self, keys: Iterable[Any]) -> list[TaskState]:
         return [self._scheduler.tasks[key] for key in keys if key in self._scheduler.tasks]
 
-    def _call(self, task: TaskState) -> Call:
-        return Ledger.of(self._scheduler).call(task.key)
+    def _call(self, task: TaskState) -> LoggedTask:
+        return TaskLog.of(self._scheduler).call(task.key)
 
 
 def _is_bundle(task: TaskState) -> bool:
@@ -396,10 +391,8 @@ ROOMY = 0.6
 
 
 def upload_places(scheduler: Scheduler, tag: str, nbytes: int) -> list[str]:
-    """Return addresses of workers with space for an argument of ``nbytes`` of a tag's tasks.
-    They belong to the tag's pool, so that no other pool's memory is used, or to any while that has
-    no workers. They are sampled, so that arguments, and the tasks that follow them, spread over the
-    pool. Without space, those with the most free memory are returned.
+    """Return addresses of workers with space for an argument of ``nbytes`` of a tag's tasks,
+    sampled, or else those with the most free memory.
     """
     running = list(scheduler.running)
     of_pool = [worker for worker in running if tag in worker.resources] if tag else running
@@ -411,9 +404,6 @@ def upload_places(scheduler: Scheduler, tag: str, nbytes: int) -> list[str]:
 
 
 def _free_memory(worker: WorkerState, share: float = 1.0) -> float:
-    """Return the free bytes up to a share of a worker's limit, or infinity without a limit.
-    The larger of two measures is subtracted: a heartbeat may be older than the latest argument, and
-    the process uses more than its results.
-    """
+    """Return the free bytes up to a share of a worker's limit, or infinity without a limit."""
     used = max(worker.nbytes, worker.metrics.get("memory", 0))
     return share * worker.memory_limit - used if worker.memory_limit else math.inf

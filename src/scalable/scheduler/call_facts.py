@@ -10,7 +10,7 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat.explained_tasks import (
+from scalable.dask_compat.tasks import (
     FailedTask,
     queued_tasks,
     since_no_worker,
@@ -20,11 +20,9 @@ from scalable.model import PoolStatus
 from scalable.protocol.measured import BUNDLE_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED, slots_of
-from scalable.scheduler.ledger import EndedCall, Ledger
-from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.pool_facts import PoolReader, name_of, running_on
-from scalable.scheduler.profiles import Profiles
 from scalable.scheduler.retrying import Retrying
+from scalable.scheduler.task_log import EndedTask, NestedCalls, Profiles, TaskLog
 from scalable.views.facts import Ask, CallFacts, Failure, NeededCall, NextTry
 
 #: Maximum number of needed tasks that are named, and that are examined.
@@ -165,9 +163,9 @@ class CallReader:
 
     def _failure(self, task: TaskState) -> Failure:
         failed = FailedTask(task)
-        call = Ledger.of(self._scheduler).call(failed.blamed or task.key)
+        call = TaskLog.of(self._scheduler).call(failed.blamed or task.key)
         told = {"exception_text": failed.error, "traceback_text": failed.traceback}
-        error, message = EndedCall(call, False, told).failure()
+        error, message = EndedTask(call, False, told).failure()
         workers = self._scheduler.workers
         names = [str(workers[w].name) if w in workers else w for w in failed.workers]
         if len(message) > LONGEST_MESSAGE:

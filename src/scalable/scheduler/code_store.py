@@ -14,8 +14,7 @@ from typing import Any
 from distributed import Scheduler
 
 from scalable.dask_compat.scheduler import offer_on_streams, send_to_client
-from scalable.protocol.archive import ArchiveError, CarriedFiles
-from scalable.protocol.code import CodeTable
+from scalable.protocol.code import ArchiveError, CarriedFiles, CodeTable
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.importing import TABLES_KEPT, here, sources_of
 from scalable.protocol.operations import CODE
@@ -24,9 +23,8 @@ logger = logging.getLogger("scalable.scheduler")
 
 
 class CodeStore:
-    """Module tables by code id, and module sources by digest.
-    ``carries`` is set once some workers do not share the clients' file system, so that clients
-    upload archives of their files.
+    """Module tables by code id, and sources by digest.
+    ``carries``: some workers lack the clients' files.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -104,9 +102,7 @@ class CodeStore:
             send_to_client(self._scheduler, client, {"op": CODE, "carry": True})
 
     async def prepare(self, code: str) -> None:
-        """Unpack the files of a code id, if this process has to import modules from them.
-        Waiting callers continue in the order in which they came.
-        """
+        """Unpack the files of a code id, if this process has to import modules from them."""
         if self._preparing.locked() or self._lacking(code) is not None:
             async with self._preparing:
                 await self._unpack(code)

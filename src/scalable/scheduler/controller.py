@@ -7,16 +7,15 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import WorkerState
 from distributed.versions import get_versions
 from tornado.ioloop import PeriodicCallback
 
-from scalable.dask_compat.connected_workers import workers_by_what_they_told
-from scalable.dask_compat.scheduler import count_tasks_without_worker
-from scalable.dask_compat.shuffles import keep_shuffles_in_pools
+from scalable.dask_compat.scheduler import count_tasks_without_worker, workers_by_what_they_told
+from scalable.dask_compat.scheduler_extensions import keep_shuffles_in_pools
 from scalable.errors import ClusterError
 from scalable.model.clusters import PoolStatus, pools_from_dict, pools_to_dict
 from scalable.protocol.events import Event
@@ -24,20 +23,18 @@ from scalable.protocol.handlers import Change, Handler, HeartbeatAnswer, offer, 
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
 from scalable.protocol.pools import UNTAGGED, AttachAnswer, Attachment
 from scalable.scaling.decisions import ScaleDecision
+from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.code_store import CodeStore
-from scalable.scheduler.counts import PoolCounts, Running
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.departures import Departures
 from scalable.scheduler.explaining import Explainer
-from scalable.scheduler.following import FollowedPools, LoadFollower
-from scalable.scheduler.lifetime import Lifetime, Limits
+from scalable.scheduler.limits import Lifetime, Limits, Spending
 from scalable.scheduler.managers import LEASE_S, Manager, Managers
-from scalable.scheduler.overview.call_views import CallViews
-from scalable.scheduler.overview.overviews import Overviews
-from scalable.scheduler.overview.worker_rows import WorkerRows
+from scalable.scheduler.overviews import Overviews, WorkerRows
+from scalable.scheduler.pool_facts import PoolCounts, Running
 from scalable.scheduler.retrying import Retrying
-from scalable.scheduler.spending import Spending
+from scalable.scheduler.task_views import CallViews
 from scalable.scheduler.waiting import WaitingCalls
+from scalable.scheduler.worker_removals import WorkerRemovals
 from scalable.views.managers import NOBODY, NOT_YET, words_of_lost
 
 logger = logging.getLogger("scalable.scheduler")
@@ -52,11 +49,8 @@ TELL_S = 0.02
 
 class Controller(SchedulerPlugin):
     """Plug-in that keeps the desired worker counts and the managers, and logs why tasks wait.
-    ``close_with`` closes the scheduler, for detached clusters that clients may stop.
-    ``follow_with`` makes the object that scales adaptive pools, when it is first needed. None
-    disables adaptive scaling. ``expected`` is the number of managers that the cluster starts with.
-    ``on_change`` is called, from any thread and often, when :meth:`status` may have changed.
-    ``ending`` is the reason why the cluster is stopping, or None.
+    ``close_with`` closes the scheduler of a detached cluster. ``on_change`` is called, from any
+    thread and often, when the status may have changed.
     """
 
     name = CONTROLLER
@@ -71,14 +65,13 @@ class Controller(SchedulerPlugin):
         limits: Limits | None = None,
         close_with: Callable[[], Any] | None = None,
         expected: int = 0,
-        follow_with: Callable[[FollowedPools], LoadFollower] | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.demand = demand or Demand()
         self.managers = managers or Managers()
         self.lifetime = Lifetime(scheduler, limits or Limits())
-        self.departures = Departures(scheduler)
-        self.counts = PoolCounts(scheduler, self.demand, self.managers, self.departures)
+        self.removals = WorkerRemovals(scheduler)
+        self.counts = PoolCounts(scheduler, self.demand, self.managers, self.removals)
         self.spending = Spending(scheduler, self.demand, self.managers)
         self.ending: str | None = None
         lost = getattr(scheduler, "lost_workers", None)
@@ -88,7 +81,7 @@ class Controller(SchedulerPlugin):
         self._status = Status(scheduler, *parts, expected=expected)
         self._close_with = close_with
         self._sharing = Sharing(self.demand, self.managers, self.counts, expected)
-        self.attendance = Attendance(self, self._sharing)
+        self.manager_rpc = ManagerRpc(self, self._sharing)
         self._end_by = 0.0
         self._unmanaged = UnmanagedWorkers(scheduler, self.managers, self.counts, self.lifetime)
         self.overviews = Overviews(self)
@@ -97,9 +90,8 @@ class Controller(SchedulerPlugin):
         self.event_listeners.append(self._waiting.event)
         if isinstance(retrying := getattr(scheduler, "retrying", None), Retrying):
             retrying.may_have_workers = self.may_have_workers
-        self._versions = Versions()
-        self._follow_with = follow_with
-        self._follower: LoadFollower | None = None
+        self._versions = WorkerVersions()
+        self._follower: Adaptation | None = None
         WorkerRows(self)
         CallViews(scheduler, self._explainer, self.overviews.recent)
         self._offer_handlers()
@@ -115,13 +107,13 @@ class Controller(SchedulerPlugin):
         self._sampling.start()
 
     def _offer_handlers(self) -> None:
-        departures = self.departures
+        removals = self.removals
         offer(
             self.scheduler,
             {
-                Handler.GIVE_UP: departures.give_up,
-                Handler.BEGIN: departures.begin,
-                Handler.NOTICE: departures.notice,
+                Handler.GIVE_UP: removals.give_up,
+                Handler.BEGIN: removals.begin,
+                Handler.NOTICE: removals.notice,
                 Handler.POOLS: self._pools_remotely,
                 Handler.STATUS: self.status,
                 Handler.SCALE: self.scale,
@@ -132,17 +124,10 @@ class Controller(SchedulerPlugin):
         )
 
     @property
-    def adaptation(self) -> LoadFollower:
-        """Object that scales the adaptive pools, made at first access.
-        Raises ClusterError if the scheduler was started without adaptive scaling.
-        """
+    def adaptation(self) -> Adaptation:
+        """Object that scales the adaptive pools, made at first access."""
         if self._follower is None:
-            if self._follow_with is None:
-                raise ClusterError(
-                    "the pools of this cluster cannot follow their load: its scheduler was "
-                    "started without adaptive scaling"
-                )
-            self._follower = self._follow_with(self)
+            self._follower = Adaptation(self)
         return self._follower
 
     async def before_close(self) -> None:
@@ -156,7 +141,7 @@ class Controller(SchedulerPlugin):
         self._sampling.stop()
         if self._follower is not None:
             self._follower.end(*self._follower.pools)
-        self.departures.abandon()
+        self.removals.abandon()
         self.spending.end()
 
     # For clients --------------------------------------------------------------------------------
@@ -262,7 +247,7 @@ class Controller(SchedulerPlugin):
         return [manager.attachment for manager in self.managers]
 
     def leaves(self, worker: WorkerState) -> bool:
-        return self.departures.state(worker) is not None
+        return self.removals.state(worker) is not None
 
     # Periodic check -------------------------------------------------------------------------------
 
@@ -271,7 +256,7 @@ class Controller(SchedulerPlugin):
         self.spending.look(self.counts.pools(running))
         self._waiting.look(self.counts.pools(running))
         self._sharing.share(now, running)
-        self.departures.drain(self._unmanaged.look(now))
+        self.removals.drain(self._unmanaged.look(now))
         if self._close_with is not None and self.ending is None:
             reason = self.lifetime.look(self.demand.changed_at)
             if reason is not None:
@@ -285,14 +270,14 @@ class Controller(SchedulerPlugin):
     # Hooks of the scheduler -----------------------------------------------------------------------
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        self.departures.log_event(topic, msg)
+        self.removals.log_event(topic, msg)
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         ws = scheduler.workers[worker]
         logger.debug("worker %s connected from %s", ws.name, worker)
         ws.versions = self._versions.shared(ws.versions)
         self._versions.compare(str(ws.name), ws.versions)
-        self.departures.connected(ws)
+        self.removals.connected(ws)
         self._explainer.pools.connected(ws)
         if self._follower is not None:
             self._follower.connected(ws)
@@ -300,44 +285,30 @@ class Controller(SchedulerPlugin):
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
         logger.debug("worker at %s left", worker)
-        self.departures.left(worker)
+        self.removals.left(worker)
         self.on_change()
 
 
-# Attendance ---------------------------------------------------------------------------------------
+# Manager RPC --------------------------------------------------------------------------------------
 
 
-class Managed(Protocol):
-    """Cluster whose managers are answered, usually a controller."""
-
-    scheduler: Scheduler
-    demand: Demand
-    managers: Managers
-    counts: PoolCounts
-    departures: Departures
-    spending: Spending
-    ending: str | None
-    event_listeners: list[Callable[[Event], None]]
-    on_change: Callable[[], None]
-
-
-class Attendance:
+class ManagerRpc:
     """Takes the reports of a cluster's managers and answers with their orders."""
 
-    def __init__(self, cluster: Managed, sharing: Sharing) -> None:
+    def __init__(self, cluster: Controller, sharing: Sharing) -> None:
         self._cluster, self._sharing = cluster, sharing
-        departures = cluster.departures
+        removals = cluster.removals
         offer(
             cluster.scheduler,
             {
                 Handler.ATTACH: self.attach,
                 Handler.HEARTBEAT: self.heartbeat,
                 Handler.LEAVE: self.leave,
-                Handler.DRAIN: departures.drain,
-                Handler.RESUME: departures.resume,
-                Handler.WITHHOLD_WORK: departures.withhold_work,
-                Handler.ALLOW_WORK: departures.allow_work,
-                Handler.EXCUSE_LOSSES: departures.excuse_losses,
+                Handler.DRAIN: removals.drain,
+                Handler.RESUME: removals.resume,
+                Handler.WITHHOLD_WORK: removals.withhold_work,
+                Handler.ALLOW_WORK: removals.allow_work,
+                Handler.EXCUSE_LOSSES: removals.excuse_losses,
             },
         )
 
@@ -395,7 +366,7 @@ class Attendance:
             "longest_s": max((p.duration_average for p in prefixes), default=0.0),
             "orders": cluster.demand.orders(manager),
             "end": cluster.ending is not None,
-            "dismissed": cluster.departures.dismissed(known),
+            "dismissed": cluster.removals.dismissed(known),
             "counts_costs": cluster.spending.counts,
         }
 
@@ -435,9 +406,7 @@ class Sharing:
         self._demand.share(self._managers.tiers(running, now))
 
     def _gathers(self, now: float) -> bool:
-        """Return whether to wait for expected managers.
-        Otherwise the first one would get all workers, whatever its priority.
-        """
+        """Return whether to wait for expected managers."""
         attached = len(list(self._managers))
         if self._gather_by is None and attached:
             self._gather_by = now + GATHER_S
@@ -450,9 +419,7 @@ class Sharing:
 
 
 class Status:
-    """Builds snapshots of the status of one cluster.
-    ``expected`` is the number of managers that the cluster starts with.
-    """
+    """Builds snapshots of the status of one cluster."""
 
     def __init__(
         self,
@@ -582,7 +549,7 @@ class UnmanagedWorkers:
             logger.info("manager %r is lost: it has sent no heartbeat for %g s", manager, LEASE_S)
         self._lost = lost
         silent = self._managers.silent(self._lifetime.limits.manager_grace_s, now)
-        silent_words = "its manager does not report any more, and it has no calls"
+        silent_words = "its manager does not report any more, and it has no tasks"
         told = workers_by_what_they_told(self._scheduler, MANAGER_KEY) if silent else ()
         idle = {
             str(worker.name): silent_words
@@ -598,19 +565,15 @@ class UnmanagedWorkers:
 COMPARED = frozenset({"python", "dask", "distributed", "msgpack", "cloudpickle"})
 
 
-class Versions:
-    """Compares package versions of workers with those in the scheduler's process.
-    The same difference is logged once, however many workers have it.
-    """
+class WorkerVersions:
+    """Compares package versions of workers with the scheduler's, and logs each difference once."""
 
     def __init__(self) -> None:
         self._logged: set[str] = set()
         self._sets: dict[str, dict[str, Any]] = {}
 
     def compare(self, worker: str, theirs: Mapping[str, Any]) -> None:
-        """Log a warning if a worker's versions differ, since pickled tasks may then fail.
-        ``theirs`` are the versions that it sent in the form of Dask's ``get_versions``.
-        """
+        """Log a warning if a worker's versions differ, since pickled tasks may then fail."""
         told = theirs.get("packages") or {}
         differing = [
             f"{package} {told[package]} there, {version} here"
@@ -622,9 +585,7 @@ class Versions:
             logger.warning("worker %s has other versions: %s", worker, words)
 
     def shared(self, theirs: dict[str, Any]) -> dict[str, Any]:
-        """Return the first equal set of versions, so that workers share it.
-        There are as few sets as images, hosts and environments.
-        """
+        """Return the first equal set of versions, so that workers share it."""
         return self._sets.setdefault(repr(theirs), theirs)
 
     @cached_property

@@ -44,10 +44,8 @@ class Demand:
         self._lock = threading.RLock()
 
     def want(self, tag: str, count: int, *, before: int, reason: str, source: str) -> None:
-        """Set the desired count of a tag. ``before`` is the count until now.
-        The next :meth:`share` gives every manager a new order, even for the same count. This
-        retries a degraded pool, whose workers kept failing. ``source`` is ``plan``, ``manual``,
-        ``decision`` or ``adaptive``.
+        """Set the desired count of a tag, and order it again even if it stays the same.
+        ``source`` is ``plan``, ``manual``, ``decision`` or ``adaptive``.
         """
         check_count(tag, count)
         with self._lock:
@@ -82,7 +80,7 @@ class Demand:
         present = {tag: pools[tag].wanted if tag in pools else 0 for tag in counts}
         before = {tag: self.totals.get(tag, present[tag]) for tag in counts}
         for tag, count in counts.items():
-            logger.debug("pool %r: %d workers are wanted (%s: %s)", tag, count, source, reason)
+            logger.debug("pool %r: %d workers are desired (%s: %s)", tag, count, source, reason)
             self.want(tag, count, before=before[tag], reason=reason, source=source)
         return before
 

@@ -14,13 +14,12 @@ from typing import Any
 from distributed import Scheduler
 from distributed.scheduler import TaskState
 
-from scalable.dask_compat.explained_tasks import (
-    ask_about_tasks,
+from scalable.dask_compat.scheduler import ask_task_states, tasks_no_worker_takes
+from scalable.dask_compat.tasks import (
     counts_of_waiting,
     queued_tasks,
     seams,
 )
-from scalable.dask_compat.scheduler import tasks_no_worker_takes
 from scalable.frames import own_frame_in
 from scalable.model import PoolStatus
 from scalable.protocol.handlers import Handler, offer
@@ -28,8 +27,8 @@ from scalable.protocol.measured import TASK_ANNOTATION
 from scalable.protocol.operations import TAG_ANNOTATION
 from scalable.protocol.pools import UNTAGGED
 from scalable.scheduler.call_facts import CallReader, asked_tag
-from scalable.scheduler.overview.recent import KEPT, RecentEvents
-from scalable.scheduler.pool_facts import Explained, PoolReader, name_of, running_on
+from scalable.scheduler.overviews import KEPT, RecentEvents
+from scalable.scheduler.pool_facts import ClusterState, PoolReader, name_of, running_on
 from scalable.views.calls import explain_call
 from scalable.views.explanation import Explanation, Explanations
 from scalable.views.facts import CallFacts, Failure, PoolFacts
@@ -52,21 +51,18 @@ _ON_WORKER = {
     "constrained": "assigned",
 }
 
-#: Seconds of a turn in the event loop. The scheduler's own turn for a call takes a millisecond.
+#: Seconds of a turn in the event loop. The scheduler's own turn for a task takes a millisecond.
 TURN_S = 0.005
 
 
 class Pace:
-    """Interrupts a computation in the event loop whenever its turn has lasted long enough.
-
-    What the computation reads may change at each interruption.
-    """
+    """Interrupts a computation in the event loop whenever its turn has lasted long enough."""
 
     def __init__(self, turn_s: float = TURN_S) -> None:
         self._turn_s = turn_s
         self._began = time.monotonic()
 
-    async def give_way(self) -> None:
+    async def cooperative_yield(self) -> None:
         """Yield to other coroutines, if this one has lasted long enough."""
         if time.monotonic() - self._began >= self._turn_s:
             await asyncio.sleep(0)
@@ -74,12 +70,10 @@ class Pace:
 
 
 class Explainer:
-    """Explains the pools and tasks of one cluster.
-    ``follower`` returns the object that scales adaptive pools, or None.
-    """
+    """Explains the pools and tasks of one cluster."""
 
     def __init__(
-        self, cluster: Explained, follower: Callable[[], Any], recent: RecentEvents
+        self, cluster: ClusterState, follower: Callable[[], Any], recent: RecentEvents
     ) -> None:
         seams.check()
         self._cluster, self._scheduler = cluster, cluster.scheduler
@@ -96,11 +90,9 @@ class Explainer:
         in_client: Mapping[str, Any] | None = None,
         cluster: str = "",
     ) -> dict[str, Any]:
-        """Return explanations in the form of :meth:`Explanations.to_dict`.
-        ``name`` is a tag, a key, a unique prefix of a key, or a task name. Without ``tag``, ``key``
-        and ``name``, all pools and waiting tasks are explained; ``tag=""`` means the untagged
-        workers. ``in_client`` has ``key``, ``tag`` and ``before`` of a task queued in its client.
-        ``cluster`` is the cluster's name in a shell, if hints should be commands for one.
+        """Return explanations in the form of :meth:`Explanations.to_dict`, by default of all pools
+        and queued tasks. ``name`` is a tag, a key, a unique prefix of a key, or a task name.
+        ``in_client`` has ``key``, ``tag`` and ``before`` of a task queued in its client.
         """
         statuses = self._cluster.counts.pools()
         cluster = cluster or getattr(self._scheduler, "cluster_name", "")
@@ -120,7 +112,7 @@ class Explainer:
             pools.append(
                 explain_pool(replace(self.pools.facts(each, statuses), cluster_name=cluster))
             )
-            await pace.give_way()
+            await pace.cooperative_yield()
         groups = await self._groups(statuses, tag, pace)
         calls = tuple(explain_call(facts.of_cluster(cluster)) for facts in groups)
         return Explanations(tuple(pools), calls).to_dict()
@@ -198,11 +190,12 @@ class Explainer:
 
     async def _ask(self, worker: Any, keys: list[Any]) -> dict[Any, tuple[str, bool]]:
         try:
-            asked = ask_about_tasks(self._scheduler, worker, keys)
-            return await asyncio.wait_for(asked, ASK_TIMEOUT_S) or {}
+            asked = ask_task_states(self._scheduler, worker, keys)
+            answer = await asyncio.wait_for(asked, ASK_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
-            logger.debug("worker %s does not say what its calls do: %r", worker.name, error)
+            logger.debug("worker %s does not report what its tasks do: %r", worker.name, error)
             return {}
+        return {} if answer is None else answer[1]
 
     # Many tasks ---------------------------------------------------------------------------------
 
@@ -229,7 +222,7 @@ class Explainer:
         still = {same: each for same, each in groups.items() if each[0].state == same[0]}
         shown = self._of_pool(still.values(), statuses, tag)
         for one, count in islice(shown, SHOWN_GROUPS):
-            await pace.give_way()
+            await pace.cooperative_yield()
             facts = replace(self._calls.facts(one, statuses, pool=False), count=count)
             if facts.tag not in pools:  # slow: it reads all workers of the pool
                 pools[facts.tag] = self.pools.facts(facts.tag, statuses)
@@ -237,7 +230,7 @@ class Explainer:
             if count > 1:  # the tasks ahead of this one are not those ahead of the others
                 facts = replace(facts, before=0, first=())
             found.append(facts)
-        await pace.give_way()
+        await pace.cooperative_yield()
         return [*found, *self._needing(statuses, tag)]
 
     def _of_pool(
@@ -264,7 +257,7 @@ class Explainer:
         ready = list(islice(chain(nowhere, queued), LOOKED_CALLS))
         left = LOOKED_CALLS - len(ready)
         for task in ready:
-            await pace.give_way()
+            await pace.cooperative_yield()
             if task.state in ("no-worker", "queued"):
                 yield task
         for worker in list(self._scheduler.workers.values()):
@@ -274,7 +267,7 @@ class Explainer:
             assigned = list(islice(worker.processing, left))
             left -= len(assigned)
             for task in assigned:
-                await pace.give_way()
+                await pace.cooperative_yield()
                 if task.processing_on is worker and task not in running:
                     yield task
 
@@ -293,7 +286,7 @@ class Explainer:
         return [facts for facts in every if tag is None or facts.tag == tag]
 
 
-# Forgotten calls ----------------------------------------------------------------------------------
+# Forgotten tasks ----------------------------------------------------------------------------------
 
 #: Maximum number of known names that an unknown name is compared with.
 COMPARED_NAMES = 1000
@@ -306,9 +299,7 @@ class ForgottenCalls:
         self._scheduler, self._recent = scheduler, recent
 
     def facts(self, name: str, tags: Iterable[str]) -> CallFacts:
-        """Return the facts about the forgotten tasks that a key, key prefix or task name means.
-        ``tags`` are the pools that a mistyped name may mean.
-        """
+        """Return the facts about the forgotten tasks that a key, key prefix or task name means."""
         rows = [row for row in self._recent.latest("failures", KEPT["failures"]) if _of_call(row)]
         found = failed_calls_named(name, rows, time.time())
         if found is not None:

@@ -4,12 +4,16 @@ A manager starts and stops workers on one target, such as a Slurm partition.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from distributed import Scheduler
+
 from scalable.model import PoolStatus
-from scalable.protocol.pools import AttachAnswer, Attachment, Shape, difference
+from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.pools import AttachAnswer, Attachment, WorkerShape, difference
 from scalable.scaling.waterfall import Tier
 
 #: Seconds without a heartbeat after which a manager counts as lost, and another process may attach
@@ -56,10 +60,9 @@ class Managers:
     def attach(
         self, attachment: Attachment, now: float, instead_of: str | None = None
     ) -> AttachAnswer:
-        """Attach a manager, or refuse it.
-        Refused if another process under its id is not lost. Refused as well if another manager has
-        workers of the same tag with other cpus, memory or gpus. ``instead_of`` is the nonce of the
-        manager's earlier, stopped process, which this one replaces.
+        """Attach a manager.
+        Refused if another process under its id is not lost, or another manager has workers of the
+        same tag with other resources.
         """
         before = self._managers.get(attachment.manager)
         if before is not None and before.attachment.nonce not in (instead_of, attachment.nonce):
@@ -88,7 +91,8 @@ class Managers:
                 continue
             for tag in attachment.pools.keys() & other.pools.keys():
                 words = difference(
-                    Shape.from_pool(other.pools[tag]), Shape.from_pool(attachment.pools[tag])
+                    WorkerShape.from_pool(other.pools[tag]),
+                    WorkerShape.from_pool(attachment.pools[tag]),
                 )
                 if words is not None:
                     return (
@@ -178,3 +182,30 @@ class Managers:
 
     def silent(self, grace_s: float, now: float) -> set[str]:
         return {n for n, m in self._managers.items() if now - m.last_seen > grace_s}
+
+
+# Reports of the creator ---------------------------------------------------------------------------
+
+
+class CreatorReports:
+    """Time of the last report of a cluster's creator."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._made_at = time.monotonic()
+        self._last: float | None = None
+        offer(scheduler, {Handler.CREATOR_LIVES: self.lives})
+
+    def lives(self) -> None:
+        self._last = time.monotonic()
+
+    @property
+    def is_apart(self) -> bool:
+        """True if the creator reports itself, because the managers are other processes."""
+        return self._last is not None
+
+    def silent_s(self, managers: Managers) -> float:
+        """Return the seconds since the creator last reported, itself or as its own manager."""
+        if self._last is not None:
+            return time.monotonic() - self._last
+        seen = max((manager.last_seen for manager in managers), default=self._made_at)
+        return time.monotonic() - seen

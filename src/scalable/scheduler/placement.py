@@ -38,12 +38,9 @@ def _backlog(worker: WorkerState) -> tuple[float, int]:
 
 
 class TagPlacement:
-    """Chooses the worker for each tagged task.
-    For every task, Dask compares all workers with the resource: 17 µs with 10 workers, 2.9 ms with
-    5,000. This class caches the list of a tag's workers until a worker connects, leaves or pauses.
-    Each task goes to the best of the next few ("the power of two choices", Mitzenmacher 2001), and
-    work stealing evens out the rest. The scheduler's set ``running`` is replaced by one that
-    reports changes.
+    """Chooses the worker for each tagged task:
+    the best of the next few of its tag. Dask compares all: 17 µs with 10 workers, 2.9 ms with
+    5,000.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -68,9 +65,7 @@ class TagPlacement:
         )
 
     def choose(self, task: TaskState) -> WorkerState | None:
-        """Return the worker for a task, or None if no running worker can take it.
-        Like Dask, it prefers workers that hold input of the task.
-        """
+        """Return the worker for a task, or None if no running worker can take it."""
         ((tag, slots),) = task.resource_restrictions.items()  # type: ignore[union-attr]
         able = self._workers(tag, slots)
         if not able:

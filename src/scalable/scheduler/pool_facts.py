@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import dataclasses
 import heapq
 import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
+from statistics import median
 from typing import Any, Protocol
 
 from distributed import Scheduler
 from distributed.core import Status
 from distributed.scheduler import TaskState, WorkerState
 
-from scalable.dask_compat.explained_tasks import usual_duration
+from scalable.dask_compat.scheduler import workers_by_what_they_told
+from scalable.dask_compat.tasks import usual_duration
 from scalable.harmless import short_name
 from scalable.model import PoolStatus, Starting
+from scalable.protocol.events import Event
+from scalable.protocol.handlers import Change
 from scalable.protocol.measured import TASK_ANNOTATION
+from scalable.protocol.operations import MANAGER_KEY
 from scalable.protocol.pools import UNTAGGED, Attachment, slots_of
+from scalable.scaling.outlook import likeliest
+from scalable.scaling.pool_policy import PoolView
+from scalable.scaling.readiness import Slots
 from scalable.scaling.task_model import Kind, TaskModel
-from scalable.scheduler.counts import PoolCounts
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.departures import Departures
 from scalable.scheduler.managers import Managers
-from scalable.scheduler.pool_views import Starts
+from scalable.scheduler.worker_removals import WorkerRemovals
+from scalable.scheduler.workload import Workload
 from scalable.views.facts import (
     AdaptiveFacts,
     LeavingWorker,
@@ -39,15 +48,16 @@ SHOWN_RUNNING = 20
 LOOKED_SENT = 50
 
 
-class Explained(Protocol):
-    """Cluster whose pools and tasks are explained, usually a controller."""
+class ClusterState(Protocol):
+    """State of a cluster as its readers and its scaling use it: a controller."""
 
     scheduler: Scheduler
     demand: Demand
     managers: Managers
     counts: PoolCounts
-    departures: Departures
+    removals: WorkerRemovals
     ending: str | None
+    event_listeners: list[Callable[[Event], None]]
 
     @property
     def awaits_managers(self) -> bool:
@@ -56,13 +66,28 @@ class Explained(Protocol):
     def attachments(self) -> list[Attachment]:
         """Return the attachment of each known manager."""
 
+    def status(self) -> dict[str, Any]:
+        """Return the state of the cluster, its pools and its managers."""
+
+    def pools(self) -> Mapping[str, PoolStatus]:
+        """Return the status of every pool by tag."""
+
+    def adaptive_bounds(self) -> Mapping[str, tuple[int, int | None]]:
+        """Map the tags of adaptive pools to minimum and maximum."""
+
+    def scale(
+        self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
+    ) -> Change:
+        """Set the desired counts of some pools, and return the counts before and after."""
+
+    def leaves(self, worker: Any) -> bool:
+        """Return whether a worker is being drained."""
+
 
 class PoolReader:
-    """Reads the facts about the pools of one cluster.
-    ``follower`` returns the object that scales adaptive pools, or None.
-    """
+    """Reads the facts about the pools of one cluster."""
 
-    def __init__(self, cluster: Explained, follower: Callable[[], Any]) -> None:
+    def __init__(self, cluster: ClusterState, follower: Callable[[], Any]) -> None:
         self._cluster, self._follower = cluster, follower
         self._scheduler = cluster.scheduler
         self._starts: dict[str, Starts] = {}
@@ -90,7 +115,7 @@ class PoolReader:
         if status is None and workers:  # workers that no manager has started
             slots = max(_capacity(ws, tag) for ws in workers)
             status = PoolStatus(wanted=len(workers), running=len(workers), slots=slots)
-        working = [ws for ws in workers if cluster.departures.state(ws) is None]
+        working = [ws for ws in workers if cluster.removals.state(ws) is None]
         if status is not None:  # managers' reports arrive later than workers
             here = max(status.running, len(working) - status.suspended)
             status = replace(status, running=here)
@@ -121,9 +146,9 @@ class PoolReader:
             launching_s=None if since is None else now - since,
             usual_start_s=self._usual_start_s(tag),
             leaving=tuple(
-                LeavingWorker(str(ws.name), cluster.departures.why(ws))
+                LeavingWorker(str(ws.name), cluster.removals.why(ws))
                 for ws in workers
-                if cluster.departures.state(ws) is not None
+                if cluster.removals.state(ws) is not None
             ),
             paused=tuple(str(ws.name) for ws in working if ws.status is Status.paused),
             busy_slots=busy,
@@ -193,10 +218,7 @@ class PoolReader:
 
 
 def running_on(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
-    """Yield the tasks that run on a worker, each with its running time in seconds.
-    Workers report them with each heartbeat. Tasks sent since then count as running, as many as the
-    worker has free slots for.
-    """
+    """Yield the tasks that run on a worker, each with its running time in seconds."""
     since = max(0.0, time.time() - worker.last_seen)
     free = dict(worker.resources)
     named = [task for task in worker.executing if task.processing_on is worker]
@@ -232,3 +254,187 @@ def name_of(task: TaskState) -> str:
 
 def _capacity(worker: WorkerState, tag: str) -> int:
     return int(worker.resources.get(tag, 0)) if tag else worker.nthreads
+
+
+# Worker counts ------------------------------------------------------------------------------------
+
+#: Maps managers and then tags to the number of workers that are connected and not leaving.
+Running = Mapping[str, Mapping[str, int]]
+
+
+class PoolCounts:
+    """Worker counts of the pools of one cluster."""
+
+    def __init__(
+        self, scheduler: Scheduler, demand: Demand, managers: Managers, removals: WorkerRemovals
+    ) -> None:
+        self._scheduler = scheduler
+        self._demand = demand
+        self._managers = managers
+        self._removals = removals
+
+    def running(self) -> Running:
+        """Return how many workers of each manager are connected and not leaving."""
+        running: dict[str, Counter[str]] = {}
+        wanted = self._demand.totals
+        # All workers are counted several times a second, so the loop makes few function calls.
+        for ws, manager in workers_by_what_they_told(self._scheduler, MANAGER_KEY):
+            if manager and self._removals.state(ws) is None:
+                counts = running.get(manager)
+                if counts is None:
+                    counts = running[manager] = Counter()
+                for tag in ws.resources:
+                    if tag in wanted:
+                        counts[tag] += 1
+        now = time.monotonic()
+        for known in self._managers:
+            name = known.attachment.manager
+            if name not in running:
+                told = {} if known.state(now) == "lost" else known.report
+                running[name] = Counter({t: r.running for t, r in told.items()})
+        return running
+
+    def pools(self, running: Running | None = None) -> dict[str, PoolStatus]:
+        running = self.running() if running is None else running
+        pools = self._managers.pools()
+        return {tag: self._present(tag, pool, running) for tag, pool in pools.items()}
+
+    def _present(self, tag: str, pool: PoolStatus, running: Running) -> PoolStatus:
+        """Return a pool's reported status with counts corrected from the connected workers."""
+        wanted = self._demand.totals.get(tag, pool.wanted)
+        connected = sum(counts.get(tag, 0) for counts in running.values())
+        beyond = self._demand.unplaced.get(tag)
+        words = f"its managers' limits exclude {beyond} of its workers" if beyond else None
+        held = self._demand.held if connected < wanted else None
+        return dataclasses.replace(
+            pool,
+            wanted=wanted,
+            running=max(0, connected - pool.suspended),
+            # A report may still count a worker as launching that has connected since.
+            launching=min(pool.launching, max(0, wanted - connected)),
+            waiting=held or pool.waiting or words,
+        )
+
+    def views(self, manager: str, names: set[str]) -> dict[str, dict[str, Any]]:
+        """Map names of a manager's workers, and of ``names``, to the fields of a ``WorkerView``."""
+        return {
+            str(ws.name): {
+                "address": ws.address,
+                "processing": len(ws.processing),
+                "occupancy": ws.occupancy,
+                "nbytes": ws.nbytes,
+                "drain": self._removals.state(ws),
+                "leaves": self._removals.reason(ws),
+            }
+            for ws, its_manager in workers_by_what_they_told(self._scheduler, MANAGER_KEY)
+            if its_manager == manager or str(ws.name) in names
+        }
+
+    def claims(self) -> dict[str, str]:
+        told = workers_by_what_they_told(self._scheduler, MANAGER_KEY)
+        return {str(worker.name): manager for worker, manager in told if manager}
+
+
+# Input of scaling policies ------------------------------------------------------------------------
+
+#: Number of latest start durations kept for each pool. Their median predicts the next one.
+KEPT_STARTS = 20
+
+
+class Starts:
+    """Request times of a pool's starting workers, and how long earlier starts took."""
+
+    def __init__(self) -> None:
+        self._asked_at: list[float] = []
+        self._took_s: deque[float] = deque(maxlen=KEPT_STARTS)
+
+    def expect(self, count: int, now: float) -> list[float]:
+        """Set how many workers are starting, and return for how many seconds each has been."""
+        del self._asked_at[max(0, count) :]
+        self._asked_at += [now] * (count - len(self._asked_at))
+        return [now - at for at in self._asked_at]
+
+    def connected(self, now: float) -> None:
+        """Record a connected worker, assumed to be the one requested earliest."""
+        if self._asked_at:
+            self._took_s.append(now - self._asked_at.pop(0))
+
+    def typical_s(self, default: float) -> float:
+        return median(self._took_s) if self._took_s else default
+
+
+class PoolViews:
+    """Builds the input of scaling policies for the pools of one cluster."""
+
+    def __init__(self, cluster: ClusterState, workload: Workload) -> None:
+        self._cluster = cluster
+        self._workload = workload
+        self._starts: dict[str, Starts] = {}
+
+    def connected(self, worker: WorkerState) -> None:
+        """Record a connected worker, to measure how long workers take to start."""
+        pools = self._cluster.pools()
+        for tag in [tag for tag in worker.resources if tag in pools] or [UNTAGGED]:
+            if tag in self._starts:
+                self._starts[tag].connected(time.monotonic())
+
+    def view(self, tag: str, minimum: int, maximum: int | None) -> PoolView:
+        now = time.monotonic()
+        pools = self._cluster.pools()
+        wanted = pools[tag].wanted
+        running: dict[Kind, list[float]] = {}
+        queued = Counter(self._workload.ready_calls.get(tag, {})) + self._workload.in_clients(tag)
+        busy = idle = 0
+        for worker in self._workers(tag, pools):
+            leaving = self._cluster.leaves(worker)
+            for call, elapsed in self._workload.running_on(worker):
+                slots = dict(call.slots).get(tag, 0)
+                queued[call.kind] -= slots
+                if not leaving:  # tasks of a leaving worker are not load for the others
+                    running.setdefault(call.kind, []).extend([elapsed] * slots)
+            busy += bool(worker.processing) and not leaving
+            idle += not worker.processing and not leaving
+        starts = self._starts.setdefault(tag, Starts())
+        place = self._place(tag)
+        arriving = starts.expect(wanted - busy - idle, now)
+        startup_s = max(starts.typical_s(place.startup_s), *arriving[:1], 0.0)
+        ahead = self._workload.outlooks(tag, self._slots(pools), startup_s)
+        return PoolView(
+            now=now,
+            minimum=minimum,
+            maximum=maximum,
+            slots=pools[tag].slots,
+            wanted=wanted,
+            busy=busy,
+            idle=idle,
+            arriving=arriving,
+            queued={kind: count for kind, count in queued.items() if count > 0},
+            running={kind: elapsed for kind, elapsed in running.items() if elapsed},
+            coming=likeliest(ahead).coming if ahead else (),
+            outlooks=ahead,
+            submitted=self._workload.submitted_calls[tag],
+            graph=self._workload.graph,
+            startup_s=startup_s,
+            billed_startup_s=min(startup_s, place.billed_s),
+            billed_least_s=place.billed_least_s,
+        )
+
+    def _workers(self, tag: str, pools: Mapping[str, Any]) -> list[WorkerState]:
+        workers = self._cluster.scheduler.workers.values()
+        if tag != UNTAGGED:
+            return [ws for ws in workers if tag in ws.resources]
+        return [ws for ws in workers if not any(name in pools for name in ws.resources)]
+
+    @staticmethod
+    def _slots(pools: Mapping[str, PoolStatus]) -> dict[str, Slots]:
+        return {t: Slots(max(1, p.running) * p.slots) for t, p in pools.items()}
+
+    def _place(self, tag: str) -> Starting:
+        """Return the expected start durations of the manager that is filled first for a tag."""
+        offering = [known for known in self._cluster.attachments() if tag in known.pools]
+        first = min(offering, key=lambda a: (a.priority, _price(a, tag)), default=None)
+        return Starting() if first is None else Starting(**first.starting)
+
+
+def _price(attachment: Attachment, tag: str) -> float:
+    return attachment.prices.get(tag, {}).get("per_hour", 0.0)

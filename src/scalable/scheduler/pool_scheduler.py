@@ -14,37 +14,37 @@ from distributed import Scheduler, SchedulerPlugin
 from distributed.scheduler import TaskState, WorkerState
 
 from scalable.cache.checkpoints import REMEMBERED, Checkpoints, checkpoint_directory
-from scalable.dask_compat.connected_workers import iterate_fast, told_at_start
-from scalable.dask_compat.connections import (
+from scalable.dask_compat.comm import share_memory
+from scalable.dask_compat.scheduler import (
+    GreetingScheduler,
     RegisteringScheduler,
     TellingScheduler,
     client_that_leaves,
     compare_distinct_versions,
-    tasks_only_for,
-)
-from scalable.dask_compat.connections import seams as connecting_seams
-from scalable.dask_compat.ended_work import ForgettingScheduler, forget_unknown_duration
-from scalable.dask_compat.ended_work import seams as forgetting_seams
-from scalable.dask_compat.extensions import extensions, without_sampling
-from scalable.dask_compat.greeting import GreetingScheduler
-from scalable.dask_compat.greeting import seams as greeting_seams
-from scalable.dask_compat.nodes import CarryingScheduler
-from scalable.dask_compat.nodes import seams as carrying_seams
-from scalable.dask_compat.reruns import RetryingScheduler
-from scalable.dask_compat.scheduler import (
+    iterate_fast,
     look_seldom,
     offer_on_streams,
     seams,
     send_to_worker,
     tag_placement,
+    tasks_only_for,
+    told_at_start,
 )
-from scalable.dask_compat.shared_frames import share_memory
-from scalable.dask_compat.stealing import pool_stealing
+from scalable.dask_compat.scheduler_extensions import (
+    ForgettingScheduler,
+    extensions,
+    forget_unknown_duration,
+    pool_stealing,
+    without_sampling,
+)
+from scalable.dask_compat.scheduler_extensions import seams as extension_seams
+from scalable.dask_compat.tasks import CarryingScheduler, RetryingScheduler
+from scalable.dask_compat.tasks import seams as task_seams
 from scalable.errors import ScalableError
-from scalable.protocol.bundles import ALL
-from scalable.protocol.guarded_http import GuardedHttp
+from scalable.protocol.code import ImageVersions
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import (
+    ALL,
     CARRIES,
     CHECKPOINTS,
     CODE,
@@ -56,19 +56,25 @@ from scalable.protocol.operations import (
     TASKS,
     VERSIONS,
 )
-from scalable.protocol.ports import NextFreePort
-from scalable.protocol.private_node import PrivateNode
-from scalable.protocol.thread_frames import read_frames_without_collection
-from scalable.protocol.versions import ImageVersions
+from scalable.protocol.servers import (
+    GuardedHttp,
+    NextFreePort,
+    PrivateNode,
+    read_frames_without_collection,
+)
 from scalable.scheduler.bundle_relay import BundleRelay
 from scalable.scheduler.code_store import CodeStore
-from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
-from scalable.scheduler.lost_workers import LostWorkers
-from scalable.scheduler.nested_calls import NestedCalls
 from scalable.scheduler.placement import TagPlacement
-from scalable.scheduler.profiles import Profiles
-from scalable.scheduler.remembered import take_found
-from scalable.scheduler.retrying import Retrying
+from scalable.scheduler.retrying import LossReasons, Retrying
+from scalable.scheduler.task_log import (
+    EndedTask,
+    Listener,
+    LoggedTask,
+    NestedCalls,
+    Profiles,
+    TaskLog,
+    take_found,
+)
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -98,9 +104,7 @@ class PoolScheduler(
     RetryingScheduler,
 ):
     """Dask's scheduler with fast placement of tagged tasks, by default without HTTP server.
-    It keeps workers that send no heartbeats. Dask would remove them after ``worker-ttl``, and a
-    task that holds the GIL for that long would then run twice. Managers find out if a worker is
-    still alive.
+    Managers, not missing heartbeats, decide that a worker is lost.
     """
 
     #: Tags by task name from the manifest. None without a manifest.
@@ -114,16 +118,14 @@ class PoolScheduler(
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         seams.check()
-        carrying_seams.check()
-        greeting_seams.check()
-        connecting_seams.check()
+        task_seams.check()
         read_frames_without_collection()
         share_memory()
         compare_distinct_versions()
         kwargs.setdefault("extensions", extensions())
         if (stealing := pool_stealing()) is not None:
             logger.warning(
-                "idle workers take calls by Dask's own rule, over all pools: %s", stealing
+                "idle workers take tasks by Dask's own rule, over all pools: %s", stealing
             )
         if (sampling := without_sampling()) is not None:
             logger.warning("for each result to move, Dask compares all workers: %s", sampling)
@@ -140,16 +142,16 @@ class PoolScheduler(
         self.checkpoints = CheckpointPlace(self)
         self.image_versions = ImageVersions.of_this_process()
         self.retrying, self.failures = Retrying(self), Failures(self)
-        self.lost_workers = LostWorkers(self, self.retrying)
+        self.lost_workers = LossReasons(self, self.retrying)
         self.relay = BundleRelay()
         self.relay.install(self)
         self.add_plugin(self.relay)
         self.add_plugin(AbandonedCalls(self))
         self.profiles, self.nested = Profiles(self), NestedCalls()
-        Ledger.of(self).listen(self.profiles)
-        Ledger.of(self).listen(self.nested)
+        TaskLog.of(self).listen(self.profiles)
+        TaskLog.of(self).listen(self.nested)
         UnknownDurations(self)
-        offer_on_streams(self, FOUND, partial(take_found, Ledger.of(self).hear))
+        offer_on_streams(self, FOUND, partial(take_found, TaskLog.of(self).hear))
         offer(self, {Handler.LIVE_PAGE: lambda: self.live_page})
         self.placement: TagPlacement | None = None
         other = tag_placement()
@@ -157,7 +159,7 @@ class PoolScheduler(
             self.placement = TagPlacement(self)
         else:
             logger.warning(
-                "tagged calls are placed by Dask's own rule, which takes longer the more workers "
+                "tagged tasks are placed by Dask's own rule, which takes longer the more workers "
                 "there are: %s",
                 other,
             )
@@ -213,16 +215,14 @@ class PoolScheduler(
             self.placement.forget()
 
 
-# Abandoned calls ----------------------------------------------------------------------------------
+# Abandoned tasks ----------------------------------------------------------------------------------
 
 #: Seconds between a client's disconnection and the interruption of its running tasks.
 GRACE_S = 10.0
 
 
 class AbandonedCalls(SchedulerPlugin):
-    """Interrupts running tasks after the only client that needs them has disconnected.
-    Dask lets such tasks finish, and they would keep their slots until then.
-    """
+    """Interrupts running tasks after the only client that needs them has disconnected."""
 
     name = "scalable-abandoned-calls"
 
@@ -242,7 +242,7 @@ class AbandonedCalls(SchedulerPlugin):
             if key in self._scheduler.tasks or worker is None:
                 continue
             if told_at_start(worker, MANAGER_KEY) is not None:
-                logger.debug("call %s is ended: its client %s has left", key, client)
+                logger.debug("task %s is stopped: its client %s has left", key, client)
                 message = {"op": INTERRUPT, "key": key, "number": ALL, "client": client}
                 send_to_worker(self._scheduler, address, message)
 
@@ -251,9 +251,7 @@ class AbandonedCalls(SchedulerPlugin):
 
 
 class CheckpointPlace:
-    """Creates a cluster's checkpoint directory when a task first needs one, and removes it.
-    Workers do not create it, so that one with another file system finds it missing.
-    """
+    """Creates a cluster's checkpoint directory when a task first needs one, and removes it."""
 
     def __init__(self, scheduler: Any) -> None:
         self._scheduler = scheduler
@@ -291,12 +289,11 @@ class Failures(Listener):
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._known: dict[Any, dict[str, Any]] = {}
-        Ledger.of(scheduler).listen(self)
+        TaskLog.of(scheduler).listen(self)
         offer(scheduler, {Handler.FAILURES: self.failures})
 
     def failures(self, keys: Iterable[Any]) -> list[dict[str, Any]]:
         """Return name, tag, arguments, worker and attempts of each task, as far as known.
-
         A task that failed because of another one also has ``cause``, the other one's facts.
         """
         found: list[dict[str, Any]] = []
@@ -313,22 +310,22 @@ class Failures(Listener):
         return found
 
     def _facts(self, key: Any) -> dict[str, Any]:
-        call = Ledger.of(self._scheduler).call(key)
+        call = TaskLog.of(self._scheduler).call(key)
         # A task that failed only because of another one never ran.
         return {"task_name": call.name, "tag": call.tag, **self._known.get(key, {"tries": 0})}
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         if end.succeeded or end.call.bundle is not None or not end.failures:
             return
         details = end.failures[0].details
         told = {"arguments": details.arguments, "worker": details.worker, "tries": details.tries}
         self._known[end.call.key] = told
 
-    def ready(self, call: Call) -> None:
+    def ready(self, call: LoggedTask) -> None:
         """Drop the facts about a task that runs again."""
         self._known.pop(call.key, None)
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         self._known.pop(call.key, None)
 
     def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
@@ -343,8 +340,8 @@ class UnknownDurations(Listener):
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
-        if forgetting_seams.difference(forget_unknown_duration.__name__) is None:
-            Ledger.of(scheduler).listen(self)
+        if extension_seams.difference(forget_unknown_duration.__name__) is None:
+            TaskLog.of(scheduler).listen(self)
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         forget_unknown_duration(self._scheduler, call.task)

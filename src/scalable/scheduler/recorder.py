@@ -5,25 +5,34 @@ the tasks do nothing.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Protocol
 
 from distributed import Scheduler
 from distributed.scheduler import WorkerState
 from tornado.ioloop import PeriodicCallback
 
-from scalable.dask_compat.bundle_tasks import is_given_back
 from scalable.dask_compat.scheduler import LostWorker
+from scalable.dask_compat.tasks import is_given_back
+from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import SHARES, Measured
 from scalable.runs.reruns import RERUN
-from scalable.scheduler.failed_calls import GivenUp, runs_again
-from scalable.scheduler.ledger import Call, EndedCall, Ledger, Listener
-from scalable.scheduler.remembered import HeardOutcomes
+from scalable.scheduler.task_log import (
+    EndedTask,
+    GivenUp,
+    HeardOutcomes,
+    Listener,
+    LoggedTask,
+    TaskLog,
+    runs_again,
+)
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -69,7 +78,7 @@ class _Pending:
 
 
 class Recorder(Listener):
-    """Writes the rows of a run from the events of a scheduler's ledger.
+    """Writes the rows of a run from the events of a scheduler's task log.
     ``tags`` are the pools' tags, one of which is among the resources of a task or worker.
     ``reruns`` counts the recorded restarts of tasks by reason.
     """
@@ -129,7 +138,7 @@ class Recorder(Listener):
 
     # Tasks --------------------------------------------------------------------------------------
 
-    def submitted(self, calls: list[Call]) -> None:
+    def submitted(self, calls: list[LoggedTask]) -> None:
         now = time.time()
         for call in calls:
             if call.is_known or call.key in self._pending or call.task.state in ("memory", "erred"):
@@ -142,14 +151,12 @@ class Recorder(Listener):
                 if len(self._lines) >= MOST_LINES:
                     self.flush()
 
-    def _entry(self, call: Call, now: float) -> _Pending:
+    def _entry(self, call: LoggedTask, now: float) -> _Pending:
         tag = next((tag for tag, _ in call.slots if tag in self._tags), None)
         return _Pending(head_of(str(call.key), call.name, tag), now, call.bundle)
 
-    def ready(self, call: Call) -> None:
-        """Record when a task became ready, unless it went into the scheduler's queue.
-        The time in that queue is part of the task's ``queued_s``.
-        """
+    def ready(self, call: LoggedTask) -> None:
+        """Record when a task became ready, unless it went into the scheduler's queue."""
         entry = self._pending.get(call.key)
         others = call.task.dependencies
         if others and entry is not None and self._last_ended in others:
@@ -168,7 +175,7 @@ class Recorder(Listener):
         if call.again is not None:
             self._note_again(call)
 
-    def dequeued(self, call: Call) -> None:
+    def dequeued(self, call: LoggedTask) -> None:
         """Record a task that runs again when it leaves the scheduler's queue."""
         if call.is_known:
             return
@@ -177,14 +184,14 @@ class Recorder(Listener):
         if call.again is not None:
             self._note_again(call)
 
-    def _note_again(self, call: Call) -> None:
+    def _note_again(self, call: LoggedTask) -> None:
         """Keep why a task runs again, until it is recorded once the task has started again."""
         entry = self._pending[call.key]
         if entry.again is not None:  # it started again, and was lost again
             self._rerun(entry)
         entry.again, call.again = call.again, None
 
-    def _settle_again(self, entry: _Pending, call: Call, end: EndedCall | None) -> None:
+    def _settle_again(self, entry: _Pending, call: LoggedTask, end: EndedTask | None) -> None:
         """Record why a task started again that was lost before it was observed running."""
         killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
         if call.again is not None or (killed and call.bundle is None):
@@ -203,7 +210,7 @@ class Recorder(Listener):
             f'"reason":"{reason}","lost":{encoded(worker)}{count}}}'
         )
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         if end.succeeded:
             self._last_ended = end.call.task
             self._end(end.call, "found" if end.is_hit else "succeeded", end)
@@ -227,12 +234,12 @@ class Recorder(Listener):
     def remembered(self, heard: HeardOutcomes) -> None:
         self._remembered += heard.rows(time.time())
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         """Record a forgotten task as cancelled, unless it has finished."""
         self._last_ended = None if self._last_ended is call.task else self._last_ended
         self._end(call, "cancelled", None)
 
-    def _end(self, call: Call, state: str, end: EndedCall | None) -> None:
+    def _end(self, call: LoggedTask, state: str, end: EndedTask | None) -> None:
         entry = self._pending.pop(call.key, None)
         if entry is None:
             return
@@ -300,7 +307,7 @@ class Recorder(Listener):
                         f'"timestamp":{now - since}}}'
                     )
 
-    def _failure_rows(self, end: EndedCall) -> None:
+    def _failure_rows(self, end: EndedTask) -> None:
         rows = failure_rows(end)
         if rows:
             self._run.extend("failures", rows)
@@ -342,7 +349,7 @@ class Recorder(Listener):
     def worker_lost(self, lost: LostWorker) -> None:
         for key in lost.running:
             entry = self._lost.pop(key, None)
-            if entry is not None and Ledger.of(self.scheduler).call(key).again is not None:
+            if entry is not None and TaskLog.of(self.scheduler).call(key).again is not None:
                 self._rerun(entry)
         if lost.expected or not (keys := [*lost.running, *lost.computed]):
             return
@@ -400,7 +407,7 @@ class Recorder(Listener):
 
 #: Largest number of pairs of task name and tag whose encoded string is cached.
 KEPT_HEADS = 1000
-#: Counts for a bundle that was taken back by its client, cancelled, or lost with its worker.
+#: Counts for a bundle that its client withdrew, cancelled, or lost with its worker.
 NO_CALLS: Mapping[str, Any] = {"calls": 0, "failed": 0, "total_s": 0.0, "quantiles_s": ()}
 
 #: Encodes a value as JSON.
@@ -456,7 +463,7 @@ def row_in_bundle(head: str, worker: str, ready_at: float, state: str, row: Sequ
 # Failure rows -------------------------------------------------------------------------------------
 
 
-def failure_rows(end: EndedCall | GivenUp) -> list[dict[str, Any]]:
+def failure_rows(end: EndedTask | GivenUp) -> list[dict[str, Any]]:
     """Return a row of ``failures.jsonl`` for each failed task that is reported together."""
     if not end.failures:
         return []
@@ -478,3 +485,50 @@ def failure_rows(end: EndedCall | GivenUp) -> list[dict[str, Any]]:
         }
         for failed in end.failures
     ]
+
+
+# Files of a run -----------------------------------------------------------------------------------
+
+#: Largest number of bytes in one answer.
+ANSWER_BYTES = 1 << 22
+#: Suffix of files to which rows are appended. Other files are replaced as a whole.
+STREAM = ".jsonl"
+
+
+class RunFiles:
+    """Sends what was added to a run's files. ``flush`` writes the buffered rows."""
+
+    def __init__(self, scheduler: Scheduler, directory: Path, flush: Callable[[], object]) -> None:
+        self._directory = directory
+        self._flush = flush
+        offer(scheduler, {Handler.RUN_FILES: self.read})
+
+    async def read(self, known: Mapping[str, int]) -> dict[str, Any]:
+        """Return ``run``, the directory's name, and ``files``, what a reader lacks of each.
+        ``known`` maps file names to the sizes that the reader has. Streams are sent from there on,
+        at most 4 MiB at once; other files as a whole if their size differs.
+        """
+        self._flush()
+        files = await asyncio.to_thread(_added, self._directory, known)
+        return {"run": self._directory.name, "files": files}
+
+
+def _added(directory: Path, known: Mapping[str, int]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    left = ANSWER_BYTES
+    for path in sorted(directory.iterdir()):
+        if not path.is_file() or path.name.startswith("."):
+            continue
+        have, size = known.get(path.name, -1), path.stat().st_size
+        if have == size:
+            continue
+        if path.suffix != STREAM:
+            found[path.name] = path.read_bytes()
+            continue
+        with path.open("rb") as file:
+            file.seek(max(0, have))
+            data = file.read(left)
+        left -= len(data)
+        if data or have < 0:
+            found[path.name] = data
+    return found

@@ -21,11 +21,11 @@ from scalable.protocol.streams import (
     Buffer,
     Carrier,
     Hello,
-    Refusal,
     SocketCarrier,
     Stream,
     StreamEnd,
     StreamError,
+    StreamRefusal,
     receive_exactly,
 )
 
@@ -154,7 +154,7 @@ class StreamRelay:
                 data, more = await receive_exactly(carrier, HELLO_LENGTH)
                 hello = Hello.decoded(data)
                 kept = await self._stream_of(hello, connection.getpeername()[0])
-                if isinstance(kept, Refusal):
+                if isinstance(kept, StreamRefusal):
                     logger.debug("a stream is refused: %s", kept.words)
                     await carrier.send([Answer(kept).encoded()])
                     return
@@ -164,16 +164,16 @@ class StreamRelay:
         finally:
             await carrier.close()
 
-    async def _stream_of(self, hello: Hello, source: str) -> _Kept | Refusal:
+    async def _stream_of(self, hello: Hello, source: str) -> _Kept | StreamRefusal:
         """Return the stream that a hello from an address names, or open it."""
         kept = self._streams.get(hello.stream)
         if kept is not None:
             return kept
         if not hello.fresh:
-            return Refusal.UNKNOWN
+            return StreamRefusal.UNKNOWN
         if self._is_full(source):
             logger.warning("a stream from %s is refused: too many are open", source)
-            return Refusal.FULL
+            return StreamRefusal.FULL
         connection = socket.socket(_family(self._target[0]))
         connection.setblocking(False)
         self._opening.append(source)
@@ -183,7 +183,7 @@ class StreamRelay:
             connection.close()
             if not isinstance(error, OSError):
                 raise
-            return Refusal.NO_TARGET
+            return StreamRefusal.NO_TARGET
         finally:
             self._opening.remove(source)
         if hello.stream in self._streams:  # opened concurrently for the same near end
@@ -197,9 +197,7 @@ class StreamRelay:
         return kept
 
     def _is_full(self, source: str) -> bool:
-        """Return whether no more streams from an address are opened.
-        Forwarded ports always connect from this machine itself, whichever client uses them.
-        """
+        """Return whether no more streams from an address are opened."""
         sources = [*self._opening, *(kept.source for kept in self._streams.values())]
         own = ip_address(source).is_loopback and ip_address(self._host).is_loopback
         alike = 0 if own else sources.count(source)
@@ -235,7 +233,7 @@ class StreamRelay:
     async def _use(self, kept: _Kept, hello: Hello, carrier: Carrier, first: Buffer) -> str | None:
         received, limit = kept.end.stream.greeting()
         kept.end.stream.attach(hello.received, hello.limit)
-        answer = Answer(Refusal.NONE, received, limit, round(self._kept_s))
+        answer = Answer(StreamRefusal.NONE, received, limit, round(self._kept_s))
         await carrier.send([answer.encoded()])
         return await kept.end.carry(carrier, first, silent_s=FAR_SILENT_S)
 

@@ -76,7 +76,7 @@ class WaitingCalls:
         now = time.monotonic()
         self._name_silent_workers()
         for tag in waiting.keys() - self._waiting_since.keys():
-            logger.debug("%d calls begin to wait for %s", len(waiting[tag]), shown(tag))
+            logger.debug("%d tasks start to wait for %s", len(waiting[tag]), shown(tag))
         self._waiting_since = {t: self._waiting_since.get(t, now) for t in waiting}
         said = self._said_at.items()
         self._said_at = {about: at for about, at in said if now - at < REPEAT_WORD_S}
@@ -101,7 +101,7 @@ class WaitingCalls:
             else:
                 others.append(task)
                 for address in ask.gone:
-                    words = f"calls wait for {impossible.worker_gone(address)}"
+                    words = f"tasks wait for {impossible.worker_gone(address)}"
                     self._say(address, words, [task], now)
         return others
 
@@ -114,7 +114,7 @@ class WaitingCalls:
             names = ", ".join(new[:NAMED_SILENT])
             more = f" and {len(new) - NAMED_SILENT} others" if len(new) > NAMED_SILENT else ""
             logger.warning(
-                "no heartbeat for %.0f s of %s%s: stopped, or a call holds the GIL",
+                "no heartbeat for %.0f s of %s%s: stopped, or a task holds the GIL",
                 most_s,
                 names,
                 more,
@@ -126,7 +126,7 @@ class WaitingCalls:
     ) -> None:
         asks = (ask_of(task, self.scheduler, pools) for task in tasks)
         for resource in sorted({name for ask in asks for name in ask.not_offered}):
-            words = f"calls wait for {impossible.not_offered(resource)}"
+            words = f"tasks wait for {impossible.not_offered(resource)}"
             self._say(resource, words, tasks, now)
         pool = self._pools.facts(tag, pools)
         cause = without_workers(pool)
@@ -142,7 +142,7 @@ class WaitingCalls:
         if cause is not None and cause.reason is Reason.MANAGER_FAILS:
             self._fail(tasks, NoWorkersError(impossible.degraded(tag, cause.words)))
         elif cause is not None:
-            waiting = "1 call waits" if len(tasks) == 1 else f"{len(tasks)} calls wait"
+            waiting = "1 task waits" if len(tasks) == 1 else f"{len(tasks)} tasks wait"
             # Without the durations in the words, which would make each message a new one.
             why = f"{cause.reason} {pools[tag].waiting or ''}"
             self._say(tag, f"{waiting} for {shown(tag)}: {cause}", tasks, now, why=why)
@@ -169,7 +169,7 @@ class WaitingCalls:
     def _fail(self, tasks: Iterable[TaskState], error: ClusterError) -> None:
         failing = list(tasks)
         for task in failing:
-            logger.error("call %s fails: %s", task.key, error)
+            logger.error("task %s fails: %s", task.key, error)
         fail_tasks(self.scheduler, failing, error)
 
 

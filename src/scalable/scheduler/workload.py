@@ -1,4 +1,4 @@
-"""Workload of each pool: its waiting and running tasks, updated with each ledger event.
+"""Workload of each pool: its waiting and running tasks, updated with each task log event.
 The cost of reading a workload grows with the pool's workers, not with its tasks.
 """
 
@@ -15,8 +15,7 @@ from distributed.scheduler import WorkerState
 from scalable.scaling.outlook import Outlook, outlooks_on
 from scalable.scaling.readiness import LARGEST_LOOK, Coming, GraphView, coming
 from scalable.scaling.task_model import Kind, Sample, TaskModel, size_bucket
-from scalable.scheduler.ledger import READY, Call, EndedCall, Listener
-from scalable.scheduler.running import running_tasks
+from scalable.scheduler.task_log import READY, EndedTask, Listener, LoggedTask, running_tasks
 
 #: Two lower limits of the time between forecasts of coming tasks: a multiple of the time that a
 #: forecast takes, and a number of seconds. They keep forecasts from slowing the scheduler down.
@@ -32,8 +31,7 @@ class _Counted(NamedTuple):
 
 class Workload(Listener):
     """Counts a scheduler's tasks by pool, kind and state.
-    A task that takes several slots of its worker counts once per slot. ``ready_calls`` are queued
-    or running; ``submitted_calls`` were ever submitted.
+    A task counts once per slot that it takes.
     """
 
     def __init__(self, scheduler: Scheduler, model: TaskModel | None = None) -> None:
@@ -46,7 +44,7 @@ class Workload(Listener):
         self._outlooks: list[tuple[Outlook, Coming]] = []
         self._look_at = 0.0
         for task in scheduler.tasks.values():
-            call = Call(task)
+            call = LoggedTask(task)
             if task.state == "waiting":
                 self._block(call)
             elif task.state in READY:
@@ -54,9 +52,9 @@ class Workload(Listener):
             for tag, slots in call.slots:
                 self.submitted_calls[tag] += slots
 
-    # Events of the ledger -------------------------------------------------------------------------
+    # Events of the task log -----------------------------------------------------------------------
 
-    def waiting(self, call: Call) -> None:
+    def waiting(self, call: LoggedTask) -> None:
         """Count a task as submitted, and as blocked until it is ready."""
         self._leave(call.key)
         self._block(call)
@@ -64,27 +62,27 @@ class Workload(Listener):
         for tag, slots in call.slots:
             self.submitted_calls[tag] += slots * calls
 
-    def ready(self, call: Call) -> None:
+    def ready(self, call: LoggedTask) -> None:
         """Count a task as ready. The size of its input is part of its kind."""
         self._leave(call.key)
         self._count(call)
 
-    def ended(self, end: EndedCall) -> None:
+    def ended(self, end: EndedTask) -> None:
         counted = self._leave(end.call.key)
         if end.succeeded and end.ran and counted is not None:
             self._learn(counted.kind, end)
 
-    def left(self, call: Call) -> None:
+    def left(self, call: LoggedTask) -> None:
         self._leave(call.key)
 
-    def forgotten(self, call: Call) -> None:
+    def forgotten(self, call: LoggedTask) -> None:
         self._leave(call.key)
 
-    def _block(self, call: Call) -> None:
+    def _block(self, call: LoggedTask) -> None:
         kind = Kind(call.slots[0][0], call.name)
         self._blocked[call.key] = _Counted(kind, call.slots)
 
-    def _count(self, call: Call) -> None:
+    def _count(self, call: LoggedTask) -> None:
         kind = Kind(call.slots[0][0], call.name, size_bucket(call.input_bytes))
         self._ready[call.key] = _Counted(kind, call.slots)
         for tag, count in call.slots:
@@ -101,7 +99,7 @@ class Workload(Listener):
                 del kinds[counted.kind]
         return counted
 
-    def _learn(self, kind: Kind, end: EndedCall) -> None:
+    def _learn(self, kind: Kind, end: EndedTask) -> None:
         began, ended, _, _, memory, bundle, *_ = end.measured
         if bundle is not None:
             for duration in bundle["quantiles_s"][1:-1]:

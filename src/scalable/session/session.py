@@ -231,6 +231,7 @@ class ScalableSession(Shown):
 
     def _start_here(self, plan: Plan | None) -> ScalableClient:
         """Start a cluster whose scheduler runs in this process."""
+        refuse_start_while_imported()
         request = self._request
         warnings = request.require_valid().warnings
         request.require_clusters()
@@ -477,6 +478,19 @@ def client_options(spec: DeploymentSpec, keeping: Keeping | None = None) -> dict
             spec, keeping, images_here=provider_traits(spec.provider_name).on_this_machine
         ),
     }
+
+
+def refuse_start_while_imported() -> None:
+    """Raise ClusterError if a new process of ``multiprocessing`` is importing the user's script.
+
+    Such a process would start a session for each session that the script starts, without end.
+    """
+    process = sys.modules.get("multiprocessing.process")
+    if process is not None and getattr(process.current_process(), "_inheriting", False):
+        raise ClusterError(
+            "the script starts a session while a process of multiprocessing imports it",
+            hint="put what the script runs under: if __name__ == '__main__':",
+        )
 
 
 # Ending -------------------------------------------------------------------------------------------

@@ -299,13 +299,13 @@ class Shown(PublicNames, Spending):
         return Progress(self._present)
 
     def _present(self) -> Overview | None:
-        from scalable.client.shown_cluster import ShownCluster
+        from scalable.client.displayed_cluster import DisplayedCluster
 
         try:
             cluster = self._running().cluster
         except ClusterError:
             return None
-        return cluster.overview() if isinstance(cluster, ShownCluster) else None
+        return cluster.overview() if isinstance(cluster, DisplayedCluster) else None
 
     def _show_to_run(self) -> None:
         """Start to show overviews to the ``scalable run`` around this process, if any."""

@@ -9,6 +9,7 @@ import asyncio
 import ctypes
 import logging
 import math
+import os
 import threading
 import time
 from array import array
@@ -29,25 +30,32 @@ from scalable.dask_compat.worker import (
     task_of,
     timings_of,
 )
-from scalable.protocol.bundles import (
-    ALL,
-    ERROR,
-    EVERY,
-    INTERRUPT_GRACE_S,
-    KEPT,
-    PLAIN,
-    PROCESS,
-    TELL_S,
-    first_try,
-    too_long,
-)
-from scalable.protocol.described_failures import note_call, release_frames
+from scalable.harmless import sendable
+from scalable.liveness import exit_in_child
+from scalable.protocol.failures import note_call, release_frames
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import with_place
 from scalable.protocol.lending import CallInterrupted, take_slot_back
 from scalable.protocol.measured import remembered_addition
 from scalable.protocol.messages import Pickled, arguments, load_calls
-from scalable.protocol.operations import BEGUN, INTERRUPT, OUTCOMES, PRINTED, RETURNED, TIMED_OUT
+from scalable.protocol.operations import (
+    ALL,
+    BEGUN,
+    ERROR,
+    EVERY,
+    INTERRUPT,
+    INTERRUPT_GRACE_S,
+    KEPT,
+    OUTCOMES,
+    PLAIN,
+    PRINTED,
+    PROCESS,
+    RETURNED,
+    TELL_S,
+    TIMED_OUT,
+    first_try,
+    too_long,
+)
 from scalable.worker.outcomes import (
     NO_CALLS,
     BundleCounts,
@@ -77,17 +85,13 @@ _cancelled: dict[str, set[int]] = {}
 def run_bundle(
     header: Mapping[str, Any], payload: bytes, references: Mapping[Any, Any]
 ) -> dict[int, Any] | None:
-    """Run a bundle in a thread of a Dask worker. Return values too large for a message.
-
-    ``header`` contains ``key``, ``client``, ``functions`` (digest and bytes of each), ``timeout_s``
-    or None, ``code`` (id of the tasks' code), ``profile`` and ``record`` (measure each task for the
-    client or the records), ``confirm`` (report the start to the scheduler and wait for its answer
-    before the first task), ``process`` (id of the process that prints the output, or empty) and
-    ``first_tries`` (names of first attempts by position, for tasks that were sent before).
-
-    ``payload`` contains the indexes of functions (None if all tasks have the first one), positional
-    and keyword arguments (None if there are none). ``references`` contains the values of the
-    futures within the arguments. The returned values are by position of their task.
+    """Run a bundle in a thread of a Dask worker.
+    Return values too large for a message, by position. ``header`` contains ``key``, ``client``,
+    ``functions`` (digest and bytes of each), ``timeout_s`` or None, ``code``, ``profile`` and
+    ``record`` (measure each task), ``confirm`` (the scheduler must answer before the first task),
+    ``process`` (the one that prints the output) and ``first_tries`` (names of first attempts by
+    position). ``payload`` contains :data:`.Calls`, and ``references`` the values of the futures in
+    the arguments.
     """
     worker = get_worker()
     offer_on_stream(worker, INTERRUPT, partial(interrupt, worker))
@@ -113,11 +117,9 @@ def running_bundle(key: str) -> BundleRun | None:
 
 
 def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None:
-    """Interrupt a task, or give back a waiting bundle. Already finished is success.
-
-    ``number`` is the position of the task in its bundle, None if the Dask task is not a bundle,
-    ``EVERY`` to give back a bundle that has not started to ``client``, or ``ALL`` to stop a Dask
-    task that runs.
+    """Interrupt a task, or give back a waiting bundle.
+    Already finished is success. ``number`` is a position in the bundle, None for a single task,
+    ``EVERY`` or ``ALL``.
     """
     if number == ALL and key in _running:
         _running[key].end()
@@ -132,7 +134,7 @@ def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None
     elif (run := _running.get(key)) is not None:
         run.interrupt(number)
     elif task_of(worker, key) is not None:  # the bundle waits on this worker
-        logger.debug("call %d of bundle %s is cancelled before the bundle begins", number, key)
+        logger.debug("task %d of bundle %s is cancelled before the bundle starts", number, key)
         _note_cancelled(key, number)
 
 
@@ -190,6 +192,7 @@ class BundleRun:
         self._waiting = iter(range(len(self._rows)))
         self._over = False
         self._skipped: set[int] = set()
+        self._pid = os.getpid()
         self._current = self._interrupting = self._timed_out = _NOBODY
         self._began = self._sent_at = 0.0
         #: CPU time of the thread when it was last read, and time at which it is read again.
@@ -217,7 +220,7 @@ class BundleRun:
         """Run the tasks, and return by position the values that are too large for a message."""
         if len(self._rows) > 1 or self._timeout_s is not None:
             self._check_after(OVERDUE_S)
-        lines = Lines(lambda text: self._send(op=PRINTED, text=text))
+        lines = Lines(lambda text: self._send(op=PRINTED, text=sendable(text)))
         try:
             output = heard(lines.write) if self._streams else nullcontext()
             with output, heard_by(self._counts.hear):
@@ -274,8 +277,9 @@ class BundleRun:
                         value = self._function(number)(*args, **kwargs)
                 except CallInterrupted:
                     raise
-                except BaseException as raised:  # noqa: BLE001 - a failing call fails alone
+                except BaseException as raised:  # noqa: BLE001 - a failing task fails alone
                     error = raised
+                exit_in_child(self._pid, error)
             self._current, self._given = _NOBODY, None
             if number in self._skipped:
                 # The interrupt may still be pending, and must not reach the next task.
@@ -293,7 +297,7 @@ class BundleRun:
             self._checkpoints.end(self.key, number, succeeded=error is None)
         kind = PLAIN
         if error is not None:
-            value, kind = self._failed(number, error, given or self._plain(number)), ERROR
+            value, kind = self._failed(number, error, given or self._plain_arguments(number)), ERROR
             release_frames(error)
             error = None  # no reference cycle through the traceback
         elif not is_small(value):
@@ -331,11 +335,11 @@ class BundleRun:
         if self._checkpoints is not None:
             self._checkpoints.end(self.key, number, succeeded=False)
         self._interrupting = _NOBODY
-        logger.debug("call %d of bundle %s is ended after %.3f s", number, self.key, seconds)
+        logger.debug("task %d of bundle %s is stopped after %.3f s", number, self.key, seconds)
         if self._timed_out == number:
             late = too_long(self._function(number), self._timeout_s or 0.0)
             late = late.with_traceback(error.__traceback__ if error else None)
-            self._counts.failed(late, number, given or self._plain(number))
+            self._counts.failed(late, number, given or self._plain_arguments(number))
             self._counts.remember(number)
             self._counts.ran([number], [seconds])
         self._counts.cancelled()
@@ -359,12 +363,12 @@ class BundleRun:
         named = getattr(function, "__name__", self.key)  # some callables have a plain name only
         name = getattr(function, "__qualname__", named)
         if isinstance(error, ModuleNotFoundError):
-            error = with_place(error, f"call {name!r}")
+            error = with_place(error, f"task {name!r}")
         told = self._counts.failed(error, number, given)
         note_call(error, name, told, str(self._worker.name))
         return packed_error(error)
 
-    def _plain(self, number: int) -> Any:
+    def _plain_arguments(self, number: int) -> Any:
         """Return the arguments of a task if they were received unpickled, or None."""
         row = self._rows[number]
         return None if type(row) is bytes else (row, {})
@@ -417,14 +421,11 @@ class BundleRun:
     # In the worker's event loop -----------------------------------------------------------------
 
     def running_call(self) -> tuple[int | None, float | None, Any]:
-        """Return position, running time in seconds and arguments of the running task.
-
-        Each is None between two tasks. The arguments are None until they are unpickled.
-        """
+        """Return position, running seconds and arguments of the running task, or None."""
         number, began, given = self._current, self._began, self._given
         if number == _NOBODY or number != self._current:
             return None, None, None
-        return number, time.perf_counter() - began, given or self._plain(number)
+        return number, time.perf_counter() - began, given or self._plain_arguments(number)
 
     def interrupt(self, number: int) -> None:
         """Interrupt a task: skip it if it has not started, or raise an exception in its thread."""
@@ -438,7 +439,7 @@ class BundleRun:
             if self._current != number:  # it has just finished
                 self._interrupting = _NOBODY
                 return
-            logger.debug("call %d of bundle %s is interrupted", number, self.key)
+            logger.debug("task %d of bundle %s is interrupted", number, self.key)
             raise_in(self._thread)
         shown = getattr(self._function(number), "__qualname__", self.key)
         replace_if_stuck(self._worker, self.key, shown, lambda: self._runs(number))
@@ -472,7 +473,7 @@ class BundleRun:
             return
         returned = [number for number in self._take_waiting() if number not in self._skipped]
         if returned:
-            logger.debug("bundle %s gives back %d calls", self.key, len(returned))
+            logger.debug("bundle %s gives back %d tasks", self.key, len(returned))
             self._send(op=RETURNED, numbers=returned)
         self._send_ended()
         # A task that exceeds its time limit is interrupted.
@@ -481,7 +482,7 @@ class BundleRun:
         number, began = self._current, self._began
         is_late = began and time.perf_counter() - began >= self._timeout_s
         if is_late and number not in (_NOBODY, self._timed_out):
-            logger.debug("call %d of bundle %s runs for too long", number, self.key)
+            logger.debug("task %d of bundle %s runs for too long", number, self.key)
             self._timed_out = number
             self._send(op=TIMED_OUT, number=number)
             self.interrupt(number)
@@ -508,16 +509,12 @@ def interrupt_task(worker: Worker, key: Any) -> None:
     thread = act_on_thread_of(worker, key, raise_in)
     if thread is None:
         return
-    logger.debug("call %s is interrupted", key)
+    logger.debug("task %s is interrupted", key)
     replace_if_stuck(worker, key, str(key), lambda: runs_in(worker, thread, key))
 
 
 def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]) -> None:
-    """Replace the worker if an interrupted task does not stop in time and holds its slot.
-
-    A task that waits for nested tasks while it stops has lent its slot, and is given more time.
-    ``shown`` is the name of the task for messages.
-    """
+    """Replace the worker if an interrupted task does not stop in time and holds its slot."""
 
     def check() -> None:
         lender = getattr(worker, "slot_lender", None)
@@ -533,8 +530,8 @@ def _give_up(worker: Any, key: Any, shown: str) -> None:
     give_up_on_call = getattr(worker, "give_up_on_call", None)
     if give_up_on_call is None:
         logger.warning(
-            "a call of %s was interrupted and still runs; this worker cannot be replaced", shown
+            "a task of %s was interrupted and still runs; this worker cannot be replaced", shown
         )
     else:
-        logger.debug("worker %s is given up: call %s does not end", worker.address, shown)
+        logger.debug("worker %s is given up: task %s does not stop", worker.address, shown)
         give_up_on_call(key, shown)

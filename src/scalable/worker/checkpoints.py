@@ -13,7 +13,7 @@ from scalable.cache.checkpoints import (
     checkpoint_directory,
     remembered_call,
 )
-from scalable.dask_compat.metadata import fact_of_scheduler
+from scalable.dask_compat.scheduler import fact_of_scheduler
 from scalable.dask_compat.worker import current_call
 from scalable.errors import ClusterError
 from scalable.protocol.handlers import SchedulerCalls
@@ -49,7 +49,7 @@ def checkpoint() -> Path:
     remembered, here = remembered_call(), current_call()
     if here is None and remembered is None:
         raise ClusterError(
-            "checkpoint() is for calls, and none runs in this thread",
+            "checkpoint() is for tasks, and none runs in this thread",
             hint="call it in the function that a client submits, and pass the path on to threads "
             "that the function starts; coroutines run in no thread of their own",
         )
@@ -58,8 +58,8 @@ def checkpoint() -> Path:
         return remembered.path(lambda: _of_remembered(own, remembered.key, remembered.url))
     if own is None:
         raise ClusterError(
-            "calls without a key have checkpoints only on the workers of a pool",
-            hint="start a session, or remember the result: cache=True",
+            "tasks without a key have checkpoints only on the workers of a pool",
+            hint="start a session, or cache the result: cache=True",
         )
     assert here is not None
     return own.path(here[1])
@@ -70,7 +70,7 @@ def _of_remembered(own: WorkerCheckpoints | None, key: str, url: str) -> Checkpo
         return own.begin(key, remembered=True)
     if scheme_of(url) != "file":
         raise ClusterError(
-            f"results are remembered in {url}, where no call can have a directory",
+            f"results are cached in {url}, where no task can have a directory",
             hint="name a directory as local_cache of the project, or as store of the decorator",
         )
     checkpoints = _opened(checkpoint_directory(url))
@@ -102,7 +102,6 @@ class WorkerCheckpoints:
 
     def begin(self, call: str, *, remembered: bool = False) -> Checkpoint:
         """Return the directory of a new attempt of a task. To be called in the task's thread.
-
         ``call`` is the name of the task, or its cache key if ``remembered`` is true.
         """
         told = wait_in_call(self._worker.loop, self._ask)
@@ -156,8 +155,8 @@ def current_storage() -> Storage:
     here = current_call()
     if here is None:
         raise ClusterError(
-            "current_storage() is for calls, and none runs in this thread",
-            hint="use session.storage, or pass it to the call as an argument",
+            "current_storage() is for tasks, and none runs in this thread",
+            hint="use session.storage, or pass it to the task as an argument",
         )
     worker, _ = here
     url = wait_in_call(worker.loop, fact_of_scheduler, worker.scheduler, STORAGE)

@@ -82,7 +82,7 @@ def command(
     if not words:
         raise ValueError("the template of a command is empty")
     names = {name for word in words for _, name, _, _ in string.Formatter().parse(word) if name}
-    program = Program(
+    program = CommandLine(
         words=words,
         inputs=tuple(File(path) for path in inputs),
         named_outputs=tuple(str(name) for name in outputs if name in names),
@@ -129,7 +129,7 @@ class CommandResult:
 
 
 @dataclass(frozen=True)
-class Program:
+class CommandLine:
     """Words of a command line, and what is known about its files."""
 
     words: tuple[str, ...]
@@ -172,7 +172,7 @@ class Program:
         return line
 
 
-def run_program(program: Program, *args: Any, **kwargs: Any) -> CommandResult:
+def run_program(program: CommandLine, *args: Any, **kwargs: Any) -> CommandResult:
     """Run a program with the arguments of a task."""
     line = program.command_line(args, kwargs)
     where = Path(program.cwd or ".")
@@ -198,7 +198,7 @@ def run_program(program: Program, *args: Any, **kwargs: Any) -> CommandResult:
     return CommandResult(code, stdout, stderr, outputs, _states(outputs))
 
 
-def _run(program: Program, line: list[str]) -> tuple[int, str, str]:
+def _run(program: CommandLine, line: list[str]) -> tuple[int, str, str]:
     # In the worker's process group, which is killed if the worker's owner exits.
     try:
         process = subprocess.Popen(

@@ -101,7 +101,6 @@ def apply_to_process(config: WorkerConfig) -> None:
 
 def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfig:
     """Read the configuration that the workers of a pool share.
-
     Exits if the file does not exist (with code 0), or if other users may read it.
     """
     try:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+from scalable.protocol.code import interpreter_options
 from scalable.protocol.forking import (
     CODE,
     DATAGRAM_BYTES,
@@ -32,7 +33,6 @@ from scalable.protocol.forking import (
     WorkerStart,
     worker_command,
 )
-from scalable.protocol.search_path import interpreter_options
 
 
 # The ``forkserver`` context of multiprocessing is not used. It imports the user's ``__main__`` into
@@ -166,7 +166,7 @@ def run_worker(owner: int) -> None:
     """Read the settings of this worker from standard input, and run the worker until it stops."""
     from scalable.harmless import make_logs_harmless
     from scalable.worker.config import WorkerConfig
-    from scalable.worker.lifeline import Lifeline, read_line, take_standard_input
+    from scalable.worker.parent_watch import ParentWatch, read_line, take_standard_input
     from scalable.worker.program import run_from_file, run_with_lifeline
 
     start = WorkerStart.from_line(read_line())
@@ -175,7 +175,7 @@ def run_worker(owner: int) -> None:
     pipe = take_standard_input()
     gc.enable()
     if start.config is not None:
-        run_with_lifeline(WorkerConfig(**start.config), Lifeline(pipe, owner=owner))
+        run_with_lifeline(WorkerConfig(**start.config), ParentWatch(pipe, owner=owner))
     else:
         os.close(pipe)
         os.close(owner)
@@ -219,10 +219,8 @@ LARGE_BYTES = 4 * 2**20
 
 class NumpyLater(ModuleType):
     """Stand-in for numpy while ``distributed`` is loaded.
-
-    Numerical libraries start threads when they are loaded, and read the environment variables for
-    the number of threads. So each worker has to load them itself. ``distributed.protocol.utils``
-    needs numpy only for the memory of messages.
+    Numerical libraries read the number of threads when they are loaded, so each worker has to load
+    them itself.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ async def tell_of_notice(worker: Any, path: Path) -> None:
     while (notice := read_notice(path)) is None:  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(POLL_S)
     while (left_s := notice[0]) > 0:
-        reason = f"its machine is taken back by the cloud, which gave {notice[1]:.0f} s notice"
+        reason = f"its machine is preempted by the cloud, which gave {notice[1]:.0f} s notice"
         logger.warning("worker %s leaves: %s", worker.name, reason)
         with contextlib.suppress(OSError, TimeoutError):
             told = SchedulerCalls(worker.scheduler).notice(worker.address, left_s, reason)

@@ -15,12 +15,17 @@ import dask.sizeof
 
 from scalable.frames import own_frame
 from scalable.model.remembered import RememberedOutcome
-from scalable.protocol.bundles import KEPT, PICKLED
 from scalable.protocol.code import located, missing_module
-from scalable.protocol.described_failures import arguments_text, described, message_of
-from scalable.protocol.importing import here
+from scalable.protocol.failures import (
+    arguments_text,
+    described,
+    message_of,
+    shorten_tracebacks,
+)
+from scalable.protocol.importing import here, show_script
 from scalable.protocol.measured import BUNDLE, SHARES, addition
 from scalable.protocol.messages import LARGE, Pickled, dump, dump_error, load_function
+from scalable.protocol.operations import KEPT, PICKLED
 from scalable.quantiles import quantile
 
 #: A task that has finished: its position in the bundle, what is sent of its outcome, and its kind
@@ -74,9 +79,7 @@ def is_small(value: Any) -> bool:
 
 def packed(value: Any) -> tuple[Any, int]:
     """Return what is sent of a result that is not small, and its kind.
-
-    It is the pickled value, or the :class:`Pickled` value if that is too large for a message and
-    stays on the worker. Raises the error of a value that cannot be pickled.
+    Raises the error of a value that cannot be pickled.
     """
     if dask.sizeof.sizeof(value) <= LARGE:
         return dump(value), PICKLED
@@ -87,21 +90,25 @@ def packed_error(error: BaseException) -> bytes:
     """Return what is sent of the error of a task."""
     importer = here()
     if importer is not None:
-        told = located(error, importer.name, "a call of an executor")
+        told = located(error, importer.name, "a task of an executor")
         error = error if told is None else told.with_traceback(error.__traceback__)
+    shorten_tracebacks(error)
     return _dump_failure(error)
 
 
 def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
     """Load and return a function, or if that fails, return a function that raises the error."""
     try:
-        return load_function(digest, data, code)
+        function = load_function(digest, data, code)
     except ModuleNotFoundError as error:
         importer = here()
         where = "a worker" if importer is None else importer.name
-        problem: Exception = missing_module(error, "a call of an executor", where)
+        problem: Exception = missing_module(error, "a task of an executor", where)
     except Exception as error:  # noqa: BLE001 - whatever importing its module raises
         problem = error
+    else:
+        show_script(function)
+        return function
 
     def fail(*_: Any, **__: Any) -> None:
         raise problem
@@ -112,7 +119,7 @@ def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..
 def _dump_failure(error: BaseException) -> bytes:
     if not isinstance(error, Exception):
         # Raised as it is, it would stop the thread that waits for the result.
-        ended = RuntimeError(f"the call ended with {error!r}")
+        ended = RuntimeError(f"the task ended with {error!r}")
         error = ended.with_traceback(error.__traceback__)
     try:
         raise error  # noqa: TRY301 - Dask takes the traceback of the handled exception
@@ -120,7 +127,7 @@ def _dump_failure(error: BaseException) -> bytes:
         try:
             return dump_error(raised)
         except BaseException as other:  # noqa: BLE001 - the error's own code
-            text = f"the call raised {type(error).__name__}, which cannot be pickled: {type(other)}"
+            text = f"the task raised {type(error).__name__}, which cannot be pickled: {type(other)}"
             return dump_error(RuntimeError(text))
 
 
@@ -228,11 +235,7 @@ class BundleCounts:
     def failed(
         self, error: BaseException, position: int | None = None, given: Any = None
     ) -> str | None:
-        """Count a failed task, and return its arguments as a string, or None.
-
-        The first errors of each cause are described in full. ``position`` is that in the bundle.
-        ``given`` is None if the arguments could not be unpickled.
-        """
+        """Count a failed task, and return its arguments as a string, or None."""
         self._failed += 1
         name = type(error).__name__
         if len(self._failures) >= DESCRIBED:

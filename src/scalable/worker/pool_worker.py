@@ -18,40 +18,33 @@ from distributed.worker_state_machine import ExecuteFailureEvent, ExecuteSuccess
 
 from scalable import settings
 from scalable.cache.outcomes import heard_by
-from scalable.dask_compat.arguments import (
+from scalable.dask_compat.comm import share_memory
+from scalable.dask_compat.tasks import CarriedNode
+from scalable.dask_compat.worker import (
+    SharingWorker,
+    close_with_worker,
     drop_idle_connections,
     fail_waiting_call,
+    failure_for_clients,
     fetched,
+    forget_workers,
+    offer_on_stream,
+    seams,
+    task_of,
     unreadable,
     waiting_calls,
     with_data,
 )
-from scalable.dask_compat.arguments import seams as argument_seams
-from scalable.dask_compat.nodes import CarriedNode
-from scalable.dask_compat.shared_frames import share_memory
-from scalable.dask_compat.shared_results import SharingWorker
-from scalable.dask_compat.shared_results import seams as result_seams
-from scalable.dask_compat.worker import (
-    close_with_worker,
-    failure_for_clients,
-    forget_workers,
-    offer_on_stream,
-    task_of,
-)
 from scalable.errors import ScalableError
 from scalable.model.remembered import RememberedOutcome
-from scalable.protocol.archive import ArchiveError, CarriedFiles
-from scalable.protocol.code import CodeTable, located, missing_module
-from scalable.protocol.described_failures import recent_output
-from scalable.protocol.guarded_http import GuardedHttp
+from scalable.protocol.code import ArchiveError, CarriedFiles, CodeTable, located, missing_module
+from scalable.protocol.failures import recent_output, shown_arguments
 from scalable.protocol.handlers import SchedulerCalls, WorkerHandler, offer
 from scalable.protocol.importing import Importer, here
 from scalable.protocol.lending import CallInterrupted, Lender, wait_in_call
 from scalable.protocol.measured import FAILURE, USAGE, addition, remembered_addition
 from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY
-from scalable.protocol.private_node import PrivateNode
-from scalable.protocol.shown_values import shown_arguments
-from scalable.protocol.thread_frames import read_frames_without_collection
+from scalable.protocol.servers import GuardedHttp, PrivateNode, read_frames_without_collection
 from scalable.worker.bundles import interrupt, running_bundle
 from scalable.worker.checkpoints import WorkerCheckpoints
 from scalable.worker.slots import SlotLender
@@ -64,8 +57,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
     """Worker of a pool, which measures the CPU seconds of the thread of each task."""
 
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
-        argument_seams.check()
-        result_seams.check()
+        seams.check()
         read_frames_without_collection()
         share_memory()
         super().__init__(*args, **kwargs)
@@ -90,11 +82,11 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         try:
             with context_meter.add_callback(usage.observe), heard_by(remembered.append):
                 event = await super().execute(key, stimulus_id=stimulus_id)
-                event = failure_for_clients(event, partial(self._explained, task))
+                event = failure_for_clients(event, partial(self._with_worker_name, task))
         except (SystemExit, KeyboardInterrupt, CallInterrupted) as error:
             # Unhandled, this error would stop the event loop, and with it the worker or the
             # session.
-            failure = RuntimeError(f"the call ended with {error!r}")
+            failure = RuntimeError(f"the task ended with {error!r}")
             event = ExecuteFailureEvent.from_exception(
                 failure, key=key, run_id=run_id, stimulus_id=f"call-exited-{time.time()}"
             )
@@ -115,13 +107,13 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         known = getattr(task.run_spec, "failure", None) or {}
         return addition(FAILURE, {**known, "worker": str(self.name)})
 
-    def _explained(self, task: Any, error: BaseException) -> BaseException | None:
+    def _with_worker_name(self, task: Any, error: BaseException) -> BaseException | None:
         """Return the error of a task that lacks a module, with the name of this worker, or None."""
         importer = here()
         if importer is None:  # the process of the user
             return None
         shown = getattr(getattr(task, "run_spec", None), "shown", None)
-        return located(error, importer.name, f"call {shown!r}" if shown else "a call")
+        return located(error, importer.name, f"task {shown!r}" if shown else "a task")
 
     async def gather_dep(
         self, worker: str, to_gather: Collection[Any], total_nbytes: int, *, stimulus_id: str
@@ -226,24 +218,22 @@ def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
     for call in waiting_calls(worker, [key]):
         shown = getattr(call.run_spec, "shown", str(call.key))
         if isinstance(error, ModuleNotFoundError):
-            told: Exception = missing_module(error, f"an argument of call {shown!r}", name)
+            told: Exception = missing_module(error, f"an argument of task {shown!r}", name)
         else:
             told = RuntimeError(
-                f"Argument {key!r} of call {shown!r} cannot be unpickled on {name}: {error!r}. "
+                f"Argument {key!r} of task {shown!r} cannot be unpickled on {name}: {error!r}. "
                 "Its class has to be importable there, and has to accept what was pickled."
             )
-        logger.debug("call %s fails: argument %s: %r", call.key, key, error)
+        logger.debug("task %s fails: argument %s: %r", call.key, key, error)
         fail_waiting_call(worker, call, told)
 
 
-# Call client --------------------------------------------------------------------------------------
+# Client of tasks ----------------------------------------------------------------------------------
 
 
 class CallClient:
-    """Client with which the tasks of one worker submit other tasks.
-
-    It is the default client of the process if that is connected to the worker's scheduler, as in
-    Dask. Otherwise the worker gets a client of its own.
+    """Client with which the tasks of one worker submit other tasks:
+    the process's default client if it is connected to the same scheduler, or one of its own.
     """
 
     def __init__(self, worker: Worker, lender: Lender) -> None:
@@ -257,7 +247,7 @@ class CallClient:
         if given is not None:
             return given
         if in_async_call(self._worker.loop):
-            return self._made(timeout)
+            return self._own_client(timeout)
         # The client is made in the event loop: an interrupt of the task that needs it first would
         # leave it half made, for all later tasks too.
         client: ScalableClient = wait_in_call(self._worker.loop, self._connected, timeout)
@@ -284,12 +274,12 @@ class CallClient:
         return client
 
     async def _connected(self, seconds: float | None) -> ScalableClient:
-        client = self._made(seconds)
+        client = self._own_client(seconds)
         if self._connecting is not None:
             await asyncio.shield(self._connecting)  # others wait for it too
         return client
 
-    def _made(self, timeout: float | None) -> ScalableClient:
+    def _own_client(self, timeout: float | None) -> ScalableClient:
         """Return the worker's own client, which may not be connected yet."""
         from scalable.client.client import ScalableClient
 
@@ -306,7 +296,7 @@ class CallClient:
             name="worker",
             timeout=timeout or dask.config.get("distributed.comm.timeouts.connect"),
         )
-        logger.debug("client %s is made for the calls of %s", client.id, worker.address)
+        logger.debug("client %s is made for the tasks of %s", client.id, worker.address)
         client.serve_calls_of(self._lender)
         self._own, self._connecting = client, asyncio.ensure_future(_connect(client))
         self._connecting.add_done_callback(self._forget_failed)
@@ -409,16 +399,11 @@ class CodeOfCalls:
         return {spec.code for spec in specs if isinstance(spec, CarriedNode)}
 
 
-# Shown calls --------------------------------------------------------------------------------------
+# Details of tasks ---------------------------------------------------------------------------------
 
 
 def shown_call(worker: Worker, key: Any = None) -> dict[str, Any]:
-    """Return what this worker has about a task, without running code of its classes.
-
-    ``output`` contains the last lines that the process printed, or None. A running task also has
-    ``arguments``, unless they are not to be shown. A bundle also has ``position`` and ``since_s``
-    of its running task. Without a key, only ``output`` is returned.
-    """
+    """Return what this worker has about a task, without running code of its classes."""
     answer: dict[str, Any] = {"output": recent_output()}
     if key is None:
         return answer

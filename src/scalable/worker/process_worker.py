@@ -15,8 +15,8 @@ from typing import Any
 
 import psutil
 
-from scalable.protocol.exit_codes import OUT_OF_MEMORY
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.operations import OUT_OF_MEMORY
 from scalable.units import as_written, like
 from scalable.worker.pool_worker import PoolWorker, ThreadUsage
 
@@ -28,11 +28,8 @@ TELL_TIMEOUT_S = 0.5
 
 class ProcessWorker(PoolWorker):
     """Worker that has a process to itself.
-
-    On a worker with one slot, the CPU seconds of a task include the whole process and the finished
-    child processes. With several slots, they include only the task's thread. Peak memory is the
-    larger of the process's high-water mark and of samples, every 0.2 s, that include child
-    processes.
+    With one slot, the CPU seconds of a task include the whole process and its finished children.
+    Peak memory includes children, sampled every 0.2 s.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -59,16 +56,12 @@ class ProcessWorker(PoolWorker):
         await SchedulerCalls(self.scheduler).out_of_memory(self.address, keys, used, limit)
 
     def give_up_on_call(self, key: Any, shown: str) -> None:
-        """Request the replacement of this worker, because an interrupted task does not stop.
-
-        The scheduler drains the worker: no more tasks start, all other tasks finish, including
-        those that wait for nested tasks, and results are moved to other workers.
-        """
+        """Request the replacement of this worker, because an interrupted task does not stop."""
         self.loop.add_callback(self._give_up_on_call, key, shown)
 
     async def _give_up_on_call(self, key: Any, shown: str) -> None:
         logger.warning(
-            "a call of %s was interrupted and does not end: this worker is replaced", shown
+            "a task of %s was interrupted and does not stop: this worker is replaced", shown
         )
         await SchedulerCalls(self.scheduler).give_up(self.address, key)
         # Tasks that stop waiting need a slot, and this one would never be free again.
@@ -103,10 +96,7 @@ TERMINATE_FRACTION = 0.95
 
 class MemoryWatch(threading.Thread):
     """Thread that samples the memory of this process and its children, and exits above a limit.
-
-    ``tell`` is called with the used bytes before the exit, and must return in bounded time. Writing
-    5 to ``/proc/self/clear_refs`` resets the high-water mark (VmHWM), see proc(5). Where that is
-    not allowed, only the samples count.
+    ``tell`` is called with the used bytes before, and must return in bounded time.
     """
 
     def __init__(self, limit: int | None, tell: Callable[[int], None] = lambda _: None) -> None:
@@ -146,7 +136,7 @@ class MemoryWatch(threading.Thread):
         assert self._limit is not None
         message = (
             f"out of memory: {like(self._limit, used)} used, the limit is "
-            f"{as_written(self._limit)}; the worker ends itself\n"
+            f"{as_written(self._limit)}; the worker exits\n"
         )
         os.write(2, message.encode())
         for child in self._process.children(recursive=True):

@@ -15,6 +15,7 @@ import shutil
 import signal
 import stat
 import sys
+import threading
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
@@ -26,15 +27,15 @@ from distributed.comm.core import connect
 from distributed.core import Status, rpc
 
 from scalable.harmless import make_logs_harmless
-from scalable.protocol import exit_codes
+from scalable.protocol import operations
 from scalable.protocol.code import in_image
-from scalable.protocol.described_failures import LAST_CHARACTERS, last_lines, read_output_with
 from scalable.protocol.events import SILENT_SCHEDULER
+from scalable.protocol.failures import LAST_CHARACTERS, last_lines, read_output_with
 from scalable.protocol.handlers import SchedulerCalls
-from scalable.protocol.importing import Importer
+from scalable.protocol.importing import Importer, stand_for_script
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
-from scalable.worker.lifeline import Lifeline, read_line, remove_scratch, take_standard_input
 from scalable.worker.notices import tell_of_notice
+from scalable.worker.parent_watch import ParentWatch, read_line, remove_scratch, take_standard_input
 from scalable.worker.process_worker import ProcessWorker
 
 #: Seconds in which a scheduler accepts the connection of a new worker.
@@ -72,23 +73,19 @@ async def scheduler_answers(config: WorkerConfig) -> bool:
     where = f"{SILENT_SCHEDULER}{config.scheduler}"
     if await no_answer(config, FIRST_WORD_S) is None:
         return True
-    sys.stderr.write(f"{where} has not answered for {FIRST_WORD_S:g} s; it is tried again\n")
+    sys.stderr.write(f"{where} has not answered for {FIRST_WORD_S:g} s; it is retried\n")
     why = await no_answer(config, FIRST_ANSWER_TIMEOUT_S - FIRST_WORD_S)
     if why is None:
         return True
     sys.stderr.write(
         f"{where} does not answer ({why}; tried for {FIRST_ANSWER_TIMEOUT_S:g} s): "
-        "the worker ends\n"
+        "the worker exits\n"
     )
     return False
 
 
 async def refuse_second_start(config: WorkerConfig) -> None:
-    """Exit if a worker of the same name has started before.
-
-    A container that is started again, or the replacement of a lost pod, would otherwise be a second
-    worker under a name whose loss its manager has noticed or will notice.
-    """
+    """Exit if a worker of the same name has started before."""
     security = config.credentials()
     arguments = {} if security is None else security.get_connection_args("worker")
     scheduler = rpc(config.scheduler, timeout=FIRST_ANSWER_TIMEOUT_S, connection_args=arguments)
@@ -98,7 +95,7 @@ async def refuse_second_start(config: WorkerConfig) -> None:
         await scheduler.close_rpc()
     if not may_begin:
         sys.stderr.write(f"worker {config.name} has begun before: its manager replaces it\n")
-        sys.exit(exit_codes.BEGAN_BEFORE)
+        sys.exit(operations.BEGAN_BEFORE)
 
 
 async def serve_while_scheduler_lives(config: WorkerConfig) -> Ending:
@@ -117,7 +114,7 @@ async def serve_while_scheduler_lives(config: WorkerConfig) -> Ending:
     return ending
 
 
-def run_with_lifeline(config: WorkerConfig, lifeline: Lifeline) -> None:
+def run_with_lifeline(config: WorkerConfig, lifeline: ParentWatch) -> None:
     """Run a worker that exits with the process that owns it."""
     lifeline.hold(config.local_directory)
     _run(config, serve(config))
@@ -139,6 +136,7 @@ def _refuse_breakpoint(*_: object, **__: object) -> None:
 
 def _run(config: WorkerConfig, work: Coroutine[Any, Any, Ending]) -> None:
     apply_to_process(config)
+    stand_for_script()
     if "PYTHONBREAKPOINT" not in os.environ:
         sys.breakpointhook = _refuse_breakpoint
     remember_output()
@@ -171,7 +169,7 @@ def main() -> None:
         run_from_file(Path(sys.argv[1]), sys.argv[2], sys.argv[3:])
     else:
         config = WorkerConfig(**json.loads(read_line()))
-        run_with_lifeline(config, Lifeline(take_standard_input(), parent=parent))
+        run_with_lifeline(config, ParentWatch(take_standard_input(), parent=parent))
 
 
 # Serving ------------------------------------------------------------------------------------------
@@ -224,11 +222,11 @@ async def serve(config: WorkerConfig) -> Ending:
             remove_scratch(config.local_directory)
             os._exit(0)
         if not closing:
-            logger.debug("worker %s ends: told by a signal", config.name)
+            logger.debug("worker %s exits after a signal", config.name)
             closing.append(loop.create_task(_end(worker, hand_over=config.hand_over)))
 
     loop.add_signal_handler(signal.SIGTERM, close)
-    os.register_at_fork(after_in_child=leave_signals)
+    keep_signals_from_children()
     await worker
     watch = None
     if config.notice_file:
@@ -241,14 +239,28 @@ async def serve(config: WorkerConfig) -> Ending:
     return Ending.CLOSED if has_closed else Ending.CALLS_RUN
 
 
-def leave_signals() -> None:
-    """Give a forked child of a task Python's usual signal handlers.
+def keep_signals_from_children() -> None:
+    """Give forked children of tasks the default actions of signals instead of the worker's.
 
-    With those of the event loop, a signal to the child would arrive here, through the socket that
-    wakes the loop: ``multiprocessing`` ends its processes with SIGTERM.
+    The event loop's handlers act through a socket that a child shares: SIGTERM, with which
+    ``multiprocessing`` stops its processes, would stop the worker.
     """
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    own = {signal.SIGTERM, signal.SIGINT}
+    here = threading.local()
+
+    def before() -> None:
+        here.mask = signal.pthread_sigmask(signal.SIG_BLOCK, own)
+
+    def after() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, here.mask)
+
+    def in_child() -> None:
+        signal.set_wakeup_fd(-1)
+        for number in own:
+            signal.signal(number, signal.SIG_DFL)
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=in_child)
 
 
 async def _close_of(worker: Any) -> bool:
@@ -258,7 +270,7 @@ async def _close_of(worker: Any) -> bool:
         await asyncio.wait([finished], timeout=_POLL_S)
     await asyncio.wait([finished], timeout=CLOSE_TIMEOUT_S)
     if not finished.done():
-        logger.warning("worker %s ends although its calls have not ended", worker.name)
+        logger.warning("worker %s ends although its tasks have not ended", worker.name)
     return bool(finished.done())
 
 
@@ -310,11 +322,7 @@ class _Remembering:
 
 
 def remember_output() -> None:
-    """Add what the process printed last to the failures of tasks in this process.
-
-    Output that goes to a file is read from there, with the output of child processes and of
-    libraries in other languages. Elsewhere only what Python prints is kept.
-    """
+    """Add what the process printed last to the failures of tasks in this process."""
     if _is_file(_STDERR):
         read_output_with(_end_of_file)
         return

@@ -25,7 +25,6 @@ from scalable.dask_compat.worker import (
     is_running,
     nested_call_is_next,
     running_tasks,
-    seams,
     stop_counting,
     task_of,
 )
@@ -74,15 +73,10 @@ class _Call:
 
 
 class SlotLender:
-    """Lender of the slots of waiting tasks on one worker. Runs in the worker's event loop.
-
-    A wait is *seen* when the task's thread reports it. A task that has submitted other tasks may
-    also wait *unseen* (``as_completed``, an event, threads of its own), so its thread is watched.
-    """
+    """Lender of the slots of waiting tasks on one worker."""
 
     def __init__(self, worker: Worker, used_memory: Callable[[], float] = lambda: 0.0) -> None:
         # ``used_memory`` returns the used share of the worker's memory limit, or 0 without a limit.
-        seams.check()
         self._worker, self._used_memory = worker, used_memory
         self._calls: dict[Any, _Call] = {}
         #: Tasks that wait for another slot than theirs to become free, in the order of their waits.
@@ -285,7 +279,7 @@ class SlotLender:
                 logger.debug("%s no longer waits", call.task.key)
                 self._claim(call)
             elif call.still_s < -BUSY_WAIT_S and nested_call_is_next(self._worker):
-                logger.debug("a nested call begins beside %s, which is busy", call.task.key)
+                logger.debug("a nested task starts next to %s, which is busy", call.task.key)
                 change_free_resources(self._worker, call.task, 1)
                 self._let_begin(call)
                 change_free_resources(self._worker, call.task, -1)

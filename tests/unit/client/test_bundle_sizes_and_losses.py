@@ -7,24 +7,22 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
-from scalable.client.calls.bundle_size import (
+from scalable.client.backlog import SentBundle
+from scalable.client.executor import REMEMBERED, Uploads
+from scalable.client.in_flight import (
     BUNDLE_S,
+    FREE_S,
     LARGEST_BUNDLE,
     LARGEST_BYTES,
+    LOSSES,
     SENDING_S,
     SHARES,
-    BundleSizing,
-)
-from scalable.client.calls.executor import REMEMBERED, Uploads
-from scalable.client.calls.in_flight import (
-    FREE_S,
-    LOSSES,
     STUCK_CALLS,
     STUCK_S,
+    BundleSizing,
     Withdrawals,
     judge_loss,
 )
-from scalable.client.calls.sent_bundle import SentBundle
 
 
 def sizing_of(mean_s):

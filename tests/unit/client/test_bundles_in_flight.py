@@ -6,13 +6,10 @@ from types import SimpleNamespace
 import pytest
 from distributed.scheduler import KilledWorker
 
-from scalable.client.calls.backlog import SingleCalls
-from scalable.client.calls.bundle_size import BundleSizing
-from scalable.client.calls.futures import CallFuture
-from scalable.client.calls.in_flight import BundlesInFlight
-from scalable.client.calls.mapped_calls import MappedCalls
-from scalable.client.calls.options import CallOptions
-from scalable.client.calls.sent_bundle import SentBundle
+from scalable.client.backlog import CallOptions, SentBundle, SingleCalls
+from scalable.client.futures import CallFuture
+from scalable.client.in_flight import BundlesInFlight, BundleSizing
+from scalable.client.mapped_calls import MappedCalls
 from scalable.errors import NoWorkersError
 from scalable.protocol.messages import dump
 

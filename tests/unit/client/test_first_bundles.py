@@ -6,12 +6,11 @@ import threading
 
 import pytest
 
-from scalable.client.calls import dispatcher as dispatching
-from scalable.client.calls.bundle_size import AHEAD, FIRST, FIRST_S, SHARES
-from scalable.client.calls.dispatcher import Dispatcher
-from scalable.client.calls.mapped_calls import MappedCalls
-from scalable.client.calls.options import CallOptions
-from scalable.client.calls.streamed_calls import StreamedCalls
+from scalable.client import dispatcher as dispatching
+from scalable.client.backlog import CallOptions
+from scalable.client.dispatcher import Dispatcher
+from scalable.client.in_flight import AHEAD, FIRST, FIRST_S, SHARES
+from scalable.client.mapped_calls import MappedCalls, StreamedCalls
 from scalable.protocol.messages import dump
 
 

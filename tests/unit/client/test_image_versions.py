@@ -11,9 +11,8 @@ from scalable.client import bundle_client
 from scalable.client.bundle_client import compare_versions
 from scalable.client.unsendable import with_package
 from scalable.errors import ClusterError
-from scalable.protocol.code import in_image, located
+from scalable.protocol.code import ImageVersions, in_image, located, own_versions
 from scalable.protocol.operations import VERSIONS
-from scalable.protocol.versions import ImageVersions, own_versions
 
 
 @pytest.fixture(autouse=True)

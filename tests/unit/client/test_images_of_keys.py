@@ -7,7 +7,7 @@ import pytest
 
 from scalable.cache.calls import Purpose
 from scalable.cache.key import KeyOptions
-from scalable.client.remembering_client import RememberedCalls
+from scalable.client.caching_client import RememberedCalls
 from scalable.model.remembering import Remembering
 
 

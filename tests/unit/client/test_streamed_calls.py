@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.client.calls.backlog import SingleCalls
-from scalable.client.calls.bundle_size import (
+from scalable.client.backlog import SingleCalls
+from scalable.client.futures import CallFuture, settle
+from scalable.client.in_flight import (
     LARGEST_BUNDLE,
     MOST_WAITING,
     MOST_WAITING_BYTES,
@@ -22,9 +23,7 @@ from scalable.client.calls.bundle_size import (
     USUAL_WAITING,
     BundleSizing,
 )
-from scalable.client.calls.futures import CallFuture, settle
-from scalable.client.calls.mapped_calls import MappedCalls
-from scalable.client.calls.streamed_calls import StreamedCalls
+from scalable.client.mapped_calls import MappedCalls, StreamedCalls
 
 
 class Value:
@@ -85,7 +84,7 @@ def test_reading_is_never_further_ahead_than_asked_and_always_goes_on(waiting, u
 @pytest.fixture
 def sleepy(monkeypatch):
     """A reader that waits sleeps until somebody wakes it."""
-    monkeypatch.setattr("scalable.client.calls.streamed_calls.INTERRUPTIBLE_S", 1000.0)
+    monkeypatch.setattr("scalable.client.mapped_calls.INTERRUPTIBLE_S", 1000.0)
 
 
 @pytest.mark.usefixtures("sleepy")

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from dask.sizeof import sizeof
 
-from scalable.client import scheduler_line
-from scalable.client.scheduler_line import SchedulerLine
+from scalable.client import executor_connection
+from scalable.client.executor_connection import ExecutorConnection
 
 
 class Cluster:
@@ -35,22 +35,22 @@ class Cluster:
 
 @pytest.fixture(autouse=True)
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(scheduler_line, "UPLOAD_PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(executor_connection, "UPLOAD_PAUSES_S", (0.0, 0.0))
 
 
 @pytest.mark.parametrize("error", [KeyError("tls://127.0.0.1:1"), OSError("connection closed")])
 def test_an_upload_to_a_worker_that_leaves_is_repeated(error):
-    assert SchedulerLine(Cluster(error, error)).upload("x") == "future of x"
+    assert ExecutorConnection(Cluster(error, error)).upload("x") == "future of x"
 
 
 def test_an_upload_that_never_succeeds_is_an_error():
     with pytest.raises(KeyError):
-        SchedulerLine(Cluster(*[KeyError("x")] * 3)).upload("x")
+        ExecutorConnection(Cluster(*[KeyError("x")] * 3)).upload("x")
 
 
 def test_an_upload_goes_to_a_worker_of_its_calls():
     cluster = Cluster(OSError("connection closed"))
-    line, (place,) = SchedulerLine(cluster), [f"worker of a for {sizeof('x')} bytes"]
+    line, (place,) = ExecutorConnection(cluster), [f"worker of a for {sizeof('x')} bytes"]
     line.upload("w", "a")  # this scheduler may be one without our plug-ins
     line.set_slots({"a": 1})
     line.upload("x", "a")

@@ -9,9 +9,8 @@ import tempfile
 
 import pytest
 
-from scalable.client import own_files
-from scalable.client import own_files as own_files_module
-from scalable.client.own_files import OwnFiles, project_of, select
+from scalable.client import own_code as own_files_module
+from scalable.client.own_code import OwnFiles, project_of, select
 from scalable.errors import ClusterError
 from scalable.protocol.code import CodeTable, ModuleCode, digest_of
 
@@ -203,7 +202,7 @@ def test_a_project_over_the_limit_is_not_carried_and_its_largest_parts_are_named
 
 
 def test_a_project_with_very_many_files_is_not_read_to_the_end(here, own, monkeypatch, caplog):
-    monkeypatch.setattr(own_files, "MOST_FILES", 10)
+    monkeypatch.setattr(own_files_module, "MOST_FILES", 10)
     monkeypatch.setattr(own_files_module, "MOST_FILES", 10)
     write(here, *(f"{number}.txt" for number in range(30)))
     with caplog.at_level(logging.WARNING, "scalable.client"):

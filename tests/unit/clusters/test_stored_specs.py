@@ -79,7 +79,7 @@ import scalable.clusters.programs.manager
 import scalable.clusters.programs.scheduler
 from scalable.clusters.managing import ManagerProcess
 from scalable.clusters.specs import stored_spec
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite
 from scalable.protocol.credentials import new_credentials, security_of
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory

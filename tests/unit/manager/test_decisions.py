@@ -1,15 +1,18 @@
 """What the reconciler decides, without any process."""
 
-from scalable.manager.decisions import (
+from scalable.manager.launcher import Observation, UnitState
+from scalable.manager.units import (
     LOST_WORKER_GRACE_S,
-    Decision,
+    NextSteps,
+    Phase,
+    Unit,
+    WorkerView,
     backoff_s,
     choose_victims,
     decide,
     in_crash_loop,
+    refresh,
 )
-from scalable.manager.launcher import Observation, UnitState
-from scalable.manager.units import Phase, Unit, WorkerView, refresh
 
 RUNNING = Observation(UnitState.RUNNING)
 
@@ -193,14 +196,14 @@ def test_backoff_grows_and_is_bounded():
 
 def test_a_unit_whose_launcher_has_not_answered_is_left_alone():
     asked = unit("x", phase=Phase.LAUNCHING, connected_at=None, in_flight=True)
-    assert decided({"x": {}}, [asked], {}) == Decision()
-    assert decided({}, [asked], {}) == Decision()
+    assert decided({"x": {}}, [asked], {}) == NextSteps()
+    assert decided({}, [asked], {}) == NextSteps()
 
 
 def test_a_worker_that_restarts_itself_again_and_again_is_lost():
     restarting = unit("x", missing_since=9.0, starts=(1.0, 2.0, 3.0, 4.0, 5.0))
     (loss,) = decided({"x": {}}, [restarting]).lost
-    assert loss.reason == "its worker ended again and again"
+    assert loss.reason == "its worker exited again and again"
 
 
 def test_a_unit_whose_machine_is_taken_back_leaves_with_its_reason_once():

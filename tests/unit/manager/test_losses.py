@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.manager.losses import explained
+from scalable.manager.background import explained
 
 DASK = (
     "2026-01-01 00:00:00,000 - distributed.worker.memory - WARNING - Unmanaged memory use is high. "
@@ -28,7 +28,7 @@ KILLED = "it was killed by SIGKILL"
                 "model.errors.LicenceError",
                 "slurmstepd: error: Detected 1 oom_kill event",
                 "sh: 1: gcam: not found",
-                "out of memory: 2 GB used, the limit is 1G; the worker ends itself",
+                "out of memory: 2 GB used, the limit is 1G; the worker exits",
             )
         ),
         (

@@ -1,10 +1,16 @@
 """The start times of a unit that is replaced again and again."""
 
-from scalable.manager.decisions import CRASH_LOOP_STARTS, CRASH_LOOP_WINDOW_S, in_crash_loop
+from scalable.manager.background import Launches
 from scalable.manager.inventory import Inventory
-from scalable.manager.launches import Launches
 from scalable.manager.pools import Pool
-from scalable.manager.units import Unit, WorkerView, refresh
+from scalable.manager.units import (
+    CRASH_LOOP_STARTS,
+    CRASH_LOOP_WINDOW_S,
+    Unit,
+    WorkerView,
+    in_crash_loop,
+    refresh,
+)
 
 
 def test_a_unit_that_is_replaced_for_weeks_knows_few_of_the_starts():

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from scalable.protocol import importing as trees_module
-from scalable.protocol.archive import ArchiveError, CarriedFiles, Entry, _digest, pack, unpack
-from scalable.protocol.importing import Trees
+from scalable.protocol.code import ArchiveEntry, ArchiveError, CarriedFiles, _digest, pack, unpack
+from scalable.protocol.importing import UnpackedArchives
 
 ENTRIES = [
-    Entry("a/__init__.py", b""),
-    Entry("a/data.csv", b"1,2\n"),
-    Entry("run.sh", b"#!/bin/sh\n", executable=True),
-    Entry("é" * 120 + "/name.txt", b"long"),
+    ArchiveEntry("a/__init__.py", b""),
+    ArchiveEntry("a/data.csv", b"1,2\n"),
+    ArchiveEntry("run.sh", b"#!/bin/sh\n", executable=True),
+    ArchiveEntry("é" * 120 + "/name.txt", b"long"),
 ]
 
 
@@ -43,7 +43,7 @@ def member(name, kind=tarfile.REGTYPE, target=""):
 def test_equal_files_make_equal_archives_in_any_order():
     assert pack(ENTRIES) == pack(reversed(ENTRIES))
     assert pack(ENTRIES)[0] != pack(ENTRIES[1:])[0]
-    assert pack([Entry("a", b"", executable=True)])[0] != pack([Entry("a", b"")])[0]
+    assert pack([ArchiveEntry("a", b"", executable=True)])[0] != pack([ArchiveEntry("a", b"")])[0]
     assert pack([])[0]
 
 
@@ -117,11 +117,11 @@ def test_files_of_the_client_are_found_below_their_roots():
 @pytest.fixture
 def trees(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    return Trees(tmp_path)
+    return UnpackedArchives(tmp_path)
 
 
 def packed(number):
-    digest, size, data = pack([Entry("file", str(number).encode())])
+    digest, size, data = pack([ArchiveEntry("file", str(number).encode())])
     return CarriedFiles(digest, size, (("/client", "."),)), data
 
 
@@ -160,7 +160,7 @@ def test_old_archives_are_removed_but_those_of_running_calls_stay(trees, tmp_pat
 
 
 def test_without_a_directory_a_private_one_is_made(monkeypatch):
-    made = Trees()
+    made = UnpackedArchives()
     files, data = packed(1)
     made.add(files, data)
     place = os.path.dirname(os.path.dirname(made.path_of(files, "/client/file")))

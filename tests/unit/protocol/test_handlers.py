@@ -9,9 +9,9 @@ import pytest
 from scalable.protocol.handlers import Handler, SchedulerCalls
 from scalable.protocol.pools import Attachment
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.creator_reports import CreatorReports
+from scalable.scheduler.managers import CreatorReports
 from scalable.scheduler.pool_scheduler import PoolScheduler
-from scalable.scheduler.run_files import RunFiles
+from scalable.scheduler.recorder import RunFiles
 
 ARGUMENTS = {
     Handler.ATTACH: ((Attachment("m", "x"),), {"instead_of": "y"}),

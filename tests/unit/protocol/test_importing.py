@@ -8,10 +8,17 @@ from pathlib import Path
 import pytest
 from dask._task_spec import Task
 
-from scalable.dask_compat.nodes import CarriedNode
+from scalable.dask_compat.tasks import CarriedNode
 from scalable.protocol import importing
-from scalable.protocol.archive import CarriedFiles, Entry, pack
-from scalable.protocol.code import CodeTable, ModuleCode, digest_of, is_own
+from scalable.protocol.code import (
+    ArchiveEntry,
+    CarriedFiles,
+    CodeTable,
+    ModuleCode,
+    digest_of,
+    is_own,
+    pack,
+)
 from scalable.protocol.importing import Importer
 
 NAME = "module_of_test_importing"
@@ -153,7 +160,11 @@ def away(monkeypatch, tmp_path):
 def carried(importer, imported, lazy, base="/client", process="p"):
     """Add a table whose archive has a module, and another one that the client has not imported."""
     digest, size, data = pack(
-        [Entry(f"{NAME}.py", imported), Entry(f"{LAZY}.py", lazy), Entry("data", lazy)]
+        [
+            ArchiveEntry(f"{NAME}.py", imported),
+            ArchiveEntry(f"{LAZY}.py", lazy),
+            ArchiveEntry("data", lazy),
+        ]
     )
     files = CarriedFiles(digest, size, ((base, "."),))
     modules = {NAME: ModuleCode(f"{base}/{NAME}.py", digest_of(imported))}
@@ -195,6 +206,6 @@ def test_a_call_cannot_run_before_its_archive_is_here(away):
 
 def test_a_call_whose_code_is_not_known_fails_instead_of_running_another_version(importer):
     node = pickle.loads(pickle.dumps(CarriedNode(Task("key", int, "3"), "unknown")))
-    with pytest.raises(ImportError, match="Call 'int' on here.*did not reach"):
+    with pytest.raises(ImportError, match="Task 'int' on here.*did not reach"):
         node()
     assert pickle.loads(pickle.dumps(CarriedNode(Task("key", int, "3"), "")))() == 3

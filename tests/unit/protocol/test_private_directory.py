@@ -11,6 +11,7 @@ import pytest
 
 from scalable import ClusterError
 from scalable.protocol import private_directory
+from scalable.protocol.code import interpreter_options, search_path
 from scalable.protocol.private_directory import (
     STALE_S,
     PrivateDirectory,
@@ -19,7 +20,6 @@ from scalable.protocol.private_directory import (
     remove_stale,
     scratch_parent,
 )
-from scalable.protocol.search_path import interpreter_options, search_path
 
 LEAVE = """
 import os, sys

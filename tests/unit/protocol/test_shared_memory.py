@@ -8,7 +8,7 @@ import os
 import pytest
 
 from scalable import settings
-from scalable.dask_compat import shared_frames
+from scalable.dask_compat import comm
 from scalable.protocol import shared_memory
 from scalable.protocol.shared_memory import (
     Part,
@@ -212,4 +212,4 @@ def test_the_group_with_the_memory_limit_is_found(groups, files, expected, tmp_p
 def test_a_variable_turns_it_off(value, on, monkeypatch):
     monkeypatch.setenv(settings.SHARED_MEMORY, value)
     assert settings.shares_memory() is on
-    assert (shared_frames._introduction() is not None) is on
+    assert (comm._introduction() is not None) is on

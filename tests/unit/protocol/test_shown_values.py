@@ -14,8 +14,14 @@ import pandas as pd
 import pytest
 
 from scalable.frames import own_frame, own_frame_in
-from scalable.protocol.described_failures import described, last_lines
-from scalable.protocol.shown_values import MOST_CHARACTERS, MOST_OF_VALUE, shown, shown_arguments
+from scalable.protocol.failures import (
+    MOST_CHARACTERS,
+    MOST_OF_VALUE,
+    described,
+    last_lines,
+    shown,
+    shown_arguments,
+)
 from scalable.settings import RECORD_ARGUMENTS
 
 
@@ -140,7 +146,7 @@ def test_a_value_that_another_thread_changes_does_not_raise(monkeypatch):
     def changed(value, depth):
         raise RuntimeError("dictionary changed size during iteration")
 
-    monkeypatch.setattr("scalable.protocol.shown_values._shown", changed)
+    monkeypatch.setattr("scalable.protocol.failures._safe_repr", changed)
     assert shown({}) == "<dict, not shown: RuntimeError>"
 
 

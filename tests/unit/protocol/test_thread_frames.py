@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from scalable.protocol.thread_frames import read_frames_without_collection
+from scalable.protocol.servers import read_frames_without_collection
 
 #: Threads end while a callback of the collector runs in a thread that reads the frames.
 ENDING_THREADS = """
 import gc, threading, time
-from scalable.protocol.thread_frames import read_frames_without_collection
+from scalable.protocol.servers import read_frames_without_collection
 import sys
 
 def slow(phase, info):

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from memory_cloud import MemoryCloud
-from scalable.manager import decisions
+from scalable.manager import units
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
 from scalable.model import ComponentSpec
@@ -18,7 +18,7 @@ from unit.manager.house import FakeLink
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(decisions, "MAX_BACKOFF_S", 0.1)
+    monkeypatch.setattr(units, "MAX_BACKOFF_S", 0.1)
     monkeypatch.setattr(machine_launcher, "BUSY_POLL_S", 0.01)
     monkeypatch.setattr(machine_launcher, "REST_POLL_S", 0.02)
 

@@ -31,7 +31,7 @@ def test_other_versions_on_a_worker_are_named_once(caplog):
 
 def attach(controller, manager, priority):
     pools = {"a": {"cpus": 1, "memory": 2**30, "slots": 1}}
-    answer = controller.attendance.attach(
+    answer = controller.manager_rpc.attach(
         manager=manager, nonce=manager, target="t", provider="local", priority=priority, pools=pools
     )
     assert answer["accepted"]
@@ -73,11 +73,11 @@ def test_no_manager_attaches_to_a_cluster_that_ends():
             controller = Controller(scheduler, close_with=lambda: None)
             attach(controller, "early", 0)
             controller.end("the test is over")
-            answer = controller.attendance.attach(manager="late", nonce="late", pools={})
+            answer = controller.manager_rpc.attach(manager="late", nonce="late", pools={})
             assert not answer["accepted"]
             assert answer["reason"] == "the cluster ends: the test is over"
-            assert controller.attendance.heartbeat("early", "early", {})["end"]
-            assert not controller.attendance.heartbeat("early", "another process", {})["known"]
+            assert controller.manager_rpc.heartbeat("early", "early", {})["end"]
+            assert not controller.manager_rpc.heartbeat("early", "another process", {})["known"]
             await controller.close()
 
     asyncio.run(scenario())

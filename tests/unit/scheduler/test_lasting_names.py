@@ -1,8 +1,8 @@
 """Rows of task names for readers that record them over time."""
 
 from scalable.model.overview import CallCounts, TaskOverview
-from scalable.scheduler.overview import overviews
-from scalable.scheduler.overview.overviews import LASTING_ROWS, LastingNames
+from scalable.scheduler import overviews
+from scalable.scheduler.overviews import LASTING_ROWS, LastingNames
 
 
 def rows(names, done=1):

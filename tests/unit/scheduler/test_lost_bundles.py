@@ -8,10 +8,10 @@ from distributed.scheduler import KilledWorker
 
 from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
 from scalable.scheduler.bundle_relay import LostBundles
-from scalable.scheduler.ledger import Ledger
-from scalable.scheduler.overview.call_counts import NameCounts
 from scalable.scheduler.recorder import Recorder
-from unit.scheduler.test_ledger import FakeScheduler, Rows
+from scalable.scheduler.task_counts import NameCounts
+from scalable.scheduler.task_log import TaskLog
+from unit.scheduler.test_task_log import FakeScheduler, Rows
 
 KILLED = pickle.dumps(KilledWorker("x", SimpleNamespace(address="tcp://w"), 0))
 
@@ -24,7 +24,7 @@ class Lossy:
         self.lost = LostBundles(self.scheduler)
         self.counts = NameCounts(self.scheduler)
         recorder = Recorder(self.scheduler, self.rows, ["a"])
-        self.ledger = Ledger.of(self.scheduler)
+        self.ledger = TaskLog.of(self.scheduler)
         for listener in (self.lost, self.counts, recorder):
             self.ledger.listen(listener)
         self.recorder = recorder

@@ -4,7 +4,7 @@ import pytest
 
 from scalable.errors import ClusterError
 from scalable.model import PoolStatus
-from scalable.protocol.pools import Attachment, Shape, difference, fits, slots_of
+from scalable.protocol.pools import Attachment, WorkerShape, difference, fits, slots_of
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, Managers
 
@@ -99,5 +99,5 @@ def test_the_rule_by_which_calls_and_workers_belong_together():
     assert fits({"a": 2}, "a", 2)
     assert not fits({"a": 3}, "a", 2)
     assert not fits({"b": 1}, "a", 2)
-    assert difference(Shape(), Shape(cpus=3)) is None
-    assert difference(Shape(cpus=2), Shape(cpus=3)) == "cpus 2 there, 3 here"
+    assert difference(WorkerShape(), WorkerShape(cpus=3)) is None
+    assert difference(WorkerShape(cpus=2), WorkerShape(cpus=3)) == "cpus 2 there, 3 here"

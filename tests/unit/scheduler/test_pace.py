@@ -21,7 +21,7 @@ def test_others_have_their_turn_when_a_turn_has_lasted_long_enough(turn_s, other
         beside = asyncio.create_task(other())
         pace = Pace(turn_s)
         for _ in range(10):
-            await pace.give_way()
+            await pace.cooperative_yield()
         beside.cancel()
 
     asyncio.run(computed())

@@ -2,8 +2,8 @@
 
 from itertools import pairwise
 
-from scalable.scheduler.overview import recent
-from scalable.scheduler.overview.recent import (
+from scalable.scheduler import overviews
+from scalable.scheduler.overviews import (
     FAILURES_AT_ONCE,
     KEPT,
     SAMPLED_POOLS_AT_ONCE,
@@ -68,7 +68,7 @@ def test_samples_of_many_pools_are_thinned_out_in_one_answer_up_to_the_last():
 
 
 def test_samples_are_thinned_out_instead_of_forgotten(monkeypatch):
-    monkeypatch.setattr(recent, "KEPT_SAMPLES", 100)
+    monkeypatch.setattr(overviews, "KEPT_SAMPLES", 100)
     events = RecentEvents()
     for second in range(10_000):
         events.sample({"at": float(second)})

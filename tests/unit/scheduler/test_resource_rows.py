@@ -13,7 +13,7 @@ from scalable.scheduler.recorder import (
     RESOURCES_INTERVAL_S,
     Recorder,
 )
-from unit.scheduler.test_ledger import FakeScheduler
+from unit.scheduler.test_task_log import FakeScheduler
 
 
 class Rows(list):

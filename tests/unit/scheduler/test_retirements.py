@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from scalable.scheduler import departures as module
-from scalable.scheduler.departures import AT_ONCE, Retirements
+from scalable.scheduler import worker_removals as module
+from scalable.scheduler.worker_removals import AT_ONCE, Retirements
 
 
 class Scheduler:

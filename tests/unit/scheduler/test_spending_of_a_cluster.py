@@ -11,7 +11,7 @@ from scalable.errors import ClusterError
 from scalable.model import ComponentSpec, DeploymentSpec, PoolStatus
 from scalable.model.costs import HourlyPrice
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.spending import Spending
+from scalable.scheduler.limits import Spending
 
 PRICE = {"a": {"per_hour": 3600.0, "minimum_s": 0.0, "granularity_s": 0.0}}
 

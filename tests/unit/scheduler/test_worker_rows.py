@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from distributed.core import Status
 from distributed.scheduler import WorkerState
 
-from scalable.scheduler.overview.worker_rows import WORKERS_AT_ONCE, WorkerRows
+from scalable.scheduler.overviews import WORKERS_AT_ONCE, WorkerRows
 
 PORTS = count(1)
 
@@ -26,7 +26,7 @@ def rows(*workers, leaves=()):
     cluster = SimpleNamespace(
         scheduler=SimpleNamespace(workers={ws.address: ws for ws in workers}, handlers={}),
         counts=SimpleNamespace(pools=lambda: {"a": 1, "b": 1}),
-        departures=SimpleNamespace(state=lambda ws: "draining" if str(ws.name) in leaves else None),
+        removals=SimpleNamespace(state=lambda ws: "draining" if str(ws.name) in leaves else None),
     )
     return WorkerRows(cluster)
 

@@ -6,8 +6,8 @@ from distributed import versions
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.dask_compat.connections import comparing_distinct
-from scalable.scheduler.controller import Versions
+from scalable.dask_compat.scheduler import comparing_distinct
+from scalable.scheduler.controller import WorkerVersions
 
 COMPARE = getattr(versions.error_message, "__wrapped__", versions.error_message)
 PACKAGES = st.fixed_dictionaries(
@@ -18,7 +18,7 @@ SETS = st.none() | st.builds(lambda packages: {"packages": packages}, PACKAGES)
 
 
 def test_equal_sets_are_one_object_and_others_are_not():
-    sets = Versions()
+    sets = WorkerVersions()
     first = {"packages": {"dask": "1"}}
     assert sets.shared(first) is first
     assert sets.shared(copy.deepcopy(first)) is first

@@ -9,8 +9,8 @@ from scalable.protocol.measured import USAGE, addition, remembered_addition
 from scalable.protocol.operations import KNOWN_ANNOTATION
 from scalable.scaling.task_model import Kind as TaskKind
 from scalable.scaling.task_model import Sample, TaskModel, size_bucket
-from scalable.scheduler.ledger import Ledger
-from scalable.scheduler.pool_views import Starts
+from scalable.scheduler.pool_facts import Starts
+from scalable.scheduler.task_log import TaskLog
 from scalable.scheduler.workload import Workload
 
 
@@ -27,7 +27,7 @@ class Calls:
     def __init__(self):
         self.scheduler = SimpleNamespace(tasks={}, workers={})
         self.workload = Workload(self.scheduler)
-        self.ledger = Ledger(self.scheduler)
+        self.ledger = TaskLog(self.scheduler)
         self.ledger.listen(self.workload)
 
     def add(self, key, name="run", tag="a", slots=1, needs=()):

@@ -7,10 +7,9 @@ import weakref
 import pytest
 
 from scalable.model.remembered import Kind, RememberedOutcome
-from scalable.protocol.bundles import ERROR
 from scalable.protocol.lending import CallInterrupted
 from scalable.protocol.messages import dump_calls, dump_function, load, load_calls
-from scalable.protocol.operations import OUTCOMES
+from scalable.protocol.operations import ERROR, OUTCOMES
 from scalable.worker import bundles
 from scalable.worker.bundles import BundleRun
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.protocol.bundles import ERROR, PLAIN
 from scalable.protocol.messages import load
+from scalable.protocol.operations import ERROR, PLAIN
 from scalable.worker.outcomes import EndedCalls
 
 seconds = st.floats(1e-7, 10)

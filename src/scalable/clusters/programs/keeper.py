@@ -17,7 +17,7 @@ from distributed.core import rpc
 
 from scalable.harmless import log_to_stderr
 from scalable.protocol.credentials import security_of
-from scalable.protocol.listening import listens
+from scalable.protocol.streams import listens
 from scalable.records.directory import pem_fields
 from scalable.records.packing import CREDENTIALS, key_of
 

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from scalable.protocol import exit_codes
+from scalable.protocol import operations
 
 #: Variable with the path of the file, for the command.
 MARK = "SCALABLE_STARTED_ONCE"
@@ -31,7 +31,7 @@ def main() -> None:
         if mark.read_text(encoding="utf-8") == _ENDED:
             sys.exit(0)
         sys.stderr.write(f"{' '.join(command)} ran here before: it is not started again\n")
-        sys.exit(exit_codes.STARTED_AGAIN)
+        sys.exit(operations.STARTED_AGAIN)
     os.environ[MARK] = str(mark)
     os.execvp(command[0], command)  # noqa: S606 - the command is ours
 

@@ -34,7 +34,7 @@ from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 from scalable.records.packing import path_of, record_in, unpack
 from scalable.scheduler.controller import Controller
-from scalable.scheduler.creator_reports import CreatorReports
+from scalable.scheduler.managers import CreatorReports
 from scalable.scheduler.stream_relay import StreamRelay
 from scalable.units import parse_duration
 

@@ -21,8 +21,7 @@ from scalable import settings
 from scalable.clusters.ending import clear_away
 from scalable.clusters.specs import keeping_of, stored_spec
 from scalable.clusters.wiring import Wiring
-from scalable.dask_compat.metadata import set_fact
-from scalable.dask_compat.scheduler import keep_logs
+from scalable.dask_compat.scheduler import keep_logs, set_fact
 from scalable.harmless import log_to_stderr
 from scalable.model import ClusterRecord, DeploymentSpec
 from scalable.model.remembering import Remembering
@@ -35,10 +34,9 @@ from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
 from scalable.runs import RunDirectory
 from scalable.scaling.waterfall import Waterfall
-from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.lifetime import Limits
+from scalable.scheduler.limits import Limits
 from scalable.scheduler.pool_scheduler import PoolScheduler
 
 # Garbage collection -------------------------------------------------------------------------------
@@ -174,7 +172,6 @@ def _controlled(
         limits=Limits(record.idle_timeout_s, record.time_to_live_s, record.manager_grace_s),
         close_with=close,
         expected=len(record.managers),
-        follow_with=Adaptation,
     )
     recorder = wiring.start_recorder(scheduler)
     if recorder is not None:

@@ -257,7 +257,8 @@ class KubernetesApi:
         return await client.rest_client.pool_manager.ws_connect(
             "ws" + host.removeprefix("http") + path,
             params=dict(query),
-            headers=await self.headers(),
+            # The kubelet answers 406 to a port-forward that accepts JSON only.
+            headers={**await self.headers(), "Accept": "*/*"},
             protocols=(protocol,),
             max_msg_size=0,
         )

@@ -14,8 +14,7 @@ from scalable.containers import ADVICE
 from scalable.errors import ProviderError
 from scalable.files import read_private
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
-from scalable.manager.pools import Pool
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite, Pool
 from scalable.model import DeploymentSpec
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import NOT_FOUND, KubernetesApi, KubernetesError, Resource

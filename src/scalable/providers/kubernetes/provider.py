@@ -11,8 +11,7 @@ from scalable.providers.kubernetes.objects import findings, objects, read_templa
 from scalable.providers.kubernetes.traits import TRAITS
 
 if TYPE_CHECKING:
-    from scalable.manager.pools import Pool
-    from scalable.manager.site import ManagerSite
+    from scalable.manager.pools import ManagerSite, Pool
     from scalable.providers.base import DeploymentSpec, ScalePlan
     from scalable.providers.kubernetes.remote import KubernetesPlace
     from scalable.providers.kubernetes.services import KubernetesServices

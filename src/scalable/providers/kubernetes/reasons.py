@@ -8,7 +8,7 @@ from typing import Any
 
 from scalable.containers import image_fault
 from scalable.manager.launcher import Observation, UnitState
-from scalable.protocol.exit_codes import OUT_OF_MEMORY
+from scalable.protocol.operations import OUT_OF_MEMORY
 from scalable.units import as_written
 
 Pod = Mapping[str, Any]

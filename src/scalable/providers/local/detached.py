@@ -16,7 +16,7 @@ from scalable.containers import ContainerRequest, container_name, prove, render_
 from scalable.files import private_directory, write_private
 from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
-from scalable.manager.site import ManagerSite, config_path
+from scalable.manager.pools import ManagerSite, config_path
 from scalable.model import DeploymentSpec
 from scalable.providers.local.fork_server import ForkServerProcess
 from scalable.providers.local.launcher import ProcessLauncher, WorkerProgram, started

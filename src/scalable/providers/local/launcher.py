@@ -25,9 +25,9 @@ from scalable.containers import (
 )
 from scalable.errors import ClusterError, ProviderError
 from scalable.manager.launcher import Observation, UnitName
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite
+from scalable.protocol.code import interpreter_options
 from scalable.protocol.forking import WORKER_MODULE, fits, worker_command
-from scalable.protocol.search_path import interpreter_options
 from scalable.providers.local.fork_server import (
     ForkServerError,
     ForkServerProcess,
@@ -46,7 +46,7 @@ from scalable.providers.local.processes import (
 from scalable.providers.local.render import is_transient
 from scalable.providers.local.units import Belongings, End, LocalUnit
 from scalable.worker.config import WorkerConfig, security_fields, serialized_config
-from scalable.worker.lifeline import remove_scratch
+from scalable.worker.parent_watch import remove_scratch
 
 logger = logging.getLogger("scalable.providers")
 

@@ -23,8 +23,7 @@ from scalable.units import format_bytes
 
 if TYPE_CHECKING:
     from scalable.manager.pool_cluster import PoolCluster
-    from scalable.manager.pools import Pool
-    from scalable.manager.site import ManagerSite
+    from scalable.manager.pools import ManagerSite, Pool
     from scalable.providers.base import DeploymentSpec, ScalePlan
 
 logger = logging.getLogger("scalable.providers")
@@ -126,7 +125,7 @@ class LocalProvider:
             When a container runtime is not installed, or a mount does not exist.
         """
         from scalable.containers import image_findings
-        from scalable.protocol.search_path import search_path
+        from scalable.protocol.code import search_path
         from scalable.providers.local.detached import container_requests
 
         report = ValidationReport()

@@ -10,7 +10,7 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, DeploymentSpec, names
-from scalable.protocol.exit_codes import OUT_OF_MEMORY
+from scalable.protocol.operations import OUT_OF_MEMORY
 from scalable.units import as_written
 
 #: Errors that occur again on a second attempt: a name, a path or an environment is wrong.

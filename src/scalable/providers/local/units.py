@@ -17,7 +17,7 @@ from scalable.files import read_tail
 from scalable.manager.launcher import Observation, UnitState
 from scalable.providers.local.processes import KILL_S, TERMINATE_S, WorkerProcess
 from scalable.providers.local.render import end_of, is_transient
-from scalable.worker.lifeline import remove_scratch
+from scalable.worker.parent_watch import remove_scratch
 
 logger = logging.getLogger("scalable.providers")
 

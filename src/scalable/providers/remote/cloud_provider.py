@@ -12,8 +12,7 @@ from scalable.model import ClusterRecord, DeploymentSpec, ScalePlan, Traits
 from scalable.model.codec import SpecFormatError, decode_spec
 
 if TYPE_CHECKING:
-    from scalable.manager.pools import Pool
-    from scalable.manager.site import ManagerSite
+    from scalable.manager.pools import ManagerSite, Pool
     from scalable.providers.remote.cloud import Cloud, MachineSide
     from scalable.providers.remote.cloud_place import CloudPlace
     from scalable.providers.remote.cloud_services import CloudServices

@@ -14,8 +14,7 @@ from typing import Any
 from scalable.errors import NameTakenError, ProviderError
 from scalable.files import write_private
 from scalable.manager.launcher import UnitName
-from scalable.manager.pools import Pool
-from scalable.manager.site import ManagerSite
+from scalable.manager.pools import ManagerSite, Pool
 from scalable.model import ClusterRecord, DeploymentSpec
 from scalable.protocol.credentials import security_of
 from scalable.providers.remote.cloud import (

@@ -20,7 +20,7 @@ from scalable.liveness import identify_process
 from scalable.manager.launcher import Launcher
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import Reconciler
-from scalable.manager.scheduler_link import RpcLink
+from scalable.manager.scheduler_link import SchedulerLink
 from scalable.model import DeploymentSpec, ProgramState, Traits
 from scalable.planning.unit_prices import unit_prices
 from scalable.protocol.addresses import LOOPBACK
@@ -438,7 +438,7 @@ async def answer_of(
             await check()
             if time.monotonic() > deadline:
                 raise ClusterError(
-                    f"the scheduler does not answer through the tunnel: {error or 'no answer'}"
+                    f"the scheduler does not answer through the tunnel: {str(error) or 'no answer'}"
                 ) from error
         await asyncio.sleep(POLL_S)
 
@@ -474,7 +474,7 @@ class SessionManager:
             raise ClusterError(f"the scheduler refuses its manager: {answer['reason']}")
         for pool in self._pools():
             self.reconciler.inventory.add_pool(pool)
-        self.reconciler.start(RpcLink(self._comm, own.manager, own.nonce))
+        self.reconciler.start(SchedulerLink(self._comm, own.manager, own.nonce))
         self.reconciler.wake()
 
     async def close(self) -> None:

@@ -20,8 +20,7 @@ from scalable.errors import ClusterError, ProviderError
 from scalable.files import private_directory, read_tail, write_private
 from scalable.liveness import identify_process
 from scalable.manager.launcher import LimitReachedError, Observation, UnitName, UnitState
-from scalable.manager.pools import Pool
-from scalable.manager.site import ManagerSite, config_path
+from scalable.manager.pools import ManagerSite, Pool, config_path
 from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.model.deployment import walltime_of
 from scalable.providers.slurm.api import Slurm

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
-from scalable.manager.site import config_path
-from scalable.protocol.search_path import search_path
+from scalable.manager.pools import config_path
+from scalable.protocol.code import search_path
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
 from scalable.providers.slurm.queue import pool_name
 from scalable.providers.slurm.render import batch_script
@@ -16,8 +16,7 @@ from scalable.providers.slurm.traits import TRAITS
 from scalable.providers.slurm.worker import JobRequest, job_template
 
 if TYPE_CHECKING:
-    from scalable.manager.pools import Pool
-    from scalable.manager.site import ManagerSite
+    from scalable.manager.pools import ManagerSite, Pool
     from scalable.providers.base import DeploymentSpec, ScalePlan
     from scalable.providers.slurm.cluster import SlurmCluster
     from scalable.providers.slurm.discovery import SlurmServices

@@ -13,7 +13,7 @@ from typing import Any
 
 from scalable.containers import ContainerRequest, render_batch, request_for
 from scalable.model import ComponentSpec
-from scalable.protocol.search_path import interpreter_options
+from scalable.protocol.code import interpreter_options
 from scalable.providers.slurm.render import UNIT, JobTemplate
 
 #: Variables of the job that a worker in a container reads.

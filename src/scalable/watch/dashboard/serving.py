@@ -17,8 +17,8 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
 from scalable.protocol.addresses import LOOPBACK
-from scalable.protocol.guarded_http import PARAMETER, guard
 from scalable.protocol.handlers import Handler, SchedulerCalls
+from scalable.protocol.servers import PARAMETER, guard
 from scalable.watch.dashboard.routes import routes
 
 logger = logging.getLogger("scalable.watch.dashboard")

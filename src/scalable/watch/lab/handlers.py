@@ -22,7 +22,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.websocket import websocket_connect
 
 from scalable.errors import ScalableError
-from scalable.protocol.guarded_http import PARAMETER
+from scalable.protocol.servers import PARAMETER
 from scalable.watch.lab.pages import Page, page_of
 from scalable.watch.lab.sidebar import Sidebar
 from scalable.watch.lab.watching import PAGES, Seen, Watch, row

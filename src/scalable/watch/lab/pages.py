@@ -9,7 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 from scalable.errors import ClusterError
 from scalable.liveness import is_alive, place_of
 from scalable.protocol.addresses import is_loopback, link_host
-from scalable.protocol.guarded_http import PARAMETER, cookie_name
+from scalable.protocol.servers import PARAMETER, cookie_name
 from scalable.watch.lab.watching import Seen
 
 

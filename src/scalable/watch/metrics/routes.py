@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from scalable.dask_compat.metrics import dask_metrics_handler, seams
+from scalable.dask_compat.scheduler_extensions import dask_metrics_handler, seams
 from scalable.model.overview import Overview
 from scalable.protocol.handlers import Handler
 

@@ -1,0 +1,507 @@
+"""`CachingClient`: a client that answers tasks with cached results, and counts them."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import re
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dask.utils import funcname, key_split
+from distributed import Future
+from distributed.comm.core import CommClosedError
+
+from scalable.cache.calls import Purpose, RememberedFunction, call_remembered
+from scalable.cache.code import options_of
+from scalable.cache.decorator import own_function
+from scalable.cache.errors import (
+    MovableImageError,
+    UnfollowedReferencesError,
+    UnkeyedFutureError,
+    UnstableValueError,
+)
+from scalable.cache.file_digests import digest_of_file
+from scalable.cache.key import (
+    KEY_VERSION,
+    KeyMaker,
+    KeyOptions,
+    digest_of,
+    image_identity,
+    name_of,
+    python_version,
+)
+from scalable.cache.outcomes import Found
+from scalable.cache.resumable import ResumableFunction, SharedParts
+from scalable.cache.run_results import results_of
+from scalable.cache.store import ResultStore
+from scalable.client.kept_failures import FailureKeepingClient
+from scalable.client.routing import Routing, refuse_hidden
+from scalable.dask_compat.client import known_future, send_to_scheduler
+from scalable.errors import ClusterError
+from scalable.model.remembering import Remembering
+from scalable.protocol.operations import CARRIES, FOUND, REMEMBERING
+from scalable.settings import results_dir
+from scalable.storage import scheme_of
+
+#: Seconds for which cache hits are counted before a message to the scheduler.
+TELL_AFTER_S: Final = 1.0
+#: Number of task names and tags that one message distinguishes. More are reported as others.
+TOLD_NAMES: Final = 200
+OTHERS: Final = ("(other names)", "")
+
+
+@dataclass
+class _Group:
+    """Cache hits of one task name and tag: their number, and seconds saved."""
+
+    calls: int = 0
+    saved_s: float = 0.0
+
+
+class FoundCalls:
+    """Counter of a client's cache hits, which are sent to the scheduler once a second at most."""
+
+    def __init__(
+        self,
+        later: Callable[[float, Callable[[], None]], None],
+        send: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self._later, self._send = later, send
+        self._lock = threading.Lock()
+        self._groups: dict[tuple[str, str], _Group] = {}
+
+    def add(self, name: str, tag: str, saved_s: float) -> None:
+        """Count a cache hit. The ``tag`` may be ""."""
+        with self._lock:
+            is_first = not self._groups
+            group = self._groups.get((name, tag))
+            if group is None:
+                told_as = (name, tag) if len(self._groups) < TOLD_NAMES else OTHERS
+                group = self._groups.setdefault(told_as, _Group())
+            group.calls += 1
+            group.saved_s += saved_s
+        if is_first:
+            self._later(TELL_AFTER_S, self.tell)
+
+    def tell(self) -> None:
+        """Send the counted hits to the scheduler. Runs in the client's event loop."""
+        with self._lock:
+            groups, self._groups = self._groups, {}
+        if groups:
+            calls = [[*place, *vars(group).values()] for place, group in groups.items()]
+            self._send({"op": FOUND, "calls": calls})
+
+
+class CachingClient(FailureKeepingClient):
+    """A client whose tasks may be cached: found in a store, or put there by their worker.
+
+    Parameters
+    ----------
+    routing, *args, **kwargs
+        As in :class:`FailureKeepingClient`.
+    remembering
+        Settings of the cache in the manifest, or None to fetch them from the scheduler.
+    """
+
+    def __init__(
+        self,
+        routing: Routing,
+        *args: Any,
+        remembering: Remembering | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._manifest_says = remembering
+        self._remembered = RememberedCalls(
+            self._remembering, lambda: bool(self.scheduler_facts.get(CARRIES))
+        )
+        self._found_calls = FoundCalls(self._call_later, self._tell_found)
+        self._resumable = ResumableCalls(
+            self._remembering, lambda: bool(self.scheduler_facts.get(CARRIES))
+        )
+        super().__init__(routing, *args, **kwargs)
+
+    def _call_later(self, seconds: float, function: Callable[[], None]) -> None:
+        loop: Any = self.loop
+        loop.add_callback(loop.call_later, seconds, function)
+
+    def _tell_found(self, message: dict[str, Any]) -> None:
+        # A scheduler of another kind, or of an earlier version, cannot handle the message.
+        if self.scheduler_facts.get(FOUND):
+            with suppress(CommClosedError):  # between two connections: it would not be read
+                send_to_scheduler(self, message)
+
+    def before_close(self) -> None:
+        """Report the results that were found last to the scheduler."""
+        self._found_calls.tell()
+        super().before_close()
+
+    def _remembering(self) -> Remembering:
+        if self._manifest_says is None:
+            told = self.scheduler_facts.get(REMEMBERING)
+            self._manifest_says = Remembering.from_message(told) if told else Remembering()
+        return self._manifest_says
+
+    def _remembered_call(
+        self,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+    ) -> RememberedCall | None:
+        """Return a task with its cache key, or None if its result is not cached."""
+        tag, task, cache = asked
+        if cache is not None:
+            refuse_hidden(func, ["cache"])
+        options = self._remembered.options(func, task, cache)
+        if options is None or kwargs.get("actor") or kwargs.get("actors"):
+            return None
+        purpose = Purpose(task=task or "", tag=tag or "")
+        return self._remembered.call(func, args, kwargs, options, purpose)
+
+    def _resumable_function(
+        self,
+        func: Callable[..., Any],
+        kwargs: Mapping[str, Any],
+        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+    ) -> Callable[..., Any]:
+        """Return the function to send for one that is not cached, to keep results for resuming."""
+        tag, task, cache = asked
+        if cache is False or not self._resumable.keeps:
+            return func
+        return self._resumable.function(func, Purpose(task=task or "", tag=tag or ""), kwargs)
+
+    def _known(self, key: Any, found: Found, tag: str | None, task: str | None) -> Future[Any]:
+        """Return the future of a result that was found."""
+        if key in self.futures:
+            return Future(key, self)
+        name = task or key_split(key)
+        self._found_calls.add(name, tag or "", found.entry.cost_s)
+        return known_future(self, key, found.value())
+
+    def _map_remembered(
+        self,
+        func: Callable[..., Any],
+        iterables: Iterable[Iterable[Any]],
+        kwargs: Mapping[str, Any],
+        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+        send: Callable[..., list[Future[Any]]],
+    ) -> list[Future[Any]]:
+        """Return the futures of many tasks, of which only those without a result are sent."""
+        # Most maps are not cached: they do not pay for each row.
+        if self._remembered.options(func, asked[1], asked[2]) is None:
+            own = self._resumable_function(func, kwargs, asked)
+            return send(own, *iterables, key=asked[1])
+        rows = list(zip(*iterables, strict=False))
+        futures: list[Future[Any] | None] = []
+        missing: list[RememberedCall] = []
+        for row in rows:
+            call = self._remembered_call(func, row, kwargs, asked)
+            if call is None:
+                return send(func, *zip(*rows, strict=True), key=asked[1])
+            futures.append(
+                None if call.found is None else self._known(call.key, call.found, *asked[:2])
+            )
+            if call.found is None:
+                missing.append(call)
+        if not missing:
+            return [future for future in futures if future is not None]
+        name = asked[1] or funcname(func)
+        keys = [call.key or f"{name}-{uuid.uuid4()}" for call in missing]
+        sent_rows = [row for row, future in zip(rows, futures, strict=True) if future is None]
+        columns = zip(*sent_rows, strict=True)
+        sent = iter(send(call_remembered, [c.function for c in missing], *columns, key=keys))
+        return [next(sent) if future is None else future for future in futures]
+
+    def _remembered_function(
+        self,
+        func: Callable[..., Any],
+        *,
+        tag: str | None,
+        task: str | None,
+        cache: bool | KeyOptions | None,
+    ) -> Callable[..., Any]:
+        """Return a function to send in place of another, for which the workers make the keys."""
+        options = self._remembered.options(func, task, cache)
+        if options is None:
+            return self._resumable_function(func, {}, (tag, task, cache))
+        return self._remembered.function(func, options, Purpose(task=task or "", tag=tag or ""))
+
+    def _remembered_nodes(
+        self,
+        graph: Mapping[Any, Any],
+        tags: Mapping[Any, str | None],
+        asked: tuple[str | None, str | None, bool | KeyOptions | None],
+    ) -> Mapping[Any, Any]:
+        """Return a plain graph whose tasks are cached, if that was requested."""
+        tag, task, cache = asked
+
+        def node(name: Any, raw: Any) -> Any:
+            if not (type(raw) is tuple and raw and callable(raw[0])):
+                return raw
+            own = tags.get(name, tag)
+            return (self._remembered_function(raw[0], tag=own, task=task, cache=cache), *raw[1:])
+
+        return {name: node(name, raw) for name, raw in graph.items()}
+
+
+# Caching ------------------------------------------------------------------------------------------
+
+logger = logging.getLogger("scalable.client")
+
+#: Largest size in bytes of a result that the client itself reads. A worker reads larger ones.
+READ_HERE: Final = 1 << 16
+#: Keywords of a task that are Dask's, not the function's.
+DASK_KEYWORDS: Final = frozenset(
+    {
+        "actor",
+        "actors",
+        "allow_other_workers",
+        "fifo_timeout",
+        "priority",
+        "resources",
+        "retries",
+        "workers",
+    }
+)
+_KEY = re.compile(r"-c(\w+)\.([0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class RememberedCall:
+    """Task whose result is cached."""
+
+    #: Function to send in place of the user's.
+    function: RememberedFunction
+    #: Key of the Dask task, equal for equal tasks of all clients of a cluster, or None if a worker
+    #: makes the key.
+    key: str | None
+    #: The result, if it was found here.
+    found: Found | None
+
+
+class RememberedCalls:
+    """Maker of the cache keys of one client's tasks, and finder of their results."""
+
+    def __init__(
+        self, remembering: Callable[[], Remembering], is_remote: Callable[[], bool]
+    ) -> None:
+        # ``remembering`` returns the cache settings of the cluster's manifest. ``is_remote``
+        # returns whether there are workers without the client's file system.
+        self._remembering, self._is_remote = remembering, is_remote
+        self._keys = KeyMaker(key_of_future)
+        self._store: ResultStore | None = None
+        self._told: set[str] = set()
+        self._images: dict[str, str | MovableImageError] = {}
+        #: Last function for each purpose for which the workers make keys.
+        self._functions: dict[Purpose, RememberedFunction] = {}
+
+    def options(
+        self, function: Callable[..., Any], task: str | None, cache: bool | KeyOptions | None
+    ) -> KeyOptions | None:
+        """Return the options of a task's cache key, or None if its result is not cached.
+        A ``cache`` of None leaves that to the function's decorator and the manifest.
+        """
+        if isinstance(cache, KeyOptions):
+            return cache
+        given = options_of(getattr(function, "__func__", function))
+        if cache is False or (
+            cache is None and given is None and task not in self._remembering().tasks
+        ):
+            return None
+        if cache not in (None, True):
+            raise ClusterError(
+                f"cache={cache!r}: a call takes True, False or KeyOptions for cache",
+                hint="write cache=True",
+            )
+        return given or KeyOptions()
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        options: KeyOptions,
+        purpose: Purpose,
+    ) -> RememberedCall | None:
+        """Return a task with its cache key, and its result if there is one, or None, after one
+        warning, without a key. Raises UnstableArgumentError for an argument without stable content.
+        """
+        own = own_function(function)
+        named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
+        store = self.store()
+        try:
+            environment = self._environment(purpose.tag)
+            key = self._keys.key(own, args, named, options, environment)
+        except UnkeyedFutureError:
+            return RememberedCall(self._sent(own, options, purpose), None, None)
+        except (UnfollowedReferencesError, MovableImageError) as error:
+            self._warn(error)
+            return None
+        found = self._found(store, key.digest, own)
+        name = purpose.task or funcname(own)
+        sent = RememberedFunction(own, store, key, purpose=purpose)
+        return RememberedCall(sent, f"{name}-c{KEY_VERSION}.{key.digest}", found)
+
+    def function(
+        self, function: Callable[..., Any], options: KeyOptions, purpose: Purpose
+    ) -> Callable[..., Any]:
+        """Return a function to send in place of another, for tasks whose keys the workers make:
+        unchanged, with one warning, if it has no key.
+        """
+        try:
+            return self._sent(own_function(function), options, purpose)
+        except (UnfollowedReferencesError, MovableImageError) as error:
+            self._warn(error)
+            return function
+
+    def _sent(
+        self, own: Callable[..., Any], options: KeyOptions, purpose: Purpose
+    ) -> RememberedFunction:
+        store, code = self.store(), self._keys.code(own, options).parts
+        last = self._functions.get(purpose)
+        if last is not None and (last.function, last.code, last.options) == (own, code, options):
+            return last
+        environment = self._environment(purpose.tag)
+        made = RememberedFunction(own, store, None, options, environment, code, purpose)
+        self._functions[purpose] = made
+        return made
+
+    def _environment(self, tag: str) -> Mapping[str, str]:
+        """Return the environment parts of a tag's keys, in which content identifies an image."""
+        says = self._remembering()
+        parts = says.environments.get(tag, {})
+        image = parts.get("image")
+        if image is None:
+            return parts
+        return {**parts, "image": self._identity(image, here=says.images_here)}
+
+    def _identity(self, image: str, *, here: bool) -> str:
+        """Return the identity of an image. Programs run once for each image."""
+        known = self._images.get(image)
+        if known is None:
+            digests = self.store().file_digests
+            try:
+                known = image_identity(image, lambda file: digest_of_file(file, digests), here=here)
+            except MovableImageError as error:
+                known = error
+            if not Path(image).is_file():  # a file may change, and its digest is kept elsewhere
+                self._images[image] = known
+        if isinstance(known, MovableImageError):
+            raise known
+        return known
+
+    def _warn(self, error: UnfollowedReferencesError | MovableImageError) -> None:
+        about = error.image if isinstance(error, MovableImageError) else error.function
+        if about not in self._told:
+            self._told.add(about)
+            logger.warning("%s", error)
+
+    def store(self) -> ResultStore:
+        """Return the store of results.
+        Raises ClusterError if workers do not share this process's file system and the project has
+        no storage.
+        """
+        if self._store is None:
+            url = self._remembering().url or str(results_dir())
+            if self._is_remote() and scheme_of(url) == "file":
+                raise ClusterError(
+                    f"results cannot be cached in {url}: this cluster has workers that do not "
+                    "share this file system",
+                    hint="name a bucket as default_storage of the project",
+                )
+            self._store = ResultStore.open(url, self._remembering().limit)
+            self._keys.files = self._store.file_digests
+            logger.debug("results are cached in %s", self._store.url)
+        return self._store
+
+    @staticmethod
+    def _found(store: ResultStore, digest: str, own: Callable[..., Any]) -> Found | None:
+        if scheme_of(store.url) != "file":
+            return None  # a worker looks in the bucket, while other tasks run
+        return store.get(digest, at_most=READ_HERE, function=own)
+
+
+def key_of_future(value: Any) -> str | None:
+    """Return the digest of a future's cache key, or None for other objects.
+    Raises UnkeyedFutureError if the future's task has no key.
+    """
+    if not isinstance(value, Future):
+        return None
+    match = _KEY.search(str(value.key))
+    if match is None or match.end() != len(str(value.key)):
+        raise UnkeyedFutureError(value, "is the result of a task without a key")
+    return match[2] if match[1] == KEY_VERSION else match[0]
+
+
+# Resuming -----------------------------------------------------------------------------------------
+
+
+class ResumableCalls:
+    """Replacement of the user's functions by functions whose results are stored."""
+
+    def __init__(
+        self, remembering: Callable[[], Remembering], is_remote: Callable[[], bool]
+    ) -> None:
+        # ``remembering`` returns the cache settings of the cluster's manifest. ``is_remote``
+        # returns whether there are workers without the client's file system.
+        self._remembering, self._is_remote = remembering, is_remote
+        self._keys = KeyMaker()
+        self._told: set[str] = set()
+        #: Last function that was sent for each purpose.
+        self._functions: dict[Purpose, ResumableFunction] = {}
+
+    @property
+    def keeps(self) -> bool:
+        """True if results are stored."""
+        return self._remembering().keeping is not None
+
+    def function(
+        self, function: Callable[..., Any], purpose: Purpose, options: Mapping[str, Any]
+    ) -> Callable[..., Any]:
+        """Return the function to send: the same object until code changes that it reaches."""
+        keeping = self._remembering().keeping
+        if keeping is None or options.get("actor") or options.get("actors"):
+            return function
+        if inspect.iscoroutinefunction(function) or isinstance(function, ResumableFunction):
+            return function
+        if self._is_remote():
+            self._warn(
+                "", "results are not kept for resuming: there are workers without this file system"
+            )
+            return function
+        environment = self._remembering().environments.get(purpose.tag, {})
+        shared, unkept = self._shared(function, environment)
+        last = self._functions.get(purpose)
+        if last is not None and last.function is function and last.shared == shared:
+            return last
+        results = results_of(keeping.run, keeping.resumed, keeping.limit)
+        made = ResumableFunction(function, results, shared, purpose, unkept)
+        self._functions[purpose] = made
+        return made
+
+    def _shared(
+        self, function: Callable[..., Any], environment: Mapping[str, str]
+    ) -> tuple[SharedParts, str]:
+        """Return the parts of the keys, and why results are not stored."""
+        try:
+            code = self._keys.code(function, KeyOptions()).parts
+        except UnfollowedReferencesError as error:
+            reason = "; ".join(error.sentences)
+        except UnstableValueError as error:
+            reason = f"it holds {error.reason}"
+        else:
+            around = digest_of({**environment, "python": python_version()})
+            return SharedParts(code, environment, digest_of(code), around), ""
+        self._warn(name_of(function), f"results of {name_of(function)} are not kept: {reason}")
+        return SharedParts(None, environment), reason
+
+    def _warn(self, about: str, sentence: str) -> None:
+        if about not in self._told:
+            self._told.add(about)
+            logger.warning("%s", sentence)

@@ -1,0 +1,545 @@
+"""`Dispatcher`: sends the tasks of one executor in bundles.
+
+A *bundle* is a batch of tasks that is sent as one Dask task. The *backlog* contains the tasks that
+still wait in the client. A *slot* is the capacity for one task on a worker.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures.thread  # noqa: F401 - its part of the exit has to come later
+import logging
+import os
+import sys
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from distributed import Future
+
+from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, SingleCalls
+from scalable.client.executor_connection import ExecutorConnection
+from scalable.client.futures import CallFuture, Whereabouts
+from scalable.client.in_flight import (
+    AHEAD,
+    FIRST,
+    FIRST_S,
+    TURN_S,
+    BundlesInFlight,
+    BundleSizing,
+)
+from scalable.client.unsendable import name_of, parts_of_call, unsendable
+from scalable.errors import ClusterError
+from scalable.protocol.measured import BUNDLE_ANNOTATION, TASK_ANNOTATION
+from scalable.protocol.messages import Found, Reference, dump_calls, dump_function
+from scalable.protocol.operations import PROCESS
+from scalable.worker.bundles import run_bundle
+
+logger = logging.getLogger("scalable.client")
+
+#: Shortest time in seconds between two reports of the backlog to the scheduler.
+REPORT_BACKLOG_S = 0.5
+#: Number of tasks at the start of a bundle whose function names determine the bundle's task name.
+NAMED = 8
+
+
+class Dispatcher:
+    """Sender of one executor's tasks to the workers of one tag.
+    The methods up to :attr:`lookahead` may be called from any thread. All others run in the
+    client's event loop.
+    """
+
+    def __init__(self, line: ExecutorConnection, options: CallOptions) -> None:
+        self.tag = options.tag
+        self.backlog: deque[PendingCalls] = deque()
+        self.closed = False
+        #: Key of the task that submits the tasks, or None if no task submits them.
+        self.parent: Any = None
+        self._line, self.options = line, options
+        self._sizing = BundleSizing()
+        self._in_flight = BundlesInFlight(
+            line, options, self._sizing, self._put_back, self.wake, self._fail_waiting
+        )
+        self._held = HeldCalls(line, self._put_back_and_wake)
+        self._awake = self._will_double = False
+        self._at_first = FIRST
+        self._id, self._task_name = uuid.uuid4().hex, options.task or options.name
+        self._reported, self._will_report = 0, False
+        line.follow_slots(self)
+
+    # For any thread -----------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Schedule a check for tasks to send. If the dispatcher is closed, fail them."""
+        if self.closed:
+            self.close()  # for tasks that were added at the same moment
+            return
+        if not self._awake:
+            self._awake = True
+            working.add(self)
+            self._line.call_soon(self._dispatch)
+
+    def offer(self, pending: PendingCalls) -> None:
+        """Add pending tasks to the backlog, and schedule their sending."""
+        self.backlog.append(pending)
+        self.wake()
+
+    @property
+    def unfinished(self) -> int:
+        """Number of tasks that wait or run."""
+        return self._waiting() + self._in_flight.unfinished + self._held.unfinished
+
+    @property
+    def ends_with_script(self) -> bool:
+        """True if a task submits the tasks, which then stop with its worker."""
+        return self._line.lender is not None
+
+    def give_up(self) -> None:
+        """Cancel all tasks."""
+        self._line.call_soon(self._fail_waiting, CancelledError())
+        self._line.call_soon(self.cancel_all)
+
+    @property
+    def lookahead(self) -> int:
+        """Number of waiting tasks that is enough to keep all slots busy."""
+        return self._sizing.lookahead(self._in_flight.slots)
+
+    # In the event loop --------------------------------------------------------------------------
+
+    @property
+    def idle(self) -> bool:
+        """True if no task waits or runs, and the scheduler has recorded the end of all bundles."""
+        return self._in_flight.idle and self._held.idle and not self._waiting()
+
+    def cancel(self, future: CallFuture) -> None:
+        """Cancel a task that was sent, even if it is running."""
+        self._in_flight.cancel(future)
+
+    def find(self, future: CallFuture) -> Whereabouts | None:
+        """Return the position of a task with a future of its own, or None for another task."""
+        bundle = self._in_flight.bundle_of(future)
+        if bundle is not None or self._held.holds(future):
+            return Whereabouts(self.tag, bundle, held=bundle is None)
+        before = 0
+        for pending in list(self.backlog):
+            if isinstance(pending, SingleCalls):
+                position = pending.position(future)
+                if position is not None:
+                    return Whereabouts(self.tag, before=before + position)
+            before += len(pending)
+        return None
+
+    def withdraw_calls_of(self, pending: PendingCalls) -> None:
+        """Withdraw the bundles of cancelled tasks that no worker has started."""
+        self._in_flight.withdraw_calls_of(pending)
+
+    def cancel_held(self) -> None:
+        """Cancel the tasks that wait for their arguments."""
+        self._held.cancel_all()
+
+    def cancel_all(self) -> None:
+        """Cancel every task that was sent and has not finished."""
+        self._in_flight.cancel_all()
+        self._held.cancel_all()
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Stop sending, and fail every waiting or running task with the error."""
+        self.closed = True
+        error = error or ClusterError("the client was closed before the task had ended")
+        self._in_flight.close(error)
+        self._held.close(error)
+        unread = ClusterError(f"not all arguments were read: {self._line.why_closed}")
+        for pending in list(self.backlog):
+            pending.end(unread)
+        self._fail_waiting(error)
+        working.discard(self)
+
+    def report_again(self) -> None:
+        """Report the backlog at the next check, even if it stays the same."""
+        self._reported = 0
+
+    def _fail_waiting(self, error: BaseException) -> None:
+        """Fail all tasks in the backlog."""
+        for pending in list(self.backlog):
+            numbers = pending.take(len(pending) or 1)
+            pending.settle(numbers, [(None, error)] * len(numbers))
+
+    def _dispatch(self) -> None:
+        # Reset this first, so that a task that is added from now on wakes the dispatcher again.
+        self._awake = False
+        self._fill()
+        self._in_flight.withdraw()
+        works = len(self._in_flight) or len(self._held) or self._waiting()
+        working.add(self) if works else working.discard(self)
+        if not self._will_report and self._waiting() != self._reported:
+            self._will_report = True
+            self._line.call_later(REPORT_BACKLOG_S, self._report_backlog)
+
+    def _waiting(self) -> int:
+        """Return the number of tasks in the backlog."""
+        return 0 if self.closed else sum(map(len, list(self.backlog)))  # other threads append
+
+    def _report_backlog(self) -> None:
+        """Report how many slots the backlog needs to the scheduler, for adaptive pools."""
+        self._will_report = False
+        waiting = self._waiting()
+        if waiting != self._reported:
+            self._reported = waiting
+            slots = waiting * self.options.slots_per_call
+            self._line.report_backlog(self._id, self.tag, self._task_name, slots)
+
+    def _fill(self) -> None:
+        """Send bundles until each slot has ``AHEAD`` unfinished bundles or no task waits."""
+        # There are few bundles until the duration of tasks is known. If many are sent, a later turn
+        # of the event loop continues.
+        slots, until = self._in_flight.slots, time.monotonic() + TURN_S
+        most = self._most(AHEAD * slots)
+        while len(self._in_flight) < most:
+            pending = self._first()
+            if pending is None:
+                return
+            numbers = pending.take(self._sizing.size(self._waiting(), slots))
+            suspects = [number for number in numbers if pending.suspects(number)]
+            for number in suspects:
+                self._send(pending, [number])
+            if others := [n for n in numbers if not pending.suspects(n)] if suspects else numbers:
+                self._send(pending, others)
+            if pending.takes_turns:
+                self.backlog.rotate(-1)
+            if time.monotonic() >= until:
+                self.wake()
+                return
+
+    def _most(self, room: int) -> int:
+        """Return how many bundles may be in flight, at most ``room``."""
+        if room <= self._at_first or self._sizing.mean_s is not None:
+            return room
+        if self._waiting() and not self._will_double:
+            self._will_double = True
+            self._line.call_later(FIRST_S, self._double)
+        return self._at_first
+
+    def _double(self) -> None:
+        """Increase the number of bundles in flight if tasks are longer than ``FIRST_S``."""
+        self._will_double = False
+        # A bundle that waits, or whose message is late on a busy machine, has no known duration.
+        if 2 * self._in_flight.begun_bundles >= self._at_first:
+            self._at_first *= 2
+        self.wake()
+
+    def _first(self) -> PendingCalls | None:
+        """Return the first group of pending tasks that is not empty, or None if no task waits."""
+        for _ in range(len(self.backlog)):
+            pending = self.backlog[0]
+            stays = pending.stays  # before the count: the last task may be added in between
+            if len(pending):
+                return pending
+            self.backlog.rotate(-1) if stays else self.backlog.popleft()
+        return None
+
+    def _put_back(self, pending: PendingCalls, numbers: list[Any]) -> None:
+        pending.put_back(numbers)
+        if pending not in self.backlog:
+            self.backlog.appendleft(pending)
+
+    def _put_back_and_wake(self, pending: PendingCalls, numbers: list[Any]) -> None:
+        self._put_back(pending, numbers)
+        self.wake()
+
+    def _send(self, pending: PendingCalls, numbers: list[Any]) -> None:
+        """Send tasks whose arguments are complete. A task that cannot be sent fails."""
+        try:
+            for packed in pack(pending, numbers):
+                if not self._held.hold(pending, packed):
+                    self._submit(pending, packed)
+        except BaseException as raised:  # noqa: BLE001 - it would end the event loop
+            error = ClusterError(f"the task could not be sent: {raised!r}")
+            pending.settle(numbers, [(None, error)] * len(numbers))
+
+    def _submit(self, pending: PendingCalls, packed: PackedCalls) -> None:
+        numbers, options = packed.numbers, self.options
+        self._sizing.sent(len(numbers), len(packed.payload))
+        key = f"{options.name}-bundle-{uuid.uuid4()}"
+        suspected = pending.suspects(numbers[0])
+        calls = set(range(len(numbers)))
+        bundle = SentBundle(key, pending, numbers, calls, time.monotonic(), suspected)
+        bundle.refusal_counts = not packed.references
+        bundle.first_tries = self._in_flight.first_tries.take(pending, numbers)
+        bundle.renewable = any(isinstance(r, Reference) for r in packed.references.values())
+        header = {
+            "key": key,
+            "client": self._line.client_id,
+            "code": self._line.code(),
+            "functions": packed.functions,
+            "timeout_s": options.timeout_s,
+            "profile": pending.profile,
+            "confirm": suspected,
+            "record": options.record_calls,
+            "process": PROCESS if options.stream_output else "",
+            "first_tries": bundle.first_tries,
+        }
+        names = {options.name_of(pending.function(number)) for number in numbers[:NAMED]}
+        self._task_name = names.pop() if len(names) == 1 else options.name
+        logger.debug("bundle %s: %d tasks, %d bytes", key, len(numbers), len(packed.payload))
+        self._in_flight.add(bundle)
+        try:
+            bundle.future = self._line.submit_bundle(
+                key,
+                self._in_flight,
+                (run_bundle, header, packed.payload, packed.futures),
+                annotations={
+                    BUNDLE_ANNOTATION: {
+                        "calls": len(numbers),
+                        "rows": options.record_calls,
+                        **self._in_flight.sent_before.take(pending, numbers),
+                    },
+                    TASK_ANNOTATION: self._task_name,
+                },
+                resources=options.resources,
+                parent=self.parent,
+            )
+        except BaseException as raised:  # noqa: BLE001 - it would end the event loop
+            error = ClusterError(f"the task could not be sent: {raised!r}")
+            self._line.call_soon(self._in_flight.erred, key, error)
+
+
+# Held tasks ---------------------------------------------------------------------------------------
+
+#: Seconds between two attempts to upload a lost argument, and between two checks of a result that
+#: is computed again.
+AGAIN_S = 0.5
+#: Number of attempts to upload a lost argument.
+ATTEMPTS = 10
+
+
+@dataclass(eq=False)
+class _Held:
+    """Tasks with the same missing arguments."""
+
+    pending: PendingCalls
+    numbers: list[Any]
+
+    def left(self) -> list[Any]:
+        """Return the tasks for which a caller still waits."""
+        return [number for number in self.numbers if not self.pending.is_over(number)]
+
+
+@dataclass
+class _Renewal:
+    """The renewal of a lost argument."""
+
+    held: list[_Held] = field(default_factory=list)
+    attempts: int = 0
+
+
+class HeldCalls:
+    """Tasks that wait for Dask futures, or for a lost argument. Runs in the client's event loop."""
+
+    def __init__(
+        self, line: ExecutorConnection, put_back: Callable[[PendingCalls, list[Any]], None]
+    ) -> None:
+        self._line, self._put_back = line, put_back
+        self._held: set[_Held] = set()
+        self._renewals: dict[Reference, _Renewal] = {}
+
+    def __len__(self) -> int:
+        """Return the number of groups of tasks that wait for the same arguments."""
+        return len(self._held)
+
+    @property
+    def idle(self) -> bool:
+        """True if no caller waits for any of the tasks."""
+        return not any(held.left() for held in self._held)
+
+    @property
+    def unfinished(self) -> int:
+        """Number of tasks for which a caller waits. May be read in any thread."""
+        return sum(len(held.left()) for held in list(self._held))
+
+    def holds(self, number: Any) -> bool:
+        """Return whether a task waits for an argument."""
+        return any(each is number for held in self._held for each in held.numbers)
+
+    def hold(self, pending: PendingCalls, packed: PackedCalls) -> bool:
+        """Return whether tasks have to wait for an argument. Put them back once it is there."""
+        for key, each in packed.references.items():
+            status = packed.futures[key].status
+            held = _Held(pending, packed.numbers)
+            if status == "pending":
+                release = partial(self._line.call_soon, self._release, held)
+                packed.futures[key].add_done_callback(lambda _, r=release: r())
+            elif status == "lost":  # and computed again
+                self._line.call_later(AGAIN_S, partial(self._release, held))
+            elif status == "cancelled" and isinstance(each, Reference):
+                self._renew(each, held)
+            else:
+                continue  # a failed argument too: Dask passes the error on to the task
+            logger.debug("%d tasks wait for argument %s (%s)", len(held.numbers), key, status)
+            self._held.add(held)
+            return True
+        return False
+
+    def _release(self, held: _Held) -> None:
+        if held in self._held:
+            self._held.discard(held)
+            self._put_back(held.pending, held.numbers)
+
+    def _renew(self, reference: Reference, held: _Held) -> None:
+        if reference not in self._renewals:
+            self._renewals[reference] = _Renewal()
+            self._line.call_soon(self._bring, reference)
+        self._renewals[reference].held.append(held)
+
+    async def _bring(self, reference: Reference) -> None:
+        """Bring a lost argument to the workers again, and put back the tasks that wait for it."""
+        renewal = self._renewals[reference]
+        renewal.attempts += 1
+        failure: ClusterError | None = None
+        if any(held.left() for held in renewal.held):
+            logger.debug("argument %s is brought to the workers again", reference.future.key)
+            try:
+                await reference.bring_again(reference)
+            except Exception as error:  # noqa: BLE001 - no worker is connected, or the user's code
+                if renewal.attempts < ATTEMPTS:
+                    self._line.call_later(AGAIN_S, partial(self._bring, reference))
+                    return
+                words = (
+                    f"an argument was lost with its worker, and bringing it again failed: {error!r}"
+                )
+                failure = ClusterError(words)
+        del self._renewals[reference]
+        for held in renewal.held:
+            if failure is not None:
+                held.pending.settle(held.numbers, [(None, failure)] * len(held.numbers))
+            self._release(held)
+
+    def cancel_all(self) -> None:
+        """Cancel the tasks that have a future. Their owner drops the others."""
+        for held in list(self._held):
+            for number in held.left():
+                if isinstance(number, CallFuture):
+                    number.cancel()
+
+    def close(self, error: BaseException) -> None:
+        """Fail all tasks."""
+        for held in list(self._held):
+            held.pending.settle(held.numbers, [(None, error)] * len(held.numbers))
+        self._held.clear()
+
+
+# Packing ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PackedCalls:
+    """Tasks that can be sent together."""
+
+    #: Numbers of the tasks in their :class:`PendingCalls`.
+    numbers: list[Any]
+    #: Digest and bytes of each function.
+    functions: tuple[tuple[bytes, bytes], ...]
+    #: Tasks as bytes.
+    payload: bytes
+    #: Dask futures and :class:`Reference` objects within the arguments, by key of the future. All
+    #: tasks have the same, because a lost or failed one takes all tasks with it.
+    references: Found
+
+    @property
+    def futures(self) -> dict[Any, Future[Any]]:
+        """Dask futures of the references, by key."""
+        return {
+            key: each.future if isinstance(each, Reference) else each
+            for key, each in self.references.items()
+        }
+
+
+def pack(pending: PendingCalls, numbers: list[Any]) -> Iterator[PackedCalls]:
+    """Pack tasks into one or several bundles.
+    A task that cannot be pickled fails with the error.
+    """
+    functions: dict[tuple[bytes, bytes], int] = {}
+    known: dict[int, int] = {}
+
+    def index(function: Callable[..., Any]) -> int:
+        if (place := known.get(id(function))) is None:
+            place = functions.setdefault(dump_function(function), len(functions))
+            known[id(function)] = place
+        return place
+
+    packed, calls = pending.calls(numbers, index)
+    if not packed:
+        return
+    try:
+        payload, found = dump_calls(calls)
+    except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+        if len(packed) == 1:
+            _, rows, named = calls
+            function = pending.function(packed[0])
+            parts = parts_of_call(function, rows[0], named[0] if named else None)
+            pending.settle(packed, [(None, unsendable(name_of(function), parts) or error)])
+        else:
+            for number in packed:  # the other tasks may be fine
+                yield from pack(pending, [number])
+        return
+    groups: dict[frozenset[Any], list[Any]] = {}
+    for number, references in zip(packed, found, strict=False):
+        groups.setdefault(frozenset(references), []).append(number)
+    if len(groups) > 1:
+        for group in groups.values():
+            yield from pack(pending, group)
+    else:
+        yield PackedCalls(packed, tuple(functions), payload, found[0] if found else {})
+
+
+# Unfinished tasks ---------------------------------------------------------------------------------
+
+#: Seconds of waiting after which a message is logged.
+SAY_AFTER_S = 2.0
+LOOK_S = 0.05
+
+
+#: Senders with tasks that may not have finished. They must not vanish before, even if the user has
+#: kept neither the executor nor a future.
+working: set[Dispatcher] = set()
+
+
+def _unfinished() -> int:
+    return sum(each.unfinished for each in list(working) if not each.ends_with_script)
+
+
+def wait_at_exit() -> None:
+    """Wait until the tasks of all executors have finished. Ctrl-C, now or before, cancels them."""
+    if not _unfinished():
+        return
+    if not isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):
+        try:
+            _wait()
+        except KeyboardInterrupt:
+            logger.debug("interrupted while the tasks of executors were awaited")
+    if calls := _unfinished():
+        logger.warning("%d tasks of executors are cancelled", calls)
+        for each in list(working):
+            each.give_up()
+
+
+def _wait() -> None:
+    say_at: float | None = time.monotonic() + SAY_AFTER_S
+    while calls := _unfinished():
+        if say_at is not None and time.monotonic() > say_at:
+            say_at = None
+            logger.warning(
+                "the script has ended, and waits for %d tasks of its executors; "
+                "Ctrl-C cancels them",
+                calls,
+            )
+        time.sleep(LOOK_S)
+
+
+_threading: Any = threading
+_threading._register_atexit(wait_at_exit)  # noqa: SLF001 - as concurrent.futures does
+os.register_at_fork(after_in_child=working.clear)

@@ -1,0 +1,137 @@
+"""`DisplayedCluster`: the overview of a cluster object, and its display in notebooks."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tornado.ioloop import PeriodicCallback
+
+from scalable.exports import PublicNames
+from scalable.model.overview import Overview
+from scalable.views.clusters import render_cluster
+
+logger = logging.getLogger("scalable.client")
+
+#: Seconds between two updates of a cluster in a notebook.
+UPDATE_S = 1.0
+#: Longest wait for the scheduler's answer, in seconds, before a cluster is shown without counts.
+ANSWER_S = 5.0
+#: Largest age in seconds of an overview that a user requests: it has to include all tasks that have
+#: finished, even a moment ago.
+NOW_S = 0.0
+#: Name of the callback among those of the cluster object, which stop with it.
+_CALLBACK = "scalable-notebook"
+
+
+class DisplayedCluster(PublicNames):
+    """Methods of a cluster object for its overview, which notebooks show.
+
+    It is a base of classes that derive from Dask's ``Cluster``, before that class.
+    """
+
+    _last: Overview | None = None
+    _widget_shown: Any = None
+    # Of Dask's class
+    name: Any
+    loop: Any
+    status: Any
+    asynchronous: bool
+    sync: Callable[..., Any]
+    periodic_callbacks: dict[str, Any]
+
+    if TYPE_CHECKING:
+
+        @property
+        def scheduler_address(self) -> str: ...
+
+    async def present(self) -> Overview | None:
+        """Return the current overview, or None if the scheduler makes none."""
+        raise NotImplementedError
+
+    def overview(self) -> Any:
+        """Return the current overview of the cluster: pools, tasks by name, predicted end.
+
+        Returns
+        -------
+        Overview or None
+            None if the cluster is not running. An asynchronous cluster object returns an awaitable
+            object.
+
+        Raises
+        ------
+        TimeoutError
+            When the scheduler does not answer within 5 s.
+        """
+        if self.asynchronous:
+            return self.present()
+        if self.status.name != "running":
+            return None
+        return self.sync(self.present, callback_timeout=ANSWER_S)
+
+    # In notebooks -------------------------------------------------------------------------------
+
+    def _at_a_glance(self) -> Overview | None:
+        """Return the current overview, or the last one if waiting for a new one is impossible."""
+        if not self.asynchronous:
+            try:
+                self._last = self.overview()
+            except (OSError, TimeoutError) as error:
+                logger.debug("cluster %s is shown without counts: %s", self.name, error)
+                self._last = None
+        return self._last
+
+    def _repr_html_(self, cluster_status: Any = None) -> str:  # noqa: ARG002 - as in Dask
+        return self._rendered(self._at_a_glance())
+
+    def _rendered(self, overview: Overview | None) -> str:
+        kind = type(self).__name__
+        return render_cluster(
+            kind, str(self.name), self.status.name, str(self.scheduler_address), overview
+        )
+
+    def _ipython_display_(self, **kwargs: Any) -> None:
+        """Display the cluster. If ipywidgets is installed, its counts are kept up to date."""
+        from IPython.display import display
+
+        bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self._repr_html_()}
+        if (widget := self._live_widget()) is not None:
+            bundle = (widget._repr_mimebundle_(**kwargs) or {}) | bundle
+        display(bundle, raw=True)
+
+    def _live_widget(self) -> Any:
+        """Return the widget that shows the cluster, or None if there is none to update."""
+        if self._widget_shown is None and self.status.name == "running":
+            try:
+                from ipywidgets import HTML
+            except ImportError:
+                return None
+            self._widget_shown = HTML(self._repr_html_())
+            self.loop.add_callback(self._start_updates)
+        return self._widget_shown
+
+    def _start_updates(self) -> None:
+        callback = PeriodicCallback(self._update, UPDATE_S * 1000)
+        self.periodic_callbacks[_CALLBACK] = callback
+        callback.start()
+
+    async def _update(self) -> None:
+        try:
+            self._last = await self.present()
+        except (OSError, TimeoutError) as error:
+            logger.debug("cluster %s is shown without counts: %s", self.name, error)
+            self._last = None
+        self._show(self._last)
+
+    def _show(self, overview: Overview | None) -> None:
+        widget = self._widget_shown
+        if widget is not None and widget.value != (html := self._rendered(overview)):
+            widget.value = html
+
+    def end_updates(self) -> None:
+        """Stop the updates of the widget, which then shows that the cluster object is closed."""
+        callback = self.periodic_callbacks.pop(_CALLBACK, None)
+        if callback is not None:
+            callback.stop()
+            self._show(None)

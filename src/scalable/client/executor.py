@@ -1,0 +1,602 @@
+"""An executor whose tasks run on the workers of a pool."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+import threading
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sized
+from concurrent.futures import Executor
+from functools import partial
+from itertools import chain
+from typing import Any, Self, TypeVar
+
+from dask.sizeof import sizeof
+from distributed import Future
+
+from scalable.client.backlog import SingleCalls
+from scalable.client.dispatcher import Dispatcher
+from scalable.client.executor_connection import ExecutorConnection
+from scalable.client.futures import CallFuture, settle
+from scalable.client.mapped_calls import (
+    MOST_UNTAKEN,
+    MappedCalls,
+    MultiprocessingVerbs,
+    Outcome,
+    StreamedCalls,
+)
+from scalable.errors import ClusterError
+from scalable.exports import PublicNames
+from scalable.model.overview import Overview
+from scalable.protocol.lending import slot_lent
+from scalable.protocol.messages import LARGE, Pickled, Reference
+from scalable.units import format_duration
+from scalable.views.clusters import render_executor
+
+logger = logging.getLogger("scalable.client")
+_Result = TypeVar("_Result")
+
+#: Seconds between two checks for running tasks while ``shutdown()`` waits.
+IDLE_CHECK_S = 0.02
+#: Message of ``concurrent.futures`` for tasks that are submitted too late.
+AFTER_SHUTDOWN = "cannot schedule new futures after shutdown"
+#: Keyword arguments of all tasks that have none. They are never changed.
+NO_NAMES: dict[str, Any] = {}
+
+
+class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
+    """Executor for the workers of one tag, with the methods of ``multiprocessing.Pool``."""
+
+    def __init__(
+        self,
+        line: ExecutorConnection,
+        dispatcher: Dispatcher,
+        overview: Callable[[], Overview | None] = lambda: None,
+        remembered: Callable[[Callable[..., Any]], Callable[..., Any]] = lambda function: function,
+    ) -> None:
+        # ``remembered`` returns the function to send: one that looks up the cache first, or the
+        # same.
+        self._line, self._dispatcher, self._overview = line, dispatcher, overview
+        self._remembered = remembered
+        self._condition = threading.Condition()
+        self._single = SingleCalls(self._condition)
+        dispatcher.backlog.append(self._single)
+        self._many: weakref.WeakSet[MappedCalls] = weakref.WeakSet()
+        self._uploads = Uploads(self._upload, partial(line.upload_again, tag=dispatcher.tag))
+        self._dependent = DependentCalls(self._condition, self._begin, line, self._uploads.replaced)
+        self._kept = RemoteResults(line, self._run_again)
+        self._on_cancel = self._end_call  # one object for all futures
+        self._is_shut_down = False
+
+    # As in concurrent.futures -------------------------------------------------------------------
+
+    def submit(
+        self, fn: Callable[..., _Result], /, *args: Any, **kwargs: Any
+    ) -> CallFuture[_Result]:
+        """Run a function on a worker. Cancelling its future also interrupts a running task.
+        Raises RuntimeError if the executor was shut down or the client was closed.
+        """
+        self._check_open()
+        if not kwargs and PLAIN.issuperset(map(type, args)):
+            future = self._future((self._remembered(fn), args, NO_NAMES))
+            self._begin(future)
+            return future
+        args = self._uploads.replaced(args)
+        if kwargs:
+            kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
+        future = self._future((self._remembered(fn), args, kwargs))
+        self._dependent.add(future)
+        return future
+
+    def _future(self, call: Call) -> CallFuture:
+        future = CallFuture(self._condition, call, self._on_cancel)
+        future.home = self._kept
+        return future
+
+    def map(
+        self,
+        fn: Callable[..., _Result],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[_Result]:
+        """Return an iterator over the results of a function, in the order of the arguments.
+        The iterables are read to their end first, or with ``buffersize`` (as in Python 3.14) at
+        most so many results ahead. ``timeout`` is in seconds, and ``chunksize`` is ignored.
+        """
+        del chunksize
+        if not all(hasattr(each, "__iter__") or hasattr(each, "__getitem__") for each in iterables):
+            raise TypeError(
+                "map() takes iterables after the function, as in concurrent.futures; "
+                "give chunksize by its name"
+            )
+        rows = zip(*iterables, strict=False)
+        if buffersize is not None:
+            many: MappedCalls = self._buffered(fn, rows, buffersize)
+        elif len(iterables) == 1 and not isinstance(iterables[0], Sized):
+            many = self._read(fn, rows)
+        else:
+            many = self._start(fn, list(rows))
+        outcomes = self._outcomes(many, timeout)
+
+        def results() -> Iterator[Any]:
+            try:
+                for outcome in outcomes:
+                    if outcome[0] is not None:
+                        raise outcome[0]
+                    yield outcome.pop()
+            finally:
+                many.cancel()
+
+        given = results()
+        if isinstance(many, StreamedCalls):
+            weakref.finalize(given, many.stop_reading)
+        return given
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Stop accepting tasks, and wait for the submitted ones unless ``wait`` is false.
+        ``cancel_futures`` cancels those that have not started.
+        """
+        logger.debug("%r is shut down (cancel_futures=%s)", self, cancel_futures)
+        self._is_shut_down = True
+        if cancel_futures:
+            self._single.cancel_all()
+            for many in list(self._many):
+                many.cancel()
+            self._dependent.cancel_all()
+            self._line.call_soon(self._dispatcher.cancel_held)
+        if wait:
+            for many in list(self._many):
+                many.end(RuntimeError(AFTER_SHUTDOWN))
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait until no task waits or runs."""
+        over = threading.Event()
+        with slot_lent():
+            if not self._dispatcher.closed:
+                self._line.call_soon(self._set_when_idle, over)
+            while not self._dispatcher.closed and not over.wait(IDLE_CHECK_S):
+                pass
+
+    # As in multiprocessing, lifecycle methods ---------------------------------------------------
+
+    def close(self) -> None:
+        """Stop accepting tasks. Submitted tasks still run."""
+        self.shutdown(wait=False)
+
+    def join(self) -> None:
+        """Wait for the submitted tasks. ValueError unless :meth:`close` was called before."""
+        if not self._is_shut_down:
+            raise ValueError("the executor still takes tasks: call close() before join()")
+        self._wait()
+
+    def terminate(self) -> None:
+        """Stop accepting tasks, and cancel waiting and running tasks."""
+        self.shutdown(wait=False, cancel_futures=True)
+        self._line.call_soon(self._dispatcher.cancel_all)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait for the submitted tasks, or cancel them after an interrupt such as Ctrl-C."""
+        if kind is None or issubclass(kind, Exception):
+            self.shutdown()
+        else:
+            self.terminate()
+
+    def __repr__(self) -> str:
+        tag = self._dispatcher.tag
+        return f"<PoolExecutor {f'tag={tag!r}' if tag else 'of any worker'}>"
+
+    def _repr_html_(self) -> str:
+        asked = self._dispatcher.options
+        state = "shut down" if self._is_shut_down or self._dispatcher.closed else "running"
+        overview = self._overview() if state == "running" else None
+        told = [("Task", asked.task), ("Slots of a task", asked.slots_per_call)]
+        if asked.timeout_s is not None:
+            told.append(("Time limit of a task", format_duration(asked.timeout_s)))
+        return render_executor(
+            asked.tag,
+            state,
+            overview,
+            unfinished=self._dispatcher.unfinished,
+            asked=[(title, value) for title, value in told if value is not None],
+        )
+
+    # Single tasks -------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._is_shut_down:
+            raise RuntimeError(AFTER_SHUTDOWN)
+        if self._dispatcher.closed:
+            raise RuntimeError(f"cannot schedule new futures: {self._line.why_closed}")
+
+    def _upload(self, value: Any) -> Future[Any] | None:
+        # The event loop (which runs callbacks) cannot wait for an upload, and without a worker
+        # there is no target for it. The value is then sent within its task.
+        at_once = self._line.in_event_loop or not self._line.slots_of("")
+        return None if at_once else self._line.upload(value, self._dispatcher.tag)
+
+    def _begin(self, future: CallFuture) -> None:
+        """Put a task whose arguments are complete into the backlog."""
+        self._made_calls()
+        self._single.add(future)
+        self._dispatcher.wake()
+
+    def _made_calls(self) -> None:
+        parent = self._line.made_calls()
+        if parent is not None:
+            self._dispatcher.parent = parent
+
+    def _run_again(self, call: Call) -> CallFuture:
+        """Run a task again whose result was lost."""
+        future = self._future(call)
+        future.takers = 1
+        self._begin(future)
+        return future
+
+    def _end_call(self, future: CallFuture) -> None:
+        self._line.call_soon(self._dispatcher.cancel, future)
+
+    def _set_when_idle(self, over: threading.Event) -> None:
+        # Dependent tasks are checked first, because they go to the dispatcher later.
+        if self._dependent.idle and self._dispatcher.idle:
+            over.set()
+        else:
+            self._line.call_later(IDLE_CHECK_S, partial(self._set_when_idle, over))
+
+    # Mapped tasks -------------------------------------------------------------------------------
+
+    def _start(
+        self, fn: Callable[..., Any], arguments: list[Any], *, ordered: bool = True
+    ) -> MappedCalls:
+        self._check_open()
+        arguments = self._uploads.replaced_in_all(arguments)
+        many = MappedCalls(self._condition, self._remembered(fn), arguments, ordered=ordered)
+        if arguments:
+            self._offer(many)
+        return many
+
+    def _stream(
+        self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]], *, ordered: bool
+    ) -> StreamedCalls:
+        return self._read_in_thread(fn, rows, self._most_ahead, ordered=ordered)
+
+    def _most_ahead(self) -> tuple[float, float]:
+        """Return how many tasks may wait, and how many may have an outcome that was not taken."""
+        enough = self._dispatcher.lookahead
+        return enough, MOST_UNTAKEN * enough
+
+    def _buffered(
+        self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]], size: int
+    ) -> StreamedCalls:
+        if not isinstance(size, int):
+            raise TypeError("buffersize must be an integer or None")
+        if size < 1:
+            raise ValueError("buffersize must be None or > 0")
+        return self._read_in_thread(fn, rows, lambda: (size, size))
+
+    def _read_in_thread(
+        self,
+        fn: Callable[..., Any],
+        rows: Iterator[tuple[Any, ...]],
+        most: Callable[[], tuple[float, float]],
+        *,
+        ordered: bool = True,
+    ) -> StreamedCalls:
+        streamed = self._streamed(fn, ordered=ordered)
+
+        def most_while_open() -> tuple[float, float]:
+            if self._dispatcher.closed:
+                raise ClusterError(f"not all arguments were read: {self._line.why_closed}")
+            return most()
+
+        reading = (map(self._uploads.replaced, rows), most_while_open, self._dispatcher.wake)
+        threading.Thread(
+            target=streamed.read, args=reading, name="scalable reader", daemon=True
+        ).start()
+        return streamed
+
+    def _read(self, fn: Callable[..., Any], rows: Iterator[tuple[Any, ...]]) -> StreamedCalls:
+        """Read an iterator to its end in this thread, while its tasks already start."""
+        streamed = self._streamed(fn)
+        streamed.read(
+            map(self._uploads.replaced, rows),
+            lambda: (math.inf, math.inf),
+            self._dispatcher.wake,
+        )
+        if (error := streamed.read_error) is not None:
+            streamed.cancel()
+            raise error
+        return streamed
+
+    def _streamed(self, fn: Callable[..., Any], *, ordered: bool = True) -> StreamedCalls:
+        self._check_open()
+        streamed = StreamedCalls(self._condition, self._remembered(fn), ordered=ordered)
+        self._offer(streamed)
+        return streamed
+
+    def _offer(self, many: MappedCalls) -> None:
+        self._made_calls()
+        self._many.add(many)
+        self._dispatcher.offer(many)
+
+    def _outcomes(self, many: MappedCalls, timeout: float | None) -> Iterator[Outcome]:
+        deadline = None if timeout is None else time.monotonic() + timeout
+
+        def left() -> float | None:
+            return None if deadline is None else deadline - time.monotonic()
+
+        def outcomes() -> Iterator[Outcome]:
+            try:
+                yield from many.outcomes(left)
+            finally:
+                many.cancel()
+
+        return outcomes()
+
+    def _collect(self, fn: Callable[..., Any], arguments: list[Any]) -> CallFuture:
+        self._check_open()
+        future = CallFuture(self._condition)
+        rows = self._uploads.replaced_in_all(arguments)
+        many = MappedCalls(self._condition, self._remembered(fn), rows)
+
+        def end() -> None:
+            try:
+                settle(self._condition, [(future, many.collect(), None)])
+            except Exception as error:  # noqa: BLE001 - the error of a task
+                settle(self._condition, [(future, None, error)])
+
+        def ended(_: Any) -> None:
+            if future.cancelled():
+                many.cancel()
+                self._line.call_soon(self._dispatcher.withdraw_calls_of, many)
+
+        many.on_end = end
+        future.add_done_callback(ended)
+        if arguments:
+            self._offer(many)
+        else:
+            end()
+        return future
+
+
+# Dependent tasks ----------------------------------------------------------------------------------
+
+
+class DependentCalls:
+    """Tasks that wait until the futures among their arguments are done."""
+
+    def __init__(
+        self,
+        condition: threading.Condition,
+        begin: Callable[[CallFuture], None],
+        line: Any,
+        uploaded: Callable[[Iterable[Any]], tuple[Any, ...]],
+    ) -> None:
+        # ``begin`` puts a task with complete arguments into the backlog (the tasks to send).
+        # ``uploaded`` returns arguments with the large ones replaced by references.
+        self._condition, self._begin = condition, begin
+        self._line, self._uploaded = line, uploaded
+        self._waiting: set[CallFuture] = set()
+
+    @property
+    def idle(self) -> bool:
+        """True if no task waits for the result of another task."""
+        return all(future.done() for future in list(self._waiting))
+
+    def cancel_all(self) -> None:
+        """Cancel the tasks that wait for the result of another task."""
+        for future in list(self._waiting):
+            future.cancel()
+
+    def add(self, future: CallFuture) -> None:
+        """Put a task into the backlog, at once or when all futures among its arguments are done."""
+        _, args, kwargs = future.call or (None, (), {})
+        needed = [a for a in itertools.chain(args, kwargs.values()) if isinstance(a, CallFuture)]
+        if not needed:
+            self._begin(future)
+            return
+        self._waiting.add(future)
+        left, lock = itertools.count(len(needed) - 1, -1), threading.Lock()
+
+        def ended(_: Any) -> None:
+            with lock:
+                if next(left):
+                    return
+            try:
+                self._begin_with_results(future)
+            finally:
+                self._waiting.discard(future)
+
+        for other in needed:
+            # First the callback: it counts as a user of the result here, until the task is a taker.
+            other.add_done_callback(ended)
+            if other.home is not None and other.home.is_near(self._line):
+                other.takers += 1
+
+    def _begin_with_results(self, future: CallFuture) -> None:
+        if future.call is None:
+            return  # already cancelled
+        function, args, kwargs = future.call
+        try:
+            future.call = (
+                function,
+                self._uploaded(map(self._value, args)),
+                dict(zip(kwargs, self._uploaded(map(self._value, kwargs.values())), strict=True)),
+            )
+        except BaseException as error:  # noqa: BLE001 - the error of the task that it waited for
+            settle(self._condition, [(future, None, error)])
+            return
+        self._begin(future)
+
+    def _value(self, argument: Any) -> Any:
+        if not isinstance(argument, CallFuture):
+            return argument
+        kept, home = argument.kept, argument.home
+        near = kept is not None and home is not None and home.is_near(self._line)
+        return kept if near else argument.result()
+
+
+# Results on workers -------------------------------------------------------------------------------
+
+#: Number of attempts to get a result whose workers are lost.
+ATTEMPTS = 3
+
+Call = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+
+
+class RemoteResults:
+    """Results of one executor's tasks that stay on the workers."""
+
+    def __init__(self, line: ExecutorConnection, run: Callable[[Call], CallFuture]) -> None:
+        self._line, self._run = line, run
+        self._again: dict[Reference, asyncio.Task[None]] = {}
+
+    def of(self, bundle: Any, position: int, call: Call) -> Reference:
+        """Return a reference into a bundle's Dask future. A lost result runs ``call`` again."""
+        return Reference(bundle, partial(self._bring_again, call), position=position)
+
+    def is_near(self, line: ExecutorConnection) -> bool:
+        """Return whether the tasks of another executor can take the results."""
+        return line is self._line
+
+    def fetch(self, reference: Reference) -> Any:
+        """Return the value of a result. Its task runs again if the result is lost.
+        Raises ClusterError in the event loop, or if the client is closed.
+        """
+        if self._line.in_event_loop:
+            raise ClusterError(
+                "the result is on a worker, and a callback cannot wait for it",
+                hint="call result() in another thread",
+            )
+        if self._line.closed:
+            raise ClusterError(
+                "the result was on a worker when the client was closed",
+                hint="call result() before the client is closed",
+            )
+        return self._line.wait_for(self._fetch, reference)
+
+    async def _fetch(self, reference: Reference) -> Any:
+        for attempt in range(ATTEMPTS):
+            if reference.future.status in ("cancelled", "lost"):
+                await reference.bring_again(reference)
+            try:
+                found = await self._line.fetch(reference.future)
+            except Exception:
+                if attempt == ATTEMPTS - 1 or reference.future.status == "finished":
+                    raise
+                continue
+            if reference.position is None:
+                return found
+            return await asyncio.to_thread(found[reference.position].load)
+        raise ClusterError(f"the result was lost with its worker, {ATTEMPTS} times")
+
+    async def _bring_again(self, call: Call, reference: Reference) -> None:
+        """Run the task of a lost result again, once for all callers."""
+        if reference not in self._again:
+            self._again[reference] = asyncio.ensure_future(self._run_again(call, reference))
+            self._again[reference].add_done_callback(lambda _: self._again.pop(reference, None))
+        await asyncio.shield(self._again[reference])
+
+    async def _run_again(self, call: Call, reference: Reference) -> None:
+        logger.debug("the result %s was lost: its task runs again", reference.future.key)
+        ended, future = asyncio.Event(), self._run(call)
+        future.add_done_callback(lambda _: self._line.call_soon(ended.set))
+        await ended.wait()
+        if (error := future.exception(0)) is not None:
+            raise error
+        if future.kept is not None:
+            reference.future, reference.position = future.kept.future, future.kept.position
+        else:  # it is small this time
+            reference.value, reference.position = future.result(0), None
+            await self._line.upload_again(reference)
+
+
+# Uploads ------------------------------------------------------------------------------------------
+
+#: Types of arguments that are sent as they are.
+PLAIN = frozenset({type(None), bool, int, float, complex})
+_SMALL = PLAIN | {Future, Reference}
+#: Immutable types: an object of these types is uploaded only once.
+_UNCHANGING = (bytes, str)
+#: Number of uploaded immutable objects whose references are kept.
+REMEMBERED = 4
+
+
+class Uploads:
+    """Replacement of large arguments by references to uploaded objects."""
+
+    def __init__(
+        self,
+        send: Callable[[Any], Future[Any] | None],
+        send_again: Callable[[Reference], Awaitable[None]],
+    ) -> None:
+        # ``send`` returns None if an object cannot be uploaded now.
+        self._send, self._send_again = send, send_again
+        # Reference by id. It keeps the object, so that no other object gets its id.
+        self._sent: OrderedDict[int, Reference] = OrderedDict()
+
+    def replaced(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """Return the arguments of one task, with large arguments replaced by references."""
+        return tuple([self.reference(v) if _is_large(v) else v for v in values])
+
+    def reference(self, value: Any) -> Any:
+        """Return a reference of a large value, or the value itself if it cannot be uploaded now."""
+        known = self._sent.get(id(value))
+        if known is not None and known.future.status == "finished":
+            return known
+        unchanging = isinstance(value, _UNCHANGING)
+        sent = value if unchanging else _pickled(value)
+        future = self._send(sent)
+        if future is None:
+            return value
+        known = Reference(future, self._send_again, value=sent)
+        if unchanging:
+            self._sent[id(value)] = known
+            if len(self._sent) > REMEMBERED:
+                self._sent.popitem(last=False)
+        return known
+
+    def replaced_in_all(self, rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """Return the arguments of many tasks with large ones replaced. Upload each object once."""
+        if _SMALL.issuperset(map(type, chain.from_iterable(rows))):
+            return rows
+        sent: dict[int, Any] = {}
+
+        def reference(value: Any) -> Any:
+            if not _is_large(value):
+                return value
+            if id(value) not in sent:
+                sent[id(value)] = self.reference(value)
+            return sent[id(value)]
+
+        return [tuple([reference(value) for value in row]) for row in rows]
+
+
+def _pickled(value: Any) -> Any:
+    """Pickle a value, so that each task gets its own object, or return it if that fails."""
+    # Dask would keep one object on a worker for all its tasks, and a task that changes it would
+    # change the argument of the next one. Threads of this process can take a value that cannot be
+    # pickled, and for others the upload reports the reason.
+    try:
+        return Pickled(value)
+    except Exception:  # noqa: BLE001 - whatever the object's own code raises
+        return value
+
+
+def _is_large(value: Any) -> bool:
+    kind = type(value)
+    if kind in _SMALL:
+        return False
+    if kind is bytes or kind is str:
+        return len(value) > LARGE
+    return bool(sizeof(value) > LARGE)

@@ -1,0 +1,422 @@
+"""Connection of a client's executors to the scheduler: bundles, slots and waiting tasks.
+
+A *bundle* is a batch of tasks that is sent as one Dask task. A *slot* is the capacity for one task
+on a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import weakref
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, Protocol
+
+from dask import annotate  # type: ignore[attr-defined]
+from dask.sizeof import sizeof
+from dask.utils import key_split
+from distributed import Client, Future
+from distributed.scheduler import KilledWorker
+from distributed.utils import in_async_call
+
+from scalable.client.unsendable import refuse_unsendable
+from scalable.dask_compat.client import gather, send_to_scheduler, submitted_by
+from scalable.errors import ClusterError
+from scalable.protocol.failures import LostWorkers, OutOfMemory
+from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.lending import Lender, made_calls
+from scalable.protocol.messages import Pickled, Reference
+from scalable.protocol.operations import (
+    BACKLOG,
+    BEGUN,
+    CODE,
+    GIVEN_UP,
+    INTERRUPT,
+    OUTCOMES,
+    PRINTED,
+    RETURNED,
+    SLOTS,
+    TIMED_OUT,
+)
+
+logger = logging.getLogger("scalable.client")
+
+
+class BundleFollower(Protocol):
+    """Receiver of the messages about bundles. Its methods run in the client's event loop."""
+
+    def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
+        """Handle the outcomes of tasks that have finished."""
+
+    def returned(self, key: str, numbers: Sequence[int] | int) -> None:
+        """Handle tasks that a worker gives back before it has started them."""
+
+    def timed_out(self, key: str, number: int) -> None:
+        """Handle a task that ran for longer than its time limit."""
+
+    def begun(self, key: str) -> None:
+        """Handle the message that a bundle has started."""
+
+    def in_memory(self, key: str) -> None:
+        """Handle the success of a bundle's Dask task."""
+
+    def erred(self, key: str, error: BaseException) -> None:
+        """Handle the failure of a bundle's Dask task."""
+
+    def lost(self, key: str) -> None:
+        """Handle a bundle whose Dask task the scheduler no longer has."""
+
+
+class SlotFollower(Protocol):
+    """Sender of tasks that is woken when slots become free."""
+
+    @property
+    def unfinished(self) -> int:
+        """Number of tasks that wait or run."""
+
+    def wake(self) -> None:
+        """Schedule a check for tasks to send. May be called from any thread."""
+
+    def find(self, future: Any) -> Any:
+        """Return the position of a task, or None if it is not one of the follower's tasks."""
+
+    def report_again(self) -> None:
+        """Report the number of waiting tasks at the next check, even if it stays the same."""
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Fail all tasks that have not finished, by default because the client is closed."""
+
+
+class ExecutorConnection:
+    """Connection of one client's executors to the scheduler."""
+
+    def __init__(self, client: Client, code: Callable[[], str] = str) -> None:
+        self._client, self._code = client, code
+        self._slots: dict[str, int] | None = None
+        self._slot_followers: weakref.WeakSet[SlotFollower] = weakref.WeakSet()
+        self._followers: dict[str, BundleFollower] = {}
+        #: Lender of the worker whose tasks alone use the client, or None for other clients.
+        self.lender: Lender | None = None
+
+    def handlers(self) -> dict[str, Callable[..., None]]:
+        """Return the handlers of the messages from the scheduler, by operation."""
+        return {
+            OUTCOMES: self._passed_on("outcomes"),
+            RETURNED: self._passed_on("returned"),
+            TIMED_OUT: self._passed_on("timed_out"),
+            BEGUN: self._passed_on("begun"),
+            PRINTED: _print,
+            SLOTS: self.set_slots,
+        }
+
+    # The client and its event loop --------------------------------------------------------------
+
+    @property
+    def client_id(self) -> str:
+        """Id of the client at the scheduler."""
+        return str(self._client.id)
+
+    @property
+    def in_event_loop(self) -> bool:
+        """True if the current thread runs the client's event loop, and so must not wait."""
+        return bool(in_async_call(self._client.loop))
+
+    @property
+    def closed(self) -> bool:
+        return self._client.status in ("closing", "closed")
+
+    @property
+    def why_closed(self) -> str:
+        """Reason why the client takes no more tasks."""
+        return str(getattr(self._client, "ended", None) or "the client is closed")
+
+    def call_soon(self, function: Callable[..., Any], *args: Any) -> None:
+        """Schedule a function in the client's event loop. May be called from any thread."""
+        assert self._client.loop is not None
+        self._client.loop.add_callback(function, *args)
+
+    def call_later(self, seconds: float, function: Callable[..., Any]) -> None:
+        """Schedule a function after some seconds. May be called in the client's event loop only."""
+        assert self._client.loop is not None
+        self._client.loop.call_later(seconds, function)
+
+    def code(self) -> str:
+        """Return the id of the code that tasks run (:mod:`scalable.protocol.code`), or empty."""
+        return self._code()
+
+    def made_calls(self) -> Any:
+        """Record that the task in this thread has submitted tasks. Return its key, or None."""
+        owned = self.lender is not None and not self.in_event_loop
+        return made_calls(self.lender if owned else None)
+
+    # Slots and backlog --------------------------------------------------------------------------
+
+    @property
+    def knows_slots(self) -> bool:
+        """True if the scheduler was queried for the slots of each tag."""
+        return self._slots is not None
+
+    def follow_slots(self, follower: SlotFollower) -> None:
+        """Register an object to wake when slot counts change, and to close with the client."""
+        self._slot_followers.add(follower)
+
+    def set_slots(self, slots: dict[str, int]) -> None:
+        """Store the number of slots of each tag as counted by the scheduler. Wake all followers."""
+        logger.debug("slots of the connected workers by tag: %s", slots)
+        self._slots = slots
+        for follower in list(self._slot_followers):
+            follower.wake()
+
+    def reconnected(self, slots: dict[str, int]) -> None:
+        """Store the slots, and report the waiting tasks again to a new connection."""
+        for follower in list(self._slot_followers):
+            follower.report_again()
+        self.set_slots(slots)
+
+    def slots_of(self, tag: str) -> int:
+        """Return the number of slots of all workers with a tag, or of all workers for ``""``."""
+        return (self._slots or {}).get(tag, 0)
+
+    def report_backlog(self, executor: str, tag: str, task: str, slots: int) -> None:
+        """Report to the scheduler how many slots the waiting tasks of an executor need."""
+        if self._client.status == "running":
+            about = {"executor": executor, "tag": tag, "task": task, "slots": slots}
+            self._send({"op": BACKLOG, **about})
+
+    async def find(self, future: Any) -> Any:
+        """Return the position of a task of any executor, or None if no executor has taken it."""
+        places = (follower.find(future) for follower in list(self._slot_followers))
+        return next((place for place in places if place is not None), None)
+
+    @property
+    def unfinished_calls(self) -> int:
+        """Number of tasks of all executors that wait or run."""
+        return sum(follower.unfinished for follower in list(self._slot_followers))
+
+    def close(self, error: BaseException | None = None) -> None:
+        """Fail all tasks of all executors that have not finished, and accept no others."""
+        for follower in list(self._slot_followers):
+            follower.close(error)
+
+    # Bundles ------------------------------------------------------------------------------------
+
+    @property
+    def bundles(self) -> int:
+        """Number of bundles that were sent, and not yet passed to :meth:`forget_bundle`."""
+        return len(self._followers)
+
+    def submit_bundle(
+        self,
+        key: str,
+        follower: BundleFollower,
+        call: tuple[Any, ...],
+        *,
+        annotations: Mapping[str, Any],
+        resources: dict[str, float] | None,
+        parent: Any = None,
+    ) -> Future[Any]:
+        """Submit a bundle as one Dask task.
+        Tasks with a ``parent``, the key of the task that submitted them, start earlier.
+        """
+        self._followers[key] = follower
+        function, *args = call
+        with annotate(**annotations), submitted_by(parent):
+            # Not ``self._client.submit``, which would route the bundle by tag a second time.
+            return Client.submit(
+                self._client, function, *args, key=key, pure=False, resources=resources
+            )
+
+    def forget_bundle(self, key: str) -> None:
+        """Stop passing on the messages about a bundle."""
+        self._followers.pop(key, None)
+
+    def interrupt(self, key: Any, number: int | None = None) -> None:
+        """Request that the scheduler interrupts a task, by position, None for a single one, or
+        ``EVERY``.
+        """
+        logger.debug("the scheduler is asked to interrupt %s (task %s)", key, number)
+        self._send({"op": INTERRUPT, "key": key, "number": number})
+
+    async def fetch(self, future: Future[Any]) -> Any:
+        """Return the result of one of the client's futures. Runs in the client's event loop."""
+        (result,) = await gather(self._client, [future], direct=is_near(self._client))
+        return result
+
+    def explain_losses(
+        self,
+        errors: Mapping[int, KilledWorker],
+        key: Any,
+        then: Callable[[Mapping[int, KilledWorker]], None],
+    ) -> None:
+        """Call ``then`` with the errors of lost tasks by position, once the reasons are known."""
+        self.call_soon(self._explain, errors, key, then)
+
+    async def _explain(
+        self, errors: Mapping[int, KilledWorker], key: Any, then: Callable[..., None]
+    ) -> None:
+        then({p: await with_reasons(self._client, error, key) for p, error in errors.items()})
+
+    def tell_given_up(self, key: str, calls: Sequence[Sequence[Any]]) -> None:
+        """Report the tasks of a lost bundle that have failed for good:
+        position, class and message of the error, and the arguments as a string or None.
+        """
+        self._send({"op": GIVEN_UP, "key": key, "calls": calls})
+
+    def upload(self, value: Any, tag: str = "") -> Future[Any]:
+        """Upload an object to a worker, and return a future to pass to tasks in its place.
+        ``tag`` is empty for any worker. Raises TypeError if the object cannot be pickled and the
+        workers are other processes.
+        """
+        others = not getattr(self._client.scheduler, "address", "").startswith("inproc")
+        if others and not isinstance(value, Pickled):
+            refuse_unsendable(value)
+        return self.wait_for(self._scattered, value, tag)  # type: ignore[no-any-return]
+
+    async def upload_again(self, reference: Reference, tag: str = "") -> None:
+        """Upload the object of a reference again. Runs in the client's event loop."""
+        reference.future = await self._scattered(reference.value, tag)
+
+    async def _scattered(self, value: Any, tag: str) -> Future[Any]:
+        return await scattered(self._client, value, tag, is_ours=self.knows_slots)
+
+    def wait_for(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Run a coroutine function in the client's event loop, and return its result."""
+        return self._client.sync(function, *args)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        send_to_scheduler(self._client, message)
+
+    # News of Dask tasks, from the client --------------------------------------------------------
+
+    @property
+    def followed_keys(self) -> Container[Any]:
+        """Keys of the bundles that were sent, and not yet passed to :meth:`forget_bundle`."""
+        return self._followers.keys()
+
+    def followed(self) -> list[str]:
+        """Return a copy of :attr:`followed_keys`."""
+        return list(self._followers)
+
+    def task_in_memory(self, key: Any) -> None:
+        """Notify the follower of a bundle that the bundle's Dask task has succeeded."""
+        if key in self._followers:
+            self._followers[key].in_memory(key)
+
+    def task_erred(self, key: Any, error: BaseException) -> None:
+        """Notify the follower of a bundle that the bundle's Dask task has failed."""
+        if key in self._followers:
+            self._followers[key].erred(key, error)
+
+    def task_lost(self, key: Any, *, with_all: bool) -> None:
+        """Notify the follower of a bundle that the scheduler no longer has its Dask task.
+        ``with_all`` is True if the scheduler was restarted, or is a new one.
+        """
+        if key not in self._followers:
+            return
+        logger.debug("bundle %s is unknown to the scheduler", key)
+        if not with_all:
+            self._followers[key].lost(key)
+        if key in self._followers:
+            error = ClusterError(
+                "the task was lost: the cluster was restarted, or lost an object that was sent",
+                hint="send large objects again, and submit the task again",
+            )
+            self._followers[key].erred(key, error)
+
+    def _passed_on(self, event: str) -> Callable[..., None]:
+        """Return a handler that passes a message to the follower of the message's bundle."""
+
+        def handle(key: str, **message: Any) -> None:
+            follower = self._followers.get(key)
+            if follower is None:
+                return
+            try:
+                getattr(follower, event)(key, **message)
+            except Exception as error:
+                # Otherwise the tasks would never finish: no other message about them arrives.
+                follower.erred(key, error)
+                raise
+
+        return handle
+
+
+def _print(key: str, text: str, **_: Any) -> None:
+    """Print here what a task has printed on its worker."""
+    del key
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+# Scattering ---------------------------------------------------------------------------------------
+
+#: Seconds to wait before each repeated attempt to upload an object.
+UPLOAD_PAUSES_S = (0.1, 0.5, 2.0)
+#: Seconds for which Dask waits for workers that have left, or take no work, since their choice.
+PLACE_TIMEOUT_S = 2.0
+
+
+async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> Future[Any]:
+    """Upload an object to a worker with a tag, again if that worker leaves.
+    Runs in the event loop of the client. ``is_ours`` is true if the scheduler has our plug-ins.
+    """
+    pauses = iter(UPLOAD_PAUSES_S)
+    while True:
+        try:
+            (future,) = await client.scatter(
+                [value],
+                **(await _place_of(client, value, tag) if is_ours else {}),
+                hash=False,
+                direct=is_near(client),
+                asynchronous=True,
+            )
+        except (KeyError, OSError) as error:  # KeyError: the scheduler no longer has it
+            pause = next(pauses, None)
+            if pause is None:
+                raise
+            logger.debug("an upload is repeated after %g s: %r", pause, error)
+            await asyncio.sleep(pause)
+        else:
+            return future  # type: ignore[no-any-return]
+
+
+async def _place_of(client: Client, value: Any, tag: str) -> dict[str, Any]:
+    """Return which workers may get an object, as Dask's options, empty for any worker."""
+    calls = SchedulerCalls(client.scheduler)
+    places = await calls.upload_places(tag, int(sizeof(value)))
+    return {"workers": places, "timeout": PLACE_TIMEOUT_S} if places else {}
+
+
+def is_near(client: Client) -> bool | None:
+    """Return True if the workers can be reached directly, or None to let Dask decide."""
+    # Only a scheduler on the loopback address is certainly near. A tunnel to another scheduler
+    # starts there too, but is not the scheduler's own address.
+    address = getattr(client.scheduler, "address", "")
+    if "://127." not in address:
+        return None
+    # The client is in its event loop: this does not contact the scheduler.
+    return True if client.scheduler_info().get("address") == address else None
+
+
+# Reasons for lost workers -------------------------------------------------------------------------
+
+
+async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledWorker:
+    """Return an error for a lost task that contains the reasons for the loss of its workers."""
+    facts = getattr(client, "scheduler_facts", {})
+    if isinstance(error, OutOfMemory | LostWorkers) or not facts.get(CODE):
+        return error
+    lost = str(getattr(error.last_worker, "name", ""))
+    try:
+        reasons = await SchedulerCalls(client.scheduler).reasons_of_loss(
+            key, [lost] if lost else []
+        )
+    except (OSError, TimeoutError) as problem:
+        logger.debug("the loss of %s is not explained: %r", key, problem)
+        return error
+    name = error.task if error.task != key else key_split(key)
+    last, allowed = error.last_worker, error.allowed_failures
+    if reasons and all(known.memory for known in reasons):
+        final = reasons[-1]
+        return OutOfMemory(name, last, allowed, final.memory, final.memory, final.component)
+    return LostWorkers(name, last, allowed, [(known.name, known.reason) for known in reasons])

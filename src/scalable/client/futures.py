@@ -1,0 +1,397 @@
+"""Futures of an executor's tasks: light ``concurrent.futures.Future`` objects."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, RUNNING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+from dask._task_spec import TaskRef
+from dask.utils import funcname
+
+from scalable.frames import own_frame_in
+from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent, take_lent_slot_back
+from scalable.protocol.measured import PROFILE
+from scalable.protocol.messages import Reference
+from scalable.views.facts import CallFacts, Failure, NeededCall
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    _Result = TypeVarWithDefault("_Result", default=Any)
+else:
+    _Result = TypeVar("_Result")
+
+_OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
+#: Function that is called with the result and the error of a task, of which one is None.
+Tell = Callable[[Any, BaseException | None], None]
+
+
+_this_thread = threading.local()
+
+
+def call_futures_of(value: Any) -> set[CallFuture[Any]]:
+    """Return the futures of executors in a value, or in a nested list, tuple, set or dict."""
+    if isinstance(value, CallFuture):
+        return {value}
+    if isinstance(value, dict):
+        value = value.values()
+    elif type(value) not in (list, tuple, set, frozenset):
+        return set()
+    return set().union(*(call_futures_of(each) for each in value if not isinstance(each, TaskRef)))
+
+
+class _LateResultError(multiprocessing.TimeoutError, TimeoutError):
+    """Result that does not arrive in time, for both kinds of ``except``."""
+
+
+class Home(Protocol):
+    """Owner of results of tasks that stay on the workers."""
+
+    def of(self, bundle: Any, position: int, call: Any) -> Reference:
+        """Return the reference of a result."""
+
+    def is_near(self, line: Any) -> bool:
+        """Return whether the tasks of another executor can take the results."""
+
+    def fetch(self, reference: Reference) -> Any:
+        """Return the value of a result."""
+
+
+class CallFuture(Future[_Result]):
+    """Future of one task."""
+
+    # A program may hold a million of them.
+    __slots__ = (
+        "_callbacks", "_condition", "_exception", "_on_cancel", "_result", "_state", "_waiting",
+        "bundle", "call", "home", "kept", "losses", "made_at", "measures", "on_outcome", "takers",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        condition: threading.Condition,
+        call: tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]] | None = None,
+        on_cancel: Callable[[CallFuture], None] | None = None,
+    ) -> None:
+        # Future.__init__ is not called, because it creates a condition. That would take longer than
+        # most tasks run, and more memory than the arguments of most tasks.
+        self._condition = condition
+        self._state = PENDING
+        self._result: Any = None
+        self._exception: BaseException | None = None
+        self._waiting: list[Any] | None = None
+        self._callbacks: list[Callable[[Future[Any]], Any]] | None = None
+        self.call = call
+        #: Called with the future if it is cancelled while the task runs.
+        self._on_cancel = on_cancel
+        #: Number of workers that were lost while they ran the task.
+        self.losses = 0
+        #: Measurements of the tasks of a message, and the position of this task among them.
+        self.measures: tuple[MeasuredCalls, int] | None = None
+        #: Number of tasks that take the result as an argument.
+        self.takers = 0
+        #: Fetches the result if it stays on the workers, or None if it never does.
+        self.home: Home | None = None
+        #: Reference of the result, if it has stayed on the workers.
+        self.kept: Reference | None = None
+        #: Called with the result and the error before waiting threads wake up.
+        self.on_outcome: Tell | None = None
+        #: Key of the bundle with which the task was last sent, or None while it waits in the
+        #: client.
+        self.bundle: str | None = None
+        #: Seconds since 1970.
+        self.made_at = time.time()
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        """Waiters, as ``concurrent.futures`` names them. The list is made at the first use."""
+        if self._waiting is None:
+            self._waiting = []
+        return self._waiting
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[Future[Any]], Any]]:
+        """Callbacks, as ``concurrent.futures`` names them. The list is made at the first use."""
+        if self._callbacks is None:
+            self._callbacks = []
+        return self._callbacks
+
+    # Waiting ------------------------------------------------------------------------------------
+
+    def result(self, timeout: float | None = None) -> _Result:
+        self._wait(timeout)
+        if self._exception is not None:
+            try:
+                raise self._exception
+            finally:
+                self = None  # type: ignore[assignment]  # noqa: PLW0642 - no reference cycle
+        if (kept := self.kept) is not None and self.home is not None:
+            self._result = self.home.fetch(kept)
+            self.kept = None
+        return self._result  # type: ignore[no-any-return]
+
+    @property
+    def may_stay(self) -> bool:
+        """True if a large result may stay on the workers, because only other tasks wait for it."""
+        others = 0 < self.takers >= len(self._callbacks or ()) and self.on_outcome is None
+        return others and self.home is not None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        self._wait(timeout)
+        return self._exception
+
+    def _wait(self, timeout: float | None) -> None:
+        if self._state not in _OVER:
+            with slot_lent():
+                self._wait_long(timeout)
+        else:
+            take_lent_slot_back()
+        if self._state != FINISHED:
+            raise CancelledError
+
+    def _wait_long(self, timeout: float | None) -> None:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        with self._condition:
+            while self._state not in _OVER:  # the condition wakes for other futures too
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    raise TimeoutError
+                # Sleep only briefly: an interrupt reaches a task only while its thread is awake.
+                self._condition.wait(
+                    INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
+                )
+
+    def get(self, timeout: float | None = None) -> Any:
+        """Return the result. A TimeoutError is a ``multiprocessing.TimeoutError`` too."""
+        try:
+            return self.result(timeout)
+        except TimeoutError:
+            if self.done():
+                raise  # the task itself has raised it
+            raise _LateResultError from None
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until the task has finished, or until ``timeout`` seconds have passed."""
+        try:
+            self._wait(timeout)
+        except (TimeoutError, CancelledError):
+            return
+
+    def ready(self) -> bool:
+        return self.done()
+
+    def successful(self) -> bool:
+        """Return whether the task finished without an error. ValueError if it has not finished."""
+        if not self.done():
+            raise ValueError("the task has not ended")
+        return self._state == FINISHED and self._exception is None
+
+    def __reduce__(self) -> Any:
+        raise TypeError(
+            "the future of an executor's task cannot be pickled: pass it to submit() of the same "
+            "executor as an argument of its own, or pass its result()"
+        )
+
+    def profile(self) -> dict[str, Any]:
+        """Return the measurements of a finished task, in names and units of ``tasks.jsonl``.
+        Values are None if the task was cancelled or its worker was lost. Raises ValueError for an
+        unfinished task.
+        """
+        if not self.done():
+            raise ValueError("the task has not ended")
+        state = "cancelled" if self._state != FINISHED else "succeeded"
+        state = "failed" if self._exception is not None else state
+        if self.measures is None:
+            return dict.fromkeys(PROFILE) | {"state": state}
+        told, position = self.measures
+        began, duration_s = told.began[position], told.durations[position]
+        queued_s = max(0.0, began - self.made_at - told.transfer_s)
+        values = (
+            told.name(position), told.tag or None, told.worker, state, began + duration_s, queued_s,
+            told.transfer_s, duration_s, told.cpu_s[position], told.peak_memory,
+        )  # fmt: skip
+        return dict(zip(PROFILE, values, strict=True))
+
+    # Ending -------------------------------------------------------------------------------------
+
+    def tell_first(self, tell: Tell) -> None:
+        """Call a function with result and error, before waiting threads wake up, or now for a
+        finished task. Not called for a cancelled task.
+        """
+        with self._condition:
+            if self._state not in _OVER:
+                self.on_outcome = tell
+                return
+        if self._state == FINISHED:
+            error = self._exception
+            tell(None if error is not None else self.result(), error)
+
+    def cancel(self) -> bool:
+        """Cancel the task, even if it is running. Return False if it has a result or error."""
+        with self._condition:
+            if self._state in _OVER:
+                return self._state != FINISHED
+            was_running = self._state == RUNNING
+            self._state = CANCELLED_AND_NOTIFIED
+            for waiter in self._waiting or ():
+                waiter.add_cancelled(self)
+            self._condition.notify_all()
+        self.call = None
+        if was_running and self._on_cancel is not None:
+            self._on_cancel(self)
+        self._invoke_callbacks()  # type: ignore[attr-defined]
+        return True
+
+
+def begun(condition: threading.Condition, futures: Iterable[CallFuture]) -> list[CallFuture]:
+    """Mark tasks of one executor as running, and return those that have not finished."""
+    with condition:
+        left = [future for future in futures if future._state not in _OVER]
+        for future in left:
+            future._state = RUNNING
+    return left
+
+
+def settle(
+    condition: threading.Condition,
+    outcomes: Iterable[tuple[CallFuture, Any, BaseException | None]],
+) -> None:
+    """Set the outcomes of several futures of one executor under one lock. Skip finished ones."""
+    ended, told_first = [], []
+    with condition:
+        for future, result, error in outcomes:
+            if future._state in _OVER:
+                continue
+            if future.on_outcome is not None:
+                told_first.append((future, result, error))
+                continue
+            future._result, future._exception, future._state = result, error, FINISHED
+            future.call = None
+            if future._waiting:
+                for waiter in future._waiting:
+                    waiter.add_exception(future) if error is not None else waiter.add_result(future)
+            if future._callbacks:
+                ended.append(future)
+        condition.notify_all()
+    _run_callbacks(ended)
+    if told_first:
+        for future, result, error in told_first:
+            _tell(future, result, error)
+        settle(condition, told_first)
+
+
+def _tell(future: CallFuture, result: Any, error: BaseException | None) -> None:
+    """Call the function that gets the outcome of a future first, and log what it raises."""
+    tell, future.on_outcome = future.on_outcome, None
+    if tell is not None:
+        ending: Future[None] = Future()  # it logs what its callbacks raise
+        ending.add_done_callback(lambda _: tell(result, error))
+        ending.set_result(None)
+
+
+def _run_callbacks(ended: Iterable[CallFuture]) -> None:
+    # If a callback settles more futures, their callbacks run later in the same loop. Recursion
+    # would be as deep as the longest chain of dependent tasks.
+    if getattr(_this_thread, "ended", None) is not None:
+        _this_thread.ended.extend(ended)
+        return
+    _this_thread.ended = waiting = deque(ended)
+    try:
+        while waiting:
+            waiting.popleft()._invoke_callbacks()  # type: ignore[attr-defined]
+    finally:
+        _this_thread.ended = None
+
+
+# Measurements -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredCalls:
+    """Measurements of the tasks of one message."""
+
+    #: Name of each task, or one name for all of them.
+    names: Sequence[str]
+    tag: str
+    worker: str
+    #: Transfer time of the arguments in seconds.
+    transfer_s: float
+    #: Start of each task, in seconds since 1970.
+    began: Sequence[float]
+    #: In seconds.
+    durations: Sequence[float]
+    #: In seconds.
+    cpu_s: Sequence[float]
+    #: Peak memory of the worker in bytes.
+    peak_memory: int | None
+
+    def name(self, position: int) -> str:
+        """Return the name of the task at a position in the message."""
+        return self.names[position if len(self.names) > 1 else 0]
+
+
+# Facts about tasks --------------------------------------------------------------------------------
+
+
+class Whereabouts(NamedTuple):
+    """Position of a task that has not finished."""
+
+    tag: str
+    #: Key of the bundle with which it was sent.
+    bundle: str | None = None
+    #: It waits for an argument.
+    held: bool = False
+    #: Number of tasks of its executor that are sent before it.
+    before: int = 0
+
+
+def name_of_call(future: CallFuture) -> str:
+    """Return the name of a task's function, or ``call`` after its end."""
+    return str(funcname(future.call[0])) if future.call is not None else "call"
+
+
+def waiting_facts(future: CallFuture, place: Whereabouts | None) -> CallFacts:
+    """Return the facts about a task that was not sent.
+    ``place`` is None if the executor waits for other tasks before it takes this one.
+    """
+    name = name_of_call(future)
+    if place is not None:
+        state = "held" if place.held else "backlog"
+        return CallFacts(name, name, place.tag, state, before=place.before)
+    _, args, kwargs = future.call or (None, (), {})
+    needed = [
+        other
+        for other in itertools.chain(args, kwargs.values())
+        if isinstance(other, CallFuture) and not other.done()
+    ]
+    needs = tuple(_needed(other) for other in needed)
+    return CallFacts(name, name, "", "needs", needs=needs, needed=len(needs))
+
+
+def _needed(future: CallFuture) -> NeededCall:
+    name = name_of_call(future)
+    return NeededCall(name, name, "assigned" if future.running() else "ready")
+
+
+def ended_facts(future: CallFuture) -> CallFacts:
+    """Return the facts about a task that has finished."""
+    told, position = future.measures or (None, 0)
+    name = told.name(position) if told is not None else "call"
+    worker = told.worker if told is not None else ""
+    if future.cancelled():
+        return CallFacts(name, name, "", "cancelled")
+    error = future.exception()
+    if error is None:
+        return CallFacts(name, name, "", "done", worker=worker)
+    trace = "".join(traceback.format_tb(error.__traceback__))
+    frame = own_frame_in(trace) or ""
+    failure = Failure(type(error).__name__, str(error)[:500], frame, worker)
+    return CallFacts(name, name, "", "failed", worker=worker, failure=failure)

@@ -1,0 +1,658 @@
+"""The bundles of one executor that were sent and have not finished.
+
+A *bundle* is a batch of tasks that is sent as one Dask task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import islice, takewhile
+from typing import Any
+
+from distributed.scheduler import KilledWorker
+
+from scalable import settings
+from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, ValueOrError
+from scalable.client.executor_connection import ExecutorConnection
+from scalable.client.futures import CallFuture, MeasuredCalls
+from scalable.client.unsendable import with_package
+from scalable.errors import NoWorkersError
+from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory, note_call, shown_arguments
+from scalable.protocol.messages import load, load_error
+from scalable.protocol.operations import (
+    ERROR,
+    EVERY,
+    INTERRUPT_GRACE_S,
+    KEPT,
+    PICKLED,
+    PLAIN,
+    TELL_S,
+    first_try,
+    too_long,
+)
+
+logger = logging.getLogger("scalable.client")
+
+
+class BundlesInFlight:
+    """Sent bundles of one executor, and handlers of messages about them.
+    All methods run in the client's event loop.
+    """
+
+    def __init__(
+        self,
+        line: ExecutorConnection,
+        options: CallOptions,
+        sizing: BundleSizing,
+        put_back: Callable[[PendingCalls, list[Any]], None],
+        dispatch: Callable[[], None],
+        fail_waiting: Callable[[BaseException], None],
+    ) -> None:
+        self._line, self._options, self._sizing = line, options, sizing
+        self._put_back, self._dispatch = put_back, dispatch
+        self._fail_waiting = fail_waiting
+        self._bundles: dict[str, SentBundle] = {}
+        #: Those among them that are not known to have started, in the order in which they were
+        #: sent.
+        self._unbegun: dict[str, SentBundle] = {}
+        #: Bundles whose tasks all have an outcome, but whose Dask tasks have not finished.
+        self._ending: dict[str, SentBundle] = {}
+        self._withdrawals, self._will_look = Withdrawals(), False
+        self.sent_before, self.first_tries = SentBefore(), FirstTries()
+
+    def __len__(self) -> int:
+        """Return the number of bundles with a task that has no outcome yet."""
+        return len(self._bundles)
+
+    @property
+    def unfinished(self) -> int:
+        """Number of tasks that were sent and have not finished. May be read in any thread."""
+        return sum(len(bundle.open) for bundle in list(self._bundles.values()))
+
+    @property
+    def idle(self) -> bool:
+        """True if all bundles and their Dask tasks have finished."""
+        return not self._bundles and not self._ending
+
+    @property
+    def begun_bundles(self) -> int:
+        """Number of bundles that are known to have started, and have not finished."""
+        return len(self._bundles) - len(self._unbegun)
+
+    @property
+    def slots(self) -> int:
+        """Number of tasks that can run at once, at least 1."""
+        return max(1, self._line.slots_of(self._options.tag) // self._options.slots_per_call)
+
+    def add(self, bundle: SentBundle) -> None:
+        """Add a bundle that is about to be sent."""
+        self._bundles[bundle.key] = self._unbegun[bundle.key] = bundle
+        bundle.pending.sent(bundle.numbers, bundle.key)
+
+    def bundle_of(self, future: CallFuture) -> str | None:
+        """Return the key of the bundle with which a task was sent, or None if it was not sent."""
+        return future.bundle if future.bundle in self._bundles else None
+
+    # Withdrawals --------------------------------------------------------------------------------
+
+    def withdraw(self) -> None:
+        """Withdraw bundles that wait at a busy worker while a slot is free."""
+        waiting, begun = self._unbegun.values(), self.begun_bundles
+        call_s = self._sizing.mean_s or 0.0
+        for bundle in self._withdrawals.wanted(
+            waiting, begun, self.slots, time.monotonic(), call_s
+        ):
+            logger.debug("bundle %s is asked back: it waits while others run", bundle.key)
+            bundle.withdrawn = True
+            self._line.interrupt(bundle.key, EVERY)
+        if self._withdrawals.looks_again and not self._will_look:
+            self._will_look = True
+            self._line.call_later(FREE_S, self._withdraw_later)
+
+    def _withdraw_later(self) -> None:
+        self._will_look = False
+        self.withdraw()
+
+    # Messages of workers ------------------------------------------------------------------------
+
+    def begun(self, key: str) -> None:
+        """Handle the message that a bundle has started."""
+        if key in self._bundles:
+            logger.debug("bundle %s has begun", key)
+            self._bundles[key].begun = True
+            if (begun := self._unbegun.pop(key, None)) is not None:
+                self._withdrawals.began(begun)
+            self.withdraw()
+
+    def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
+        """Store outcomes:
+        a pickled tuple of positions, values, kinds and measurements. ``busy_s`` is the worker's
+        time in seconds for them. ``over`` marks the last tasks of the bundle.
+        """
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        positions, values, kinds, measured = load(outcomes)
+        ended = [bundle.numbers[position] for position in positions]
+        all_open = bundle.open.issuperset(positions)
+        bundle.open.difference_update(positions)
+        if ended:
+            self._sizing.observe(len(ended), busy_s)
+            self._sizing.received(len(ended), len(outcomes))
+            if measured is not None:
+                self._store_measures(bundle, ended, measured)
+            if all_open and not kinds:
+                bundle.pending.settle_values(ended, values)
+            else:
+                self._settle(bundle, positions, values, kinds)
+        bundle.heard_at = time.monotonic()
+        bundle.over = over
+        if over and not bundle.kept:
+            self._end(bundle)
+
+    def _settle(
+        self,
+        bundle: SentBundle,
+        positions: Iterable[int],
+        values: Sequence[Any],
+        kinds: Mapping[int, int],
+    ) -> None:
+        numbers, outcomes = [], []
+        for position, value in zip(positions, values, strict=True):
+            kind = kinds.get(position, PLAIN)
+            if kind == KEPT:
+                bundle.kept.append(position)
+                bundle.open.add(position)
+                continue
+            numbers.append(bundle.numbers[position])
+            outcomes.append(loaded(kind, value))
+        bundle.pending.settle(numbers, outcomes)
+
+    def _store_measures(
+        self, bundle: SentBundle, numbers: Sequence[Any], measured: tuple[Any, ...]
+    ) -> None:
+        functions = list(map(bundle.pending.function, numbers))
+        distinct = {id(function): function for function in functions}  # some cannot be hashed
+        names = {key: self._options.name_of(function) for key, function in distinct.items()}
+        told = [names[id(f)] for f in functions] if len(names) > 1 else list(names.values())
+        bundle.pending.measured(numbers, MeasuredCalls(told, self._options.tag, *measured))
+
+    def returned(self, key: str, numbers: Sequence[int] | int) -> None:
+        """Put tasks that a worker has not started into the backlog again, by position, or
+        ``EVERY``.
+        """
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            return
+        if isinstance(numbers, int):
+            logger.debug("bundle %s was given back as a whole", key)
+            self._release(key)
+            return
+        self._sizing.at_least(time.monotonic() - bundle.heard_at)
+        given = [position for position in numbers if position in bundle.open]
+        logger.debug("bundle %s takes long and gives back %d tasks", key, len(given))
+        bundle.open.difference_update(given)
+        self.first_tries.note(bundle, bundle.first_tries.keys() & given)
+        self._wait_again(bundle, given)
+        if bundle.open:
+            self._dispatch()
+        else:  # only a cancelled task is left, and it must not run again with its bundle
+            self._release(key)
+
+    def timed_out(self, key: str, number: int) -> None:
+        """Fail the task at a position of a bundle, which ran for longer than its time limit."""
+        bundle = self._bundles.get(key)
+        if bundle is None or number not in bundle.open:
+            return
+        logger.debug("task %d of bundle %s ran for too long", number, key)
+        bundle.open.discard(number)
+        function = bundle.pending.function(bundle.numbers[number])
+        bundle.fail([number], too_long(function, self._options.timeout_s or 0.0))
+        self._line.call_later(INTERRUPT_GRACE_S / 2, partial(self._release_unended, key))
+        if not bundle.open:
+            self._end(bundle)
+
+    def _release_unended(self, key: str) -> None:
+        """Release the bundle of a task that does not stop, so that Dask does not run it again."""
+        bundle = self._ending.get(key) or self._bundles.get(key)
+        if bundle is not None and not bundle.over:
+            self._release(key)
+
+    # News of Dask tasks -------------------------------------------------------------------------
+
+    def in_memory(self, key: str) -> None:
+        """Handle the success of a bundle's Dask task: fetch the results that the worker kept."""
+        bundle = self._bundles.get(key)
+        if bundle is None or not bundle.kept or self._stay(bundle):
+            self._release(key)
+        else:
+            self._line.call_soon(self._fetch, bundle)
+
+    def _stay(self, bundle: SentBundle) -> bool:
+        """Leave kept results on the workers and return True, if only other tasks wait for them."""
+        futures = [bundle.numbers[position] for position in bundle.kept]
+        for future in futures:
+            if not isinstance(future, CallFuture) or not (future.may_stay or future.done()):
+                return False
+        for position, future in zip(bundle.kept, futures, strict=True):
+            if future.call is not None and future.home is not None:  # else it was cancelled
+                future.kept = future.home.of(bundle.future, position, future.call)
+                bundle.pending.settle([future], [(None, None)])
+        bundle.open.difference_update(bundle.kept)
+        bundle.kept.clear()
+        bundle.future = None  # it belongs to the references now
+        return True
+
+    async def _fetch(self, bundle: SentBundle) -> None:
+        assert bundle.future is not None
+        try:
+            kept = await self._line.fetch(bundle.future)
+        except Exception as error:  # noqa: BLE001 - its worker may be lost in this moment
+            self.erred(bundle.key, error)
+            return
+        values = kept or {}
+        self._sizing.received(len(values), sum(map(sys.getsizeof, values.values())))
+        for position in bundle.kept:
+            if position in values:
+                outcome = await asyncio.to_thread(loaded, KEPT, values[position])
+                bundle.open.discard(position)
+                bundle.pending.settle([bundle.numbers[position]], [outcome])
+        bundle.kept.clear()
+        self._release(bundle.key)
+
+    def erred(self, key: str, error: BaseException) -> None:
+        """Handle a bundle whose Dask task has failed or whose worker was lost."""
+        bundle = self._bundles.get(key)
+        if bundle is None:
+            self._release(key)
+            return
+        if isinstance(error, KilledWorker):
+            again, given_up = judge_loss(bundle, error, self._sizing.mean_s or 0.0)
+            logger.debug(
+                "bundle %s was lost with worker %s: %d of its tasks wait again",
+                key, error.last_worker, len(again),
+            )  # fmt: skip
+            if again and again[0] < min(given_up, default=len(bundle.numbers)):
+                self.sent_before.note(bundle, again[:1])  # the one that was running, if any was
+            self.first_tries.note(bundle, again)
+            self._wait_again(bundle, again)
+            if given_up:
+                bundle.open = set(given_up)
+                self._line.explain_losses(given_up, key, partial(self._give_up, bundle))
+                return
+        else:
+            logger.debug("bundle %s has failed: %r", key, error)
+            bundle.fail(bundle.left(), error)
+            if isinstance(error, NoWorkersError) and bundle.refusal_counts:
+                self._sizing.refused()
+                # With one refusal after the other, a long backlog would take hours.
+                self._fail_waiting(error)
+        bundle.open.clear()
+        self._release(key)
+
+    def _give_up(self, bundle: SentBundle, errors: Mapping[int, KilledWorker]) -> None:
+        """Fail tasks that have lost too many workers, with the reasons."""
+        errors = {p: error for p, error in errors.items() if p in bundle.left()}
+        losses = described_losses(bundle, errors)
+        self._line.tell_given_up(bundle.key, losses)
+        for position, _, _, arguments in losses:
+            error = errors[position]
+            note_call(error, str(error.task), arguments, None)
+            bundle.fail([position], error)
+        bundle.open.clear()
+        self._release(bundle.key)
+
+    def lost(self, key: str) -> None:
+        """Run tasks again whose results or uploaded arguments were on a lost worker."""
+        bundle = self._bundles.get(key)
+        if bundle is not None and (bundle.kept or bundle.renewable):
+            self._release(key)
+
+    # Cancelling ---------------------------------------------------------------------------------
+
+    def cancel(self, future: CallFuture) -> None:
+        """Cancel a task that was sent, even if it is running. Do nothing for another task."""
+        # A program may cancel all its tasks one by one: no other bundle is searched.
+        bundle = self._bundles.get(future.bundle or "")
+        if bundle is not None:
+            self._cancel(bundle, bundle.position_of(future))
+
+    def _cancel(self, bundle: SentBundle, position: int) -> None:
+        logger.debug("task %d of bundle %s is cancelled", position, bundle.key)
+        bundle.open.discard(position)
+        self._line.interrupt(bundle.key, position)
+        if not bundle.open:  # no matter whether the bundle runs or waits at its worker
+            self._release(bundle.key)
+
+    def withdraw_calls_of(self, pending: PendingCalls) -> None:
+        """Withdraw the bundles of cancelled tasks that no worker has started."""
+        for bundle in self._bundles.values():
+            if bundle.pending is pending and not bundle.begun:
+                logger.debug("bundle %s is asked back: its tasks are cancelled", bundle.key)
+                self._line.interrupt(bundle.key, EVERY)
+
+    def cancel_all(self) -> None:
+        """Cancel every task that was sent and has not finished."""
+        for bundle in list(self._bundles.values()):
+            for position in sorted(bundle.open):
+                number = bundle.numbers[position]
+                if isinstance(number, CallFuture):
+                    number.cancel()
+                else:
+                    self._cancel(bundle, position)
+
+    def close(self, error: BaseException) -> None:
+        """Fail every task that was sent and has not finished."""
+        for bundle in list(self._bundles.values()):
+            bundle.fail(list(bundle.open), error)
+            self._bundles.pop(bundle.key, None)
+            self._unbegun.pop(bundle.key, None)
+        self._ending.clear()
+
+    # Ending -------------------------------------------------------------------------------------
+
+    def _wait_again(self, bundle: SentBundle, positions: Sequence[int]) -> None:
+        self._put_back(bundle.pending, [bundle.numbers[position] for position in positions])
+
+    def _end(self, bundle: SentBundle) -> None:
+        """Stop counting a bundle as running, and put back its tasks without an outcome."""
+        self._bundles.pop(bundle.key, None)
+        self._unbegun.pop(bundle.key, None)
+        self._ending[bundle.key] = bundle
+        if left := bundle.left():  # cancelled with its bundle, or without a message
+            logger.debug("bundle %s has ended, %d of its tasks wait again", bundle.key, len(left))
+            self.sent_before.note(bundle, [p for p in left if p in bundle.kept] or left[:1])
+            self.first_tries.note(
+                bundle, left if bundle.begun else bundle.first_tries.keys() & left
+            )
+            self._wait_again(bundle, left)
+        self._dispatch()
+
+    def _release(self, key: str) -> None:
+        """Release the Dask task of a bundle, and stop tracking the bundle."""
+        bundle = self._ending.pop(key, None) or self._bundles.get(key)
+        if bundle is None:
+            return
+        if bundle.key in self._bundles:
+            self._end(bundle)
+            del self._ending[key]
+        self._line.forget_bundle(key)
+        if bundle.future is not None:
+            bundle.future.release()
+
+
+# Losses -------------------------------------------------------------------------------------------
+
+#: Number of lost workers after which a task is given up, as in Dask.
+LOSSES = 3
+#: Largest number of tasks of one lost bundle that are suspected.
+MOST_SUSPECTS = 256
+
+
+def judge_loss(
+    bundle: SentBundle, error: KilledWorker, call_s: float
+) -> tuple[list[int], dict[int, KilledWorker]]:
+    """Return the positions of the tasks to run again, and those to give up, with errors.
+    A task is given up after ``LOSSES`` lost workers, or ``MOST_OUT_OF_MEMORY`` for lack of memory.
+    ``call_s`` is the mean duration of the tasks in seconds.
+    """
+    left = bundle.left()
+    if bundle.suspected and not bundle.begun:
+        return left, {}
+    # The tasks that were running, or that have finished since the last message.
+    unsure = 1 if bundle.suspected else min(MOST_SUSPECTS, 1 + int(2 * TELL_S / max(call_s, 1e-6)))
+    allowed = MOST_OUT_OF_MEMORY if isinstance(error, OutOfMemory) else LOSSES
+    given_up: dict[int, KilledWorker] = {}
+    for position in left[:unsure]:
+        number = bundle.numbers[position]
+        if bundle.pending.lost(number) >= allowed:
+            named = getattr(bundle.pending.function(number), "__qualname__", bundle.key)
+            given_up[position] = (
+                error.of_call(named)
+                if isinstance(error, OutOfMemory)
+                else KilledWorker(named, error.last_worker, LOSSES - 1)
+            )
+    return [position for position in left if position not in given_up], given_up
+
+
+class FirstTries:
+    """Names of the first attempts of tasks that are sent again, which name their checkpoints."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[PendingCalls, Any], str] = {}
+
+    def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
+        """Note tasks that are sent again, and that may have started in this bundle or before."""
+        for position in positions:
+            name = bundle.first_tries.get(position) or first_try(bundle.key, position)
+            self._names[bundle.pending, bundle.numbers[position]] = name
+
+    def take(self, pending: PendingCalls, numbers: Sequence[Any]) -> dict[int, str]:
+        """Return the names by position, for the tasks of a new bundle that were sent before."""
+        if not self._names:
+            return {}
+        found = ((n, self._names.pop((pending, each), None)) for n, each in enumerate(numbers))
+        return {position: name for position, name in found if name is not None}
+
+
+class SentBefore:
+    """Lost bundles with which tasks were sent before, by task."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[PendingCalls, Any], str] = {}
+
+    def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
+        """Note that these tasks of a lost bundle may have started, and are sent again."""
+        for position in positions:
+            self._keys[bundle.pending, bundle.numbers[position]] = bundle.key
+
+    def take(self, pending: PendingCalls, numbers: Iterable[Any]) -> dict[str, Any]:
+        """Return the annotation of a bundle that sends tasks again, and drop these tasks.
+        ``after`` is the key of the lost bundle with which the first of them was sent, and ``again``
+        the number of tasks that were sent with it. Empty for tasks that were not sent before.
+        """
+        if not self._keys:
+            return {}
+        found = [self._keys.pop((pending, number), None) for number in numbers]
+        keys = [key for key in found if key is not None]
+        return {"after": keys[0], "again": keys.count(keys[0])} if keys else {}
+
+
+def described_losses(
+    bundle: SentBundle, errors: Mapping[int, KilledWorker]
+) -> list[tuple[int, str, str, str | None]]:
+    """Return position, error class, message and arguments of the tasks that are given up."""
+    told = []
+    for position, error in errors.items():
+        arguments = None
+        if settings.records_arguments():
+            _, (_, args, kwargs) = bundle.pending.calls([bundle.numbers[position]], lambda _: 0)
+            if args:
+                arguments = shown_arguments(args[0], (kwargs or [None])[0] or {})
+        told.append((position, type(error).__name__, str(error), arguments))
+    return told
+
+
+# Outcomes -----------------------------------------------------------------------------------------
+
+
+def loaded(kind: int, value: Any) -> ValueOrError:
+    """Return the result and the error of a task, of which one is None.
+    ``kind`` is a kind of outcome of :mod:`scalable.protocol.operations`. ``value`` is the value
+    itself, the pickled value, or the pickled error.
+    """
+    if kind == ERROR:
+        return None, with_package(load_error(value))
+    if kind in (PICKLED, KEPT):
+        try:
+            return value.load() if kind == KEPT else load(value), None
+        except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
+            return None, error
+        except BaseException as ended:  # noqa: BLE001 - it would end the event loop
+            return None, RuntimeError(f"the result cannot be loaded: {ended!r}")
+    return value, None
+
+
+# Withdrawals --------------------------------------------------------------------------------------
+
+#: Seconds for which a slot has to be free before a bundle is withdrawn for it: a slot is also free
+#: for a moment between two bundles.
+FREE_S = 0.1
+#: Upper limit of this time in seconds. The time doubles with each withdrawal, because the slot may
+#: be in use by another client.
+LONGEST_S = 5.0
+#: A bundle that waits for so many seconds, and for as long as so many usual tasks take, is
+#: withdrawn once a later one has started: it waits behind a task that is longer than others.
+STUCK_S, STUCK_CALLS = 0.5, 10
+
+
+class Withdrawals:
+    """Choice of the bundles to withdraw for free slots."""
+
+    def __init__(self) -> None:
+        self._free_since: float | None = None
+        self._patience_s = FREE_S
+        self._latest_begun = 0.0
+
+    def began(self, bundle: SentBundle) -> None:
+        """Note when a bundle was sent that has started."""
+        self._latest_begun = max(self._latest_begun, bundle.heard_at)
+
+    def wanted(
+        self,
+        waiting: Collection[SentBundle],
+        begun: int,
+        slots: int,
+        now: float,
+        call_s: float = 0.0,
+    ) -> list[SentBundle]:
+        """Return the bundles to withdraw:
+        stuck ones, or else the latest, one for each free slot. Must not search all bundles. ``now``
+        is in monotonic seconds, ``call_s`` the mean duration in seconds.
+        """
+        before = min(self._latest_begun, now - STUCK_S - STUCK_CALLS * call_s)
+        overtaken = takewhile(lambda bundle: bundle.heard_at < before, waiting)
+        if stuck := [b for b in islice(overtaken, slots) if not b.withdrawn]:
+            return stuck
+        free = slots - begun
+        if free <= 0 or not waiting:
+            self._free_since, self._patience_s = None, FREE_S
+            return []
+        if self._free_since is None:
+            self._free_since = now
+        if now - self._free_since < self._patience_s:
+            return []
+        self._free_since = now
+        self._patience_s = min(2 * self._patience_s, LONGEST_S)
+        latest_first: Iterable[SentBundle] = reversed(waiting)  # type: ignore[call-overload]
+        return list(islice((b for b in latest_first if not b.withdrawn), free))
+
+    @property
+    def looks_again(self) -> bool:
+        """True if a slot is free while a bundle waits."""
+        return self._free_since is not None
+
+
+# Bundle sizes -------------------------------------------------------------------------------------
+
+#: Desired duration of a bundle in seconds: long compared with the cost of sending one, and short
+#: compared with what a user notices.
+BUNDLE_S = 0.1
+#: Seconds of CPU time that client and scheduler spend on a bundle, however small it is: 7 to 8 ms
+#: together if they share a process and a slow machine, partly hidden by a running bundle.
+SENDING_S = 0.005
+#: Largest number of tasks in a bundle.
+LARGEST_BUNDLE = 8192
+#: Largest number of bytes of a bundle, which is one message.
+LARGEST_BYTES = 16_000_000
+#: Number of unfinished bundles for each slot: while one bundle runs, the next one is already at the
+#: worker.
+AHEAD = 2
+#: Number of bundles that are in flight at first: tasks may be short, and are better sent together
+#: then. After these seconds the number doubles if half of the bundles have started, repeatedly
+#: until a task has finished.
+FIRST, FIRST_S = 32, 0.1
+#: Smallest number of bundles into which a backlog is divided: its tasks may be longer than earlier
+#: ones, and a bundle of such tasks keeps them from other slots until it gives them back.
+SHARES = 4
+#: Seconds after which a turn of the event loop stops sending bundles, so that the loop continues.
+TURN_S = 0.01
+#: Largest number of tasks of an iterator that wait in the client, and largest number of bytes of
+#: their arguments or results. Each slot has a task in any case.
+MOST_WAITING, MOST_WAITING_BYTES = 65_536, 64_000_000
+#: Number of tasks of an iterator that wait in any case while they are refused: one after the other,
+#: as on a pool that is given up, each would take a second. Seconds for which the waiting tasks keep
+#: all slots busy in any case, and number of tasks until the first one has finished.
+USUAL_WAITING, USUAL_S, UNKNOWN_WAITING = 1024, 10.0, 64
+
+
+class BundleSizing:
+    """Measured duration and size of tasks, which determine the number of tasks in a bundle."""
+
+    def __init__(self) -> None:
+        #: Mean duration of the latest tasks in seconds, or None before the first one has finished.
+        self.mean_s: float | None = None
+        self._bytes_per_call = self._bytes_per_result = 0.0
+        self._is_refused = False
+
+    def sent(self, calls: int, nbytes: int) -> None:
+        """Record the number of tasks and the size in bytes of a bundle that is sent."""
+        self._bytes_per_call = max(nbytes / calls, 0.5 * self._bytes_per_call)
+
+    def received(self, calls: int, nbytes: int) -> None:
+        """Record the number of tasks with results, and the size of these results in bytes."""
+        if calls:
+            self._bytes_per_result = max(nbytes / calls, 0.5 * self._bytes_per_result)
+
+    def observe(self, calls: int, seconds: float) -> None:
+        """Record the number and the total duration of tasks that have finished."""
+        if calls:
+            self._is_refused = False
+            latest = seconds / calls
+            self.mean_s = latest if self.mean_s is None else 0.25 * self.mean_s + 0.75 * latest
+
+    def refused(self) -> None:
+        """Record that tasks are refused, without being run, for lack of workers."""
+        self._is_refused = True
+
+    def at_least(self, seconds: float) -> None:
+        """Raise the mean duration to the time for which a task has already been running."""
+        self.mean_s = max(self.mean_s or 0.0, seconds)
+
+    def size(self, backlog: int, slots: int) -> int:
+        """Return the number of tasks in the next bundle."""
+        if self.mean_s is None:
+            return 1
+        # A share of the backlog for each slot keeps all of them busy. If tasks are short and slots
+        # are many, such a bundle takes less time to run than to send. With W seconds of waiting
+        # tasks in k bundles, the last task finishes after about k SENDING_S + W / k seconds, which
+        # is least if each bundle takes sqrt(W SENDING_S) seconds. The last tasks go in one bundle
+        # if it takes less time than sending another one.
+        mean_s = max(self.mean_s, 1e-7)
+        quick = int(BUNDLE_S / mean_s)
+        light = int(LARGEST_BYTES / max(self._bytes_per_call, 1.0))
+        worthwhile = int(math.sqrt(backlog * SENDING_S / mean_s))
+        share = max(backlog // (2 * slots), min(worthwhile, backlog // SHARES))
+        least = min(backlog, int(SENDING_S / mean_s))
+        return max(1, min(quick, light, max(share, least), LARGEST_BUNDLE))
+
+    def _usual(self, slots: int) -> int:
+        if self._is_refused:
+            return USUAL_WAITING
+        if self.mean_s is None:
+            return UNKNOWN_WAITING
+        return int(min(USUAL_WAITING, USUAL_S * slots / max(self.mean_s, 1e-7)))
+
+    def lookahead(self, slots: int) -> int:
+        """Return how many tasks of an iterator should wait, so that no slot runs out of work."""
+        busy = 2 * AHEAD * slots * self.size(LARGEST_BUNDLE * 2 * slots, slots)
+        if self._bytes_per_call:  # the size of the tasks is known
+            busy = max(busy, self._usual(slots))
+        heaviest = max(self._bytes_per_call, self._bytes_per_result, 1.0)
+        return max(slots, min(busy, MOST_WAITING, int(MOST_WAITING_BYTES / heaviest)))

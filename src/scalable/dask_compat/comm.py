@@ -1,0 +1,337 @@
+"""Seams of connections: shared memory instead of sent data, and TLS credentials.
+
+A message's large frames are put into segments (:mod:`scalable.protocol.shared_memory`) if both
+sides are on one machine. Frames are passed on without a copy.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import ssl
+import threading
+from functools import partial
+from itertools import count
+from typing import Any
+
+from distributed import Security
+from distributed.comm import registry
+from distributed.comm.core import CommClosedError
+from distributed.comm.tcp import (
+    C_INT_MAX,
+    TCP,
+    TLS,
+    TCPBackend,
+    TCPConnector,
+    TCPListener,
+    TLSBackend,
+    TLSConnector,
+    TLSListener,
+    _add_frames_header,
+    convert_stream_closed_error,
+)
+from distributed.comm.utils import OFFLOAD_THRESHOLD, from_frames, to_frames
+from distributed.protocol.core import dumps
+from distributed.protocol.serialize import (
+    Serialized,
+    register_serialization_family,
+)
+from distributed.utils import ensure_memoryview, nbytes, offload
+from tornado.iostream import StreamClosedError
+
+from scalable import settings
+from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
+from scalable.protocol import shared_memory
+from scalable.protocol.shared_memory import LEAST, Part, RefusedSegmentError, Segment
+
+logger = logging.getLogger("scalable.protocol")
+seams = Seams("process with TLS connections")
+
+#: Key of a process's introduction in the handshake of a connection.
+INTRODUCTION = "scalable-shared-memory"
+#: Name in the header of a message with shared frames.
+_SHARING = "scalable-shared-frames"
+#: Frames are not split: a part of a frame would be a segment of its own.
+_WHOLE = 1 << 62
+#: Seconds for which segments are kept that were not opened when this side closed the connection.
+_KEPT_AFTER_CLOSE_S = 60.0
+
+_TCP = "distributed.comm.tcp"
+_CORE = "distributed.comm.core"
+
+
+@seams.relies_on(
+    declares(f"{_TCP}:TCP.write", "self", "msg", "serializers", "on_error"),
+    declares(f"{_TCP}:TCP.read", "self", "deserializers"),
+    mentions(f"{_TCP}:TCP.write", "local_info", "remote_info", "handshake_options", "to_frames"),
+    mentions(f"{_TCP}:TCP.write", "_add_frames_header", "_write_buffer", "_total_write_index"),
+    mentions(f"{_TCP}:TCP.read", "from_frames", "allow_offload", "deserialize"),
+    has("distributed.comm:tcp", "_add_frames_header", "convert_stream_closed_error", "C_INT_MAX"),
+    accepts("distributed.comm.utils:to_frames", 1, "allow_offload", "context", "frame_split_size"),
+    accepts("distributed.comm.utils:from_frames", 1, "deserialize", "deserializers"),
+    mentions("distributed.protocol.core:dumps", "Serialized", "num-sub-frames"),
+    mentions(f"{_CORE}:connect", "handshake_info", "handshake_configuration"),
+    mentions(f"{_CORE}:Listener.on_connection", "handshake_info", "handshake_configuration"),
+    optional=True,  # without it, all data is sent
+)
+class SharingTCP(TCP):
+    """A connection that shares large frames with the peer if it is on this machine.
+    The sender keeps a segment until the receiver confirms it in its next message, or the connection
+    is closed.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        #: Process id of the peer if memory is shared with it.
+        self._sharer: int | None = None
+        self._numbers = count()
+        #: Segments that the peer has not opened yet.
+        self._lent: dict[int, Segment] = {}
+        #: Numbers of the segments opened here, which the next message confirms.
+        self._opened: list[int] = []
+
+    @property
+    def shares_memory(self) -> bool:
+        return self._sharer is not None
+
+    def handshake_info(self) -> dict[str, Any]:
+        """Return Dask's values for the handshake, and our introduction if memory is shared."""
+        info: dict[str, Any] = super().handshake_info()
+        return info if (own := _introduction()) is None else {**info, INTRODUCTION: own}
+
+    def handshake_configuration(  # type: ignore[override]
+        self, local: dict[str, Any], remote: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return Dask's options, and detect whether memory is shared with the peer."""
+        options: dict[str, Any] = super().handshake_configuration(local, remote)
+        if INTRODUCTION in local and INTRODUCTION in remote:
+            self._sharer = shared_memory.process_of(remote[INTRODUCTION])
+        if self._sharer is not None:
+            options["compression"] = None  # it would take longer than sharing
+        return options
+
+    async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> Any:
+        """Send a message, and return the bytes of its sent and shared frames."""
+        if self._sharer is None or self.stream is None:
+            return await super().write(msg, serializers, on_error)
+        frames = await to_frames(
+            msg,
+            allow_offload=self.allow_offload,
+            serializers=serializers,
+            on_error=on_error,
+            context={
+                "sender": self.local_info,
+                "recipient": self.remote_info,
+                **self.handshake_options,
+            },
+            frame_split_size=_WHOLE,
+        )
+        large = [n for n, frame in enumerate(frames) if nbytes(frame) > LEAST]
+        if not large and not self._opened:
+            return self._queue(frames)
+        found = await self._offloaded(partial(_share, [frames[n] for n in large]), frames)
+        total = sum(map(nbytes, frames))
+        self._queue(self._with_segments(frames, dict(zip(large, found, strict=True))))
+        return total
+
+    def _with_segments(
+        self, frames: list[Any], found: dict[int, tuple[Segment, int] | None]
+    ) -> list[Any]:
+        """Return a message's frames, with references to segments for the shared ones."""
+        parts = []
+        for place, shared in found.items():
+            if shared is not None:
+                segment, start = shared
+                number = next(self._numbers)
+                self._lent[number] = segment
+                parts.append((place, number, *segment.part(start, nbytes(frames[place]))))
+        header = {"serializer": _SHARING, "parts": parts, "opened": self._opened}
+        self._opened = []
+        away = {place for place, *_ in parts}
+        sent = [frame for place, frame in enumerate(frames) if place not in away]
+        return list(dumps(Serialized(header, sent)))
+
+    async def read(self, deserializers: Any = None) -> Any:
+        known = deserializers if deserializers is None else [*deserializers, _SHARING]
+        msg = await super().read(known)
+        if type(msg) is not Serialized or msg.header.get("serializer") != _SHARING:
+            return msg
+        frames = self._with_opened(msg)
+        return await from_frames(
+            frames,
+            deserialize=self.deserialize,
+            deserializers=deserializers,
+            allow_offload=self.allow_offload,
+        )
+
+    def _with_opened(self, msg: Serialized) -> list[Any]:
+        whole = list(msg.frames)
+        try:
+            if self._sharer is None:
+                raise RefusedSegmentError("no memory is shared on this connection")
+            for number in msg.header["opened"]:
+                self._lent.pop(number, None)
+            for place, number, *part in msg.header["parts"]:
+                whole.insert(place, shared_memory.open_part(self._sharer, Part(*part)))
+                self._opened.append(number)
+        except (OSError, TypeError, ValueError, KeyError) as error:
+            self.abort()
+            # If the other process has exited, later connections are not concerned.
+            if not isinstance(error, FileNotFoundError | ProcessLookupError):
+                _stop(error)
+            raise CommClosedError(f"in {self}: shared memory: {error}") from error
+        return whole
+
+    def _queue(self, frames: list[Any]) -> int:
+        """Queue frames, as ``TCP.write`` does."""
+        stream: Any = self.stream
+        if stream is None or stream.closed():
+            self.abort()
+            raise CommClosedError(f"in {self}: it is closed")
+        frames, sizes, total = _add_frames_header(frames)
+        try:
+            for size, frame in zip(sizes, frames, strict=True):
+                data = ensure_memoryview(frame)
+                for begin in range(0, size, C_INT_MAX):
+                    chunk = data[begin : begin + C_INT_MAX]
+                    stream._write_buffer.append(chunk)  # noqa: SLF001
+                    stream._total_write_index += len(chunk)  # noqa: SLF001
+            stream.write(b"")
+        except StreamClosedError as error:
+            self.stream = None
+            self._closed = True
+            self._lent.clear()
+            convert_stream_closed_error(self, error)
+        except BaseException:
+            self.abort()
+            raise
+        return int(total)
+
+    async def _offloaded(self, function: Any, frames: list[Any]) -> Any:
+        """Call a function that copies frames, in a thread if they are large."""
+        is_long = OFFLOAD_THRESHOLD and sum(map(nbytes, frames)) > OFFLOAD_THRESHOLD
+        return await offload(function) if is_long and self.allow_offload else function()
+
+    def abort(self) -> None:
+        super().abort()
+        self._lent.clear()
+
+    def close(self) -> Any:
+        """Close the connection once all is written. The peer may still open segments."""
+        lent, self._lent = self._lent, {}
+        if lent and not self.closed():
+            asyncio.get_running_loop().call_later(_KEPT_AFTER_CLOSE_S, lent.clear)
+        return super().close()
+
+
+class SharingTLS(SharingTCP, TLS):
+    """An encrypted connection that shares large frames with the peer."""
+
+
+def _share(frames: list[Any]) -> list[tuple[Segment, int] | None]:
+    return [shared_memory.shared(ensure_memoryview(frame)) for frame in frames]
+
+
+# What is shared in this process -------------------------------------------------------------------
+
+#: Set when another process's segment was missing: later connections share nothing.
+_stopped = threading.Event()
+
+
+def _stop(error: BaseException) -> None:
+    if not _stopped.is_set():
+        logger.warning("large data is sent through sockets from now on: %s", error)
+    _stopped.set()
+
+
+def _introduction() -> dict[str, Any] | None:
+    if _stopped.is_set() or not settings.shares_memory():
+        return None
+    try:
+        return shared_memory.introduction()
+    except OSError as error:
+        _stop(error)
+        return None
+
+
+class _TCPConnector(TCPConnector):
+    comm_class = SharingTCP
+
+
+class _TLSConnector(TLSConnector):
+    comm_class = SharingTLS
+
+
+class _TCPListener(TCPListener):
+    comm_class = SharingTCP
+
+
+class _TLSListener(TLSListener):
+    comm_class = SharingTLS
+
+
+class _TCPBackend(TCPBackend):
+    _connector_class = _TCPConnector
+    _listener_class = _TCPListener
+
+
+class _TLSBackend(TLSBackend):
+    _connector_class = _TLSConnector
+    _listener_class = _TLSListener
+
+
+@seams.relies_on(
+    contains("distributed.comm.registry:backends", "tcp", "tls"),
+    mentions(f"{_TCP}:BaseTCPBackend", "_connector_class", "_listener_class"),
+    mentions(f"{_TCP}:BaseTCPConnector.connect", "comm_class"),
+    mentions(f"{_TCP}:BaseTCPListener._handle_stream", "comm_class"),
+    accepts("distributed.protocol.serialize:register_serialization_family", 3),
+    optional=True,
+)
+def share_memory() -> None:
+    """Make later connections share memory where possible. Other registered backends are kept."""
+    if not shared_memory.is_possible() or not settings.shares_memory():
+        return
+    differences = map(seams.difference, seams.facts)
+    if (difference := next(filter(None, differences), None)) is not None:
+        logger.warning("large data is sent through sockets: %s", difference)
+        return
+    register_serialization_family(_SHARING, None, Serialized)
+    for scheme, theirs, ours in (
+        ("tcp", TCPBackend, _TCPBackend),
+        ("tls", TLSBackend, _TLSBackend),
+    ):
+        if type(registry.get_backend(scheme)) is theirs:
+            registry.backends[scheme] = ours()
+
+
+# TLS credentials ----------------------------------------------------------------------------------
+
+
+@seams.relies_on(
+    declares("distributed.security:Security._get_tls_context", "self", "tls", "purpose"),
+    mentions("distributed.security:Security._get_tls_context", "cert", "key", "load_cert_chain"),
+)
+class KeptSecurity(Security):
+    """A ``distributed.Security`` whose key is never on a disk, though OpenSSL reads only files:
+    it is in memory (``memfd_create(2)``) on Linux. Servers issue no session tickets: two are 0.4 of
+    the 1.5 ms of CPU time of a handshake, and Dask never resumes a session.
+    """
+
+    __slots__ = Security.__slots__  # Dask uses them as the names of its parameters
+
+    def _get_tls_context(self, tls: dict[str, Any], purpose: Any) -> ssl.SSLContext:
+        certificate, key = tls.get("cert"), tls.get("key")
+        is_text = certificate and key and "\n" in certificate and "\n" in key
+        if is_text and hasattr(os, "memfd_create"):
+            with os.fdopen(os.memfd_create("scalable-credentials"), "wb") as file:
+                file.write(f"{certificate}\n{key}\n".encode())
+                file.flush()
+                path = f"/proc/self/fd/{file.fileno()}"
+                context = super()._get_tls_context(tls | {"cert": path, "key": path}, purpose)
+        else:
+            context = super()._get_tls_context(tls, purpose)
+        if context is not None and purpose is ssl.Purpose.CLIENT_AUTH:
+            context.num_tickets = 0
+        return context  # type: ignore[no-any-return]

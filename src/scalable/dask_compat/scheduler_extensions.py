@@ -1,0 +1,482 @@
+"""Seams of a scheduler's extensions: work stealing, moved results, events, spans and shuffles."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import dask.config
+from distributed import Scheduler
+from distributed.active_memory_manager import ActiveMemoryManagerExtension, ReduceReplicas
+from distributed.broker import Broker
+from distributed.http.scheduler import prometheus
+from distributed.scheduler import DEFAULT_EXTENSIONS, TaskState, WorkerState
+from distributed.spans import Span, SpansSchedulerExtension
+from distributed.stealing import WorkStealing
+
+from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
+
+seams = Seams("scheduler with extensions")
+
+_SCHEDULER = "distributed.scheduler:Scheduler"
+_STEALING = "distributed.stealing:WorkStealing"
+#: Maximum seconds between two checks. With Dask's one second an idle worker waits for half a second
+#: on average while others have a queue.
+INTERVAL_S = 0.1
+#: Maximum number of workers that are compared for one task or result.
+COMPARED = 20
+
+
+class _Part:
+    """A scheduler that appears to have only the given idle and loaded workers."""
+
+    def __init__(
+        self, scheduler: Scheduler, idle: Iterable[WorkerState], loaded: Iterable[WorkerState]
+    ) -> None:
+        self._scheduler = scheduler
+        self.idle = {worker.address: worker for worker in idle}
+        others = {worker.address: worker for worker in loaded}
+        self.workers = {**self.idle, **others}
+        self.saturated = scheduler.saturated & set(others.values())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._scheduler, name)
+
+
+@seams.relies_on(
+    declares(f"{_STEALING}.balance", "self"),
+    mentions(f"{_STEALING}.start", "_callback_time"),
+    mentions(f"{_STEALING}.balance", "scheduler", "idle", "saturated", "workers", "_get_thief"),
+    declares(
+        f"{_STEALING}._get_thief",
+        "self", "scheduler", "ts", "potential_thieves", "occupancies",
+    ),
+    accepts(f"{_STEALING}.stealing_objective", 3, "occupancies"),
+    mentions("distributed.scheduler:SchedulerState", "idle", "saturated", "resources", "workers"),
+    has("distributed.scheduler:WorkerState", "processing", "nthreads", "resources"),
+    has("distributed.scheduler:TaskState", "resource_restrictions", "worker_restrictions"),
+    has("distributed.scheduler:TaskState", "host_restrictions"),
+    optional=True,
+)  # fmt: skip
+class PoolStealing(WorkStealing):
+    """Dask's work stealing, applied to each pool separately, and then to all workers.
+    Dask compares the load of all pools: idle workers of a pool may wait while tasks are queued in
+    it.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._callback_time = min(self._callback_time, INTERVAL_S)
+        self._idle_with: Mapping[str, set[WorkerState]] = {}
+
+    def balance(self) -> None:
+        scheduler = self.scheduler
+        loaded = [ws for ws in scheduler.running if len(ws.processing) > ws.nthreads]
+        if not loaded:
+            return
+        idle = [ws for ws in scheduler.running if _takes_more(scheduler, ws)]
+        self._idle_with, loaded_with = _by_tag(idle), _by_tag(loaded)
+        try:
+            for tag in self._idle_with.keys() & loaded_with.keys():
+                self._balance(scheduler, self._idle_with[tag], loaded_with[tag])
+            self._balance(scheduler, idle, loaded)
+        finally:
+            self.scheduler = scheduler
+
+    def _balance(
+        self, scheduler: Scheduler, idle: Iterable[WorkerState], loaded: Iterable[WorkerState]
+    ) -> None:
+        part: Any = _Part(scheduler, idle, loaded)
+        self.scheduler = part
+        super().balance()
+
+    def _get_thief(
+        self,
+        scheduler: Any,
+        ts: TaskState,
+        potential_thieves: set[WorkerState],
+        *,
+        occupancies: dict[WorkerState, float],
+    ) -> WorkerState | None:
+        """Return an idle worker or None. Avoids Dask's set of all workers with the tag."""
+        tags = ts.resource_restrictions
+        if not tags or len(tags) > 1 or ts.worker_restrictions or ts.host_restrictions:
+            return super()._get_thief(scheduler, ts, potential_thieves, occupancies=occupancies)
+        ((tag, slots),) = tags.items()
+        able = (
+            worker
+            for worker in potential_thieves & self._idle_with.get(tag, set())
+            if worker.resources[tag] >= slots
+        )
+        objective = partial(self.stealing_objective, ts, occupancies=occupancies)
+        return min(islice(able, COMPARED), key=objective, default=None)
+
+
+def _takes_more(scheduler: Scheduler, worker: WorkerState) -> bool:
+    """Return whether a worker has a free thread, or little work compared with others."""
+    count = len(worker.processing)
+    short = count == worker.nthreads and worker.address in scheduler.idle
+    return count < worker.nthreads or short
+
+
+def _by_tag(workers: Iterable[WorkerState]) -> Mapping[str, set[WorkerState]]:
+    found: dict[str, set[WorkerState]] = defaultdict(set)
+    for worker in workers:
+        for tag in worker.resources:
+            found[tag].add(worker)
+    return found
+
+
+def pool_stealing() -> str | None:
+    """Return why ``PoolStealing`` cannot run on the installed Dask, or None if it can."""
+    return seams.difference(PoolStealing.__name__)
+
+
+# Moving results away from workers that leave ------------------------------------------------------
+
+
+_MANAGER = "distributed.active_memory_manager:ActiveMemoryManagerExtension"
+
+
+@seams.relies_on(
+    declares(f"{_MANAGER}.run_once", "self"),
+    declares(f"{_MANAGER}._find_recipient", "self", "ts", "candidates", "pending_repl"),
+    mentions(f"{_MANAGER}._find_recipient", "scheduler", "running"),
+    mentions(f"{_MANAGER}._run_policies", "_find_recipient", "policies"),
+    mentions("distributed.active_memory_manager:ReduceReplicas.run", "replicated_tasks"),
+    mentions("distributed.scheduler:Scheduler.retire_workers", "extensions", "amm"),
+    optional=True,
+)
+class SamplingMemoryManager(ActiveMemoryManagerExtension):
+    """Dask's Active Memory Manager, which moves a result to the emptiest of ``COMPARED`` random
+    workers. Dask compares all workers for each result: 2 ms with 5,000 workers. See Mitzenmacher,
+    "The power of two choices in randomized load balancing", 2001.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        #: Running workers, while the policies run.
+        self._running: list[WorkerState] = []
+        super().__init__(*args, **kwargs)
+
+    def run_once(self) -> None:
+        """Run all policies, unless the only one drops copies of results and there are none."""
+        copies = self.scheduler.replicated_tasks
+        if not copies and all(type(policy) is ReduceReplicas for policy in self.policies):
+            return  # before Dask reads the memory of each worker
+        self._running = list(self.scheduler.running)
+        try:
+            super().run_once()
+        finally:
+            self._running = []
+
+    def _find_recipient(
+        self,
+        ts: TaskState,
+        candidates: set[WorkerState] | None,
+        pending_repl: set[WorkerState],
+    ) -> WorkerState | None:
+        if candidates is None and len(self._running) > COMPARED:
+            few = set(random.sample(self._running, COMPARED))
+            found = super()._find_recipient(ts, few, pending_repl)
+            if found is not None:
+                return found
+        return super()._find_recipient(ts, candidates, pending_repl)
+
+
+# What a scheduler keeps of finished work ----------------------------------------------------------
+
+
+_BROKER = "distributed.broker:Broker"
+_SPANS = "distributed.spans:SpansSchedulerExtension"
+#: Key of Dask's configuration: number of the latest computations that a scheduler keeps. As many
+#: root spans, which correspond to them, are kept.
+KEPT = "distributed.diagnostics.computations.max-history"
+
+
+@seams.relies_on(
+    mentions(f"{_SCHEDULER}.__init__", "_broker", "Broker"),
+    mentions(f"{_SCHEDULER}.remove_worker", "_broker", "truncate"),
+    mentions(f"{_SCHEDULER}.remove_client", "_broker", "truncate"),
+    declares(f"{_BROKER}.truncate", "self", "topic"),
+    mentions(f"{_BROKER}.__init__", "_topics"),
+    mentions("distributed.broker:Topic.__init__", "subscribers"),
+    optional=True,
+)
+class ForgettingBroker(Broker):
+    """The events of a scheduler, without empty topics and subscribers that have left."""
+
+    @classmethod
+    def in_place_of(cls, broker: Broker) -> ForgettingBroker:
+        """Return a broker with the topics of another one, which is not used any more."""
+        made = cls.__new__(cls)
+        vars(made).update(vars(broker))
+        return made
+
+    def truncate(self, topic: str | None = None) -> None:
+        """Remove a topic's events (by default all), and the topic without subscribers."""
+        super().truncate(topic)
+        known = None if topic is None else self._topics.get(topic)
+        if topic is not None and known is not None and not known.subscribers:
+            del self._topics[topic]
+
+    def forget_subscriber(self, client: str) -> None:
+        for topic in self._topics.values():
+            topic.subscribers.discard(client)
+
+
+@seams.relies_on(
+    declares(f"{_SPANS}.observe_tasks", "self", "tss", "code", "span_metadata"),
+    declares(f"{_SPANS}.heartbeat", "self", "ws", "data"),
+    mentions(f"{_SPANS}.__init__", "spans", "root_spans", "spans_search_by_name"),
+    mentions(f"{_SPANS}._ensure_span", "spans_search_by_tag", "total_nthreads_history"),
+    mentions("distributed.spans:Span.__init__", "_total_nthreads_offset"),
+    has("distributed.spans:Span", "groups", "children", "traverse_spans", "traverse_groups"),
+    mentions("distributed.scheduler:SchedulerState.__init__", "task_groups"),
+    has("distributed.scheduler:TaskGroup", "name", "span_id"),
+    optional=True,
+)
+class ForgettingSpans(SpansSchedulerExtension):
+    """The spans of a scheduler, without old ones whose tasks are all forgotten. Dask keeps all."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(scheduler)
+        self._kept = max(1, int(dask.config.get(KEPT)))
+        self._look_at = 2 * self._kept
+
+    def observe_tasks(self, tss: Iterable[Any], *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        if len(self.root_spans) >= self._look_at:
+            self._forget()
+            self._look_at = len(self.root_spans) + self._kept
+        return super().observe_tasks(tss, *args, **kwargs)
+
+    def heartbeat(self, ws: Any, data: dict[Any, float]) -> None:
+        super().heartbeat(ws, {key: value for key, value in data.items() if key[1] in self.spans})
+
+    def _forget(self) -> None:
+        old = [span for span in self.root_spans[: -self._kept] if self._is_over(span)]
+        gone = {span.id for root in old for span in root.traverse_spans()}
+        for spans in (
+            self.root_spans,
+            *self.spans_search_by_name.values(),
+            *self.spans_search_by_tag.values(),
+        ):
+            spans[:] = [span for span in spans if span.id not in gone]
+        _drop_empty(self.spans_search_by_name)
+        _drop_empty(self.spans_search_by_tag)
+        for name in gone:
+            del self.spans[name]
+        first = min((span._total_nthreads_offset for span in self.spans.values()), default=0)  # noqa: SLF001
+        del self.scheduler.total_nthreads_history[:first]
+        for span in self.spans.values():
+            span._total_nthreads_offset -= first  # noqa: SLF001
+
+    def _is_over(self, root: Span) -> bool:
+        groups = self.scheduler.task_groups
+        return all(groups.get(group.name) is not group for group in root.traverse_groups())
+
+
+def _drop_empty(lists: dict[Any, list[Span]]) -> None:
+    for name in [name for name, spans in lists.items() if not spans]:
+        del lists[name]
+
+
+@seams.relies_on(
+    mentions(f"{_STEALING}.__init__", "in_flight_occupancy", "in_flight_tasks"),
+    mentions(f"{_STEALING}._combined_occupancy", "in_flight_occupancy"),
+    mentions(f"{_SCHEDULER}.__init__", "extensions"),
+    optional=True,
+)
+def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
+    """Remove a worker that has left from the counts of work stealing, where Dask keeps it."""
+    stealing = scheduler.extensions.get("stealing")
+    if stealing is not None:
+        stealing.in_flight_occupancy.pop(worker, None)
+        stealing.in_flight_tasks.pop(worker, None)
+
+
+@seams.relies_on(
+    mentions(f"{_STEALING}.__init__", "unknown_durations"),
+    mentions(f"{_STEALING}.put_key_in_stealable", "unknown_durations", "prefix", "name"),
+    mentions(f"{_SCHEDULER}.__init__", "extensions"),
+    optional=True,
+)
+def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
+    """Remove a forgotten task from Dask's work stealing, which keeps those of functions that always
+    fail.
+    """
+    stealing = scheduler.extensions.get("stealing")
+    durations = {} if stealing is None else stealing.unknown_durations
+    unknown = durations.get(task.prefix.name)
+    if unknown is not None:
+        unknown.discard(task)
+        if not unknown:
+            del durations[task.prefix.name]
+
+
+class ForgettingScheduler(Scheduler):
+    """A scheduler that drops past workers, clients and tasks, as far as Dask's version allows."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if seams.difference(ForgettingBroker.__name__) is None:
+            self._broker = ForgettingBroker.in_place_of(self._broker)
+        if "spans" in self.extensions and seams.difference(ForgettingSpans.__name__) is None:
+            self.extensions["spans"] = ForgettingSpans(self)
+        self._forgets_thefts = seams.difference(forget_thefts.__name__) is None
+
+    def remove_client(self, client: str, *args: Any, **kwargs: Any) -> None:
+        super().remove_client(client, *args, **kwargs)
+        if isinstance(self._broker, ForgettingBroker):
+            self._broker.forget_subscriber(client)
+
+    async def remove_worker(self, address: str, *args: Any, **kwargs: Any) -> Any:
+        worker = self.workers.get(address)
+        answer = await super().remove_worker(address, *args, **kwargs)
+        if worker is not None and self._forgets_thefts:
+            forget_thefts(self, worker)
+        return answer
+
+
+# Shuffles between workers -------------------------------------------------------------------------
+
+
+_PLUGIN = "distributed.shuffle._scheduler_plugin:ShuffleSchedulerPlugin"
+
+
+@seams.relies_on(
+    contains("distributed.scheduler:DEFAULT_EXTENSIONS", "shuffle"),
+    declares(f"{_PLUGIN}._calculate_worker_for", "self", "spec"),
+    mentions(
+        f"{_PLUGIN}._calculate_worker_for",
+        "barrier_key",
+        "worker_restrictions",
+        "dependents",
+        "workers",
+    ),
+    mentions(f"{_PLUGIN}._create", "_calculate_worker_for"),
+    declares("distributed.scheduler:SchedulerState.valid_workers", "self", "ts"),
+)
+def keep_shuffles_in_pools(scheduler: Scheduler) -> None:
+    """Make shuffles assign outputs to workers that can run them.
+    Idempotent. Dask chooses among all workers, and an output on one without the resources never
+    runs.
+    """
+    shuffle_mender()(dask_scheduler=scheduler)
+
+
+def shuffle_mender() -> Callable[..., None]:
+    """Return a function for ``Client.run_on_scheduler`` with the same effect there."""
+
+    # A nested function is pickled by value, so that the scheduler need not import this package.
+    def mend(dask_scheduler: Any) -> None:
+        from distributed.shuffle._core import barrier_key
+        from distributed.shuffle._exceptions import P2PIllegalStateError
+
+        plugin = dask_scheduler.extensions.get("shuffle")
+        if plugin is None or getattr(plugin, "scalable_in_pools", False):
+            return
+        choose = plugin._calculate_worker_for  # noqa: SLF001
+
+        def able(tasks: list[Any]) -> set[str]:
+            found = {worker.address for worker in dask_scheduler.running}
+            for task in tasks:
+                workers = dask_scheduler.valid_workers(task)
+                if workers is not None:
+                    found &= {worker.address for worker in workers}
+            return found - plugin.scalable_leaving or found
+
+        def within_pool(spec: Any) -> Any:
+            barrier = dask_scheduler.tasks[barrier_key(spec.id)]
+            tasks = [barrier, *barrier.dependents]
+            workers = able(tasks)
+            if not workers and any(task.resource_restrictions for task in tasks):
+                raise P2PIllegalStateError(
+                    f"no running worker can run all outputs of the shuffle {spec.id}: they need "
+                    f"{[task.resource_restrictions for task in tasks[:2]]}"
+                )
+            restrictions = barrier.worker_restrictions
+            barrier.worker_restrictions = workers or restrictions
+            try:
+                return choose(spec)
+            finally:
+                barrier.worker_restrictions = restrictions
+
+        plugin.scalable_leaving = set()
+        plugin._calculate_worker_for = within_pool  # noqa: SLF001
+        plugin.scalable_in_pools = True
+
+    return mend
+
+
+@seams.relies_on(
+    contains(
+        "distributed.shuffle._core:SchedulerShuffleState.__annotations__", "participating_workers"
+    ),
+    mentions(_PLUGIN, "active_shuffles"),
+    mentions(f"{_PLUGIN}.remove_worker", "participating_workers", "_restart_shuffle"),
+)
+class ShufflesOf:
+    """The shuffles in which a worker participates, which would restart if it left now."""
+
+    def __init__(self, scheduler: Scheduler, address: str) -> None:
+        self._plugin: Any = scheduler.extensions.get("shuffle")
+        self._address = address
+
+    def running(self) -> bool:
+        """Return whether the worker participates in an unfinished shuffle."""
+        active = getattr(self._plugin, "active_shuffles", {})
+        return any(self._address in each.participating_workers for each in active.values())
+
+    def avoid(self, avoided: bool) -> None:
+        """Give the worker no outputs of later shuffles if another worker can take them."""
+        leaving: set[str] = getattr(self._plugin, "scalable_leaving", set())
+        (leaving.add if avoided else leaving.discard)(self._address)
+
+
+# Metrics for Prometheus ---------------------------------------------------------------------------
+
+
+@seams.relies_on(
+    has("distributed.http.scheduler:prometheus", "routes"),
+    mentions("distributed.http.scheduler.prometheus.core:PrometheusHandler.get", "write"),
+    mentions("distributed.http.utils:RequestHandler.initialize", "server"),
+    optional=True,  # without prometheus-client there is no such handler
+)
+def dask_metrics_handler() -> type[Any]:
+    """Return the class of Dask's metrics page, whose ``get`` does not finish the response."""
+    ((_, handler, _),) = prometheus.routes
+    return handler  # type: ignore[no-any-return]
+
+
+# The extensions of a scheduler --------------------------------------------------------------------
+
+
+_SETTING = "distributed.scheduler.work-stealing"
+
+
+@seams.relies_on(
+    mentions("distributed.scheduler:Scheduler.__init__", "extensions", _SETTING),
+    contains("distributed.scheduler:DEFAULT_EXTENSIONS", "stealing", "amm"),
+)
+def extensions() -> Mapping[str, Any]:
+    """Return a scheduler's extensions by name: Dask's, or ours where they fit.
+    As with Dask's own, ``distributed.scheduler.work-stealing`` may disable stealing.
+    """
+    found = dict(DEFAULT_EXTENSIONS)
+    for name, ours in (
+        ("stealing", None if pool_stealing() else PoolStealing),
+        ("amm", None if without_sampling() else SamplingMemoryManager),
+    ):
+        found[name] = ours or found[name]
+    if not dask.config.get(_SETTING):
+        found.pop("stealing")
+    return found
+
+
+def without_sampling() -> str | None:
+    """Return why results are not moved with a sample of workers, or None if they are."""
+    return seams.difference(SamplingMemoryManager.__name__)

@@ -1,0 +1,446 @@
+"""Seams of tasks on the scheduler: the nodes sent to workers, attempts, bundles and facts."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from dask._task_spec import Alias, DataNode, GraphNode, NestedContainer, Task, TaskRef
+from dask.utils import funcname, key_split
+from distributed.protocol.pickle import dumps, loads
+from distributed.protocol.serialize import ToPickle
+from distributed.scheduler import Scheduler, TaskState, WorkerState
+from distributed.worker import get_worker
+
+from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
+from scalable.liveness import exit_in_child
+from scalable.protocol.code import missing_module
+from scalable.protocol.failures import (
+    described,
+    error_text,
+    kinds_of,
+    note_call,
+    release_frames,
+    shorten_tracebacks,
+)
+from scalable.protocol.importing import here, show_script, with_place
+from scalable.protocol.operations import CALLS_ARGUMENT, CODE_ANNOTATION
+
+seams = Seams("scheduler of tasks")
+
+_SCHEDULER = "distributed.scheduler:Scheduler"
+_STATE = "distributed.scheduler:SchedulerState"
+
+
+@seams.relies_on(
+    has("dask._task_spec:GraphNode", "key", "_dependencies", "is_coro", "dependencies"),
+    mentions("distributed.worker:Worker.execute", "run_spec", "is_coro", "_run_task"),
+    accepts("distributed.protocol.pickle:dumps", 1, "buffer_callback"),
+    accepts("distributed.protocol.pickle:loads", 1, "buffers"),
+)
+class CarriedNode(GraphNode):
+    """A node of a graph that a worker unpickles when the task starts.
+    Unpickled earlier, a module that cannot be imported terminates the worker. ``code`` is the code
+    id of the client, or "".
+    """
+
+    __slots__ = (
+        "_begun", "_buffers", "_carries_coroutine", "_data", "_node", "code", "failure", "shown",
+    )  # fmt: skip
+
+    def __init__(self, node: Any, code: str) -> None:
+        self.key = node.key
+        self._dependencies = node.dependencies
+        self._node = node
+        self._data = b""
+        self._buffers: tuple[Any, ...] = ()
+        #: The node, and the results that it takes, while the task runs in this process.
+        self._begun: tuple[Any, Any] | None = None
+        self._carries_coroutine = bool(node.is_coro)
+        self.code = code
+        #: Fields of :class:`.FailureDetails`, after the task has failed in this process.
+        self.failure: dict[str, Any] | None = None
+        self.shown = (
+            str(funcname(_called(node)[0])) if hasattr(node, "func") else key_split(node.key)
+        )
+
+    @property
+    def is_coro(self) -> bool:
+        """True for a coroutine function, which runs in the worker's event loop."""
+        return self._carries_coroutine
+
+    def __call__(self, values: Any = ()) -> Any:
+        node = self._loaded()
+        if hasattr(node, "func"):
+            show_script(_called(node)[0])
+        self._begun = node, values
+        pid = os.getpid()
+        try:
+            result = node(values)
+            exit_in_child(pid, None)
+            return self._awaited(result, node, values) if self._carries_coroutine else result
+        except BaseException as error:
+            exit_in_child(pid, error)
+            self._note_failure(error, node, values)
+            release_frames(error)
+            if not isinstance(error, ModuleNotFoundError):
+                raise
+            told = with_place(error, f"task {self.shown!r}")
+            if told is error:
+                raise
+            raise told from error.__cause__
+        finally:
+            if not self._carries_coroutine:
+                self._begun = None
+
+    def given(self) -> tuple[list[Any], dict[str, Any]] | None:
+        """Return the arguments while the task runs in this process, or None otherwise."""
+        begun = self._begun
+        return None if begun is None else arguments_of(*begun)
+
+    async def _awaited(self, coroutine: Any, node: Any, values: Any) -> Any:
+        try:
+            return await coroutine
+        except BaseException as error:
+            self._note_failure(error, node, values)
+            shorten_tracebacks(error)
+            raise
+        finally:
+            self._begun = None
+
+    def _note_failure(self, error: BaseException, node: Any, values: Any) -> None:
+        facts = described(error, lambda: arguments_of(node, values))
+        self.failure = {**facts, "kinds": kinds_of(error)}
+        note_call(error, self.shown, facts.get("arguments"), _name_of_worker())
+
+    def _loaded(self) -> Any:
+        if self._node is not None:  # the worker is in the scheduler's process
+            return self._node
+        importer = here()
+        if importer is not None:
+            if not importer.knows(self.code):
+                # Other versions may be loaded here: no task may run them silently.
+                raise ImportError(
+                    f"Task {self.shown!r} on {importer.name}: the version of the workflow's code "
+                    "that it needs did not reach the worker, whose log has the reason. Submit the "
+                    "task again; after many versions, only the later ones are kept."
+                )
+            importer.use(self.code)
+        try:
+            return loads(self._data, buffers=self._buffers)
+        except ModuleNotFoundError as error:
+            where = "a worker" if importer is None else importer.name
+            raise missing_module(error, f"task {self.shown!r}", where) from error
+
+    def __repr__(self) -> str:
+        return f"<Task {self.key!r} {self.shown}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        data, buffers = self._data, list(self._buffers)
+        if self._node is not None:
+            data = dumps(self._node, buffer_callback=buffers.append)
+        state = (self.key, self._dependencies, self._carries_coroutine, self.code, self.shown)
+        return _arrived, (state, data, buffers)
+
+
+def _name_of_worker() -> str | None:
+    try:
+        return str(get_worker().name)
+    except ValueError:
+        return None
+
+
+def _arrived(state: tuple[Any, ...], data: bytes, buffers: list[Any]) -> CarriedNode:
+    node: CarriedNode = object.__new__(CarriedNode)
+    node._node, node._data, node._buffers = None, data, tuple(buffers)  # noqa: SLF001
+    node.failure = node._begun = None  # noqa: SLF001
+    node.key, node._dependencies, node._carries_coroutine, node.code, node.shown = state  # noqa: SLF001
+    return node
+
+
+#: Maximum entries of a list among the arguments for which results are filled in.
+_MOST_ENTRIES = 20
+
+
+@seams.relies_on(
+    has("dask._task_spec:Task", "func", "args", "kwargs"),
+    has("dask._task_spec:TaskRef", "key"),
+    has("dask._task_spec:Alias", "target"),
+    has("dask._task_spec:DataNode", "value"),
+    has("dask._task_spec:NestedContainer", "args", "constructor"),
+    accepts("dask._task_spec:_execute_subgraph", 3),
+)
+def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | None:
+    """Return the arguments of a node's function, or None if there are none.
+    Computes nothing. ``values`` has the results of the node's dependencies by key.
+    """
+    if type(node) is not Task:
+        return None
+    is_fused = getattr(node.func, "__name__", "") == "_execute_subgraph"
+    args = node.args[3:] if is_fused else _called(node)[1]
+    names = {} if is_fused else node.kwargs
+    return (
+        [_filled(arg, values) for arg in args],
+        {str(name): _filled(arg, values) for name, arg in names.items()},
+    )
+
+
+def _called(node: Any) -> tuple[Any, Sequence[Any]]:
+    """Return the user's function that a node calls, and its positional arguments."""
+    if node.args and getattr(node.func, CALLS_ARGUMENT, False):
+        return _filled(node.args[0], {}), node.args[1:]
+    return node.func, node.args
+
+
+def _filled(argument: Any, values: Any) -> Any:
+    """Return an argument with the results of other tasks filled in."""
+    if isinstance(argument, TaskRef | Alias):
+        key = argument.key if isinstance(argument, TaskRef) else argument.target
+        return values.get(key, argument)
+    if isinstance(argument, DataNode):
+        return argument.value
+    if isinstance(argument, NestedContainer) and len(argument.args) <= _MOST_ENTRIES:
+        return type(argument).constructor([_filled(entry, values) for entry in argument.args])
+    return argument
+
+
+@seams.relies_on(
+    declares(f"{_STATE}._task_to_msg", "self", "ts"),
+    mentions(f"{_STATE}._task_to_msg", "run_spec", "ToPickle"),
+    mentions(f"{_SCHEDULER}.update_graph", "deserialize"),
+    accepts(
+        f"{_SCHEDULER}.update_graph",
+        1,
+        *("client", "expr_ser", "keys", "span_metadata", "internal_priority", "submitting_task"),
+        "annotations",
+    ),
+    has("distributed.scheduler:TaskState", "run_spec", "annotations"),
+)
+class CarryingScheduler(Scheduler):
+    """A scheduler whose workers unpickle tasks when they run them."""
+
+    async def before_graph(self, code: str) -> None:
+        """Prepare for a client's graph with this code id. Graphs keep their order."""
+
+    def at_graph(self, code: str) -> None:
+        """Load this code id's modules, immediately before a graph is unpickled."""
+
+    def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
+        """Record that a running task (``parent``) has made the tasks with these keys."""
+
+    async def update_graph(
+        self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> None:
+        if (parent := kwargs.get("submitting_task")) is not None:
+            self.made_in_call(parent, kwargs.get("keys") or ())
+        code = str((annotations or {}).get(CODE_ANNOTATION, ""))
+        await self.before_graph(code)
+        self.at_graph(code)
+        await super().update_graph(*args, **kwargs, annotations=annotations)  # type: ignore[misc,arg-type]
+
+    def _task_to_msg(self, ts: TaskState) -> dict[str, Any]:
+        message = super()._task_to_msg(ts)
+        code = str((ts.annotations or {}).get(CODE_ANNOTATION, ""))
+        if ts.run_spec is not None:
+            message["run_spec"] = ToPickle(CarriedNode(ts.run_spec, code))
+        return message
+
+
+@seams.relies_on(
+    contains(
+        "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE",
+        ("processing", "erred"),
+        ("queued", "erred"),
+        ("no-worker", "erred"),
+    ),
+    mentions(f"{_SCHEDULER}.remove_worker", "transition", "KilledWorker", "exception", "cause"),
+    accepts(f"{_SCHEDULER}.transitions", 3),
+    accepts(
+        f"{_STATE}._transition_processing_erred",
+        3,
+        "worker",
+        "cause",
+        "exception",
+        "exception_text",
+    ),
+)
+def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> None:
+    """Fail a task that runs, or waits only for a worker. Others do not change."""
+    if task.state not in ("processing", "queued", "no-worker"):
+        return
+    where = {"worker": task.processing_on.address} if task.processing_on is not None else {}
+    stimulus = "scalable-out-of-memory"
+    recommendations = scheduler.transition(
+        task.key,
+        "erred",
+        exception=dumps(error),
+        exception_text=error_text(error),
+        cause=task.key,
+        stimulus_id=stimulus,
+        **where,
+    )
+    scheduler.transitions(recommendations, stimulus)
+
+
+# Tasks that run again -----------------------------------------------------------------------------
+
+
+_WORKER = "distributed.scheduler:WorkerState"
+_TASK = "distributed.scheduler:TaskState"
+_TABLE = "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE"
+
+
+@seams.relies_on(
+    mentions("distributed.worker:Worker.execute", "task-erred-"),
+    mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "waiting"),
+)
+def failed_try(details: Mapping[str, Any]) -> bool:
+    """Return whether a task that has not erred left its worker because an attempt failed."""
+    return str(details.get("stimulus_id", "")).startswith("task-erred-")
+
+
+@seams.relies_on(
+    declares(
+        f"{_SCHEDULER}.stimulus_task_erred",
+        *("self", "worker", "stimulus_id", "key", "run_id", "kwargs"),
+    ),
+    mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "run_id", "waiting", "erred"),
+    mentions(f"{_SCHEDULER}.handle_task_erred", "stimulus_task_erred", "key", "stimulus_id"),
+    has(_TASK, "retries", "run_id"),
+)
+class RetryingScheduler(Scheduler):
+    """A scheduler that decides itself which failed tasks run again."""
+
+    def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
+        """Return whether a failed task runs again, or None to leave it to Dask."""
+        del task, worker, details
+        return None
+
+    def stimulus_task_erred(
+        self, worker: str, stimulus_id: str, key: Any, run_id: int, **kwargs: Any
+    ) -> Any:
+        task = self.tasks.get(key)
+        if task is not None and task.state == "processing" and task.run_id == run_id:
+            again = self.tries_again(task, worker, kwargs)
+            if again is not None:
+                task.retries = int(again)
+        return super().stimulus_task_erred(worker, stimulus_id, key, run_id, **kwargs)
+
+
+@seams.relies_on(
+    *seams.facts["failed_try"],
+    accepts(f"{_SCHEDULER}.transitions", 3),
+    contains(_TABLE, ("processing", "released"), ("queued", "released"),
+             ("no-worker", "released"), ("released", "waiting")),
+)  # fmt: skip
+def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
+    """Release a task from its worker or queue, and find a worker for it again.
+    ``failed`` marks a failed attempt. A task in another state does not change.
+    """
+    if task.state in ("processing", "queued", "no-worker"):
+        stimulus = f"{'task-erred' if failed else 'scalable-taken-back'}-{time.time()}"
+        scheduler.transitions({task.key: "waiting"}, stimulus)
+
+
+@seams.relies_on(
+    accepts(f"{_SCHEDULER}.transitions", 3),
+    contains(_TABLE, ("no-worker", "processing")),
+)
+def run_now(scheduler: Scheduler, task: TaskState) -> None:
+    """Find a worker for a task that waits for one. Other tasks do not change."""
+    if task.state == "no-worker":
+        scheduler.transitions({task.key: "processing"}, f"scalable-tried-again-{time.time()}")
+
+
+@seams.relies_on(
+    has(_WORKER, "executing", "long_running", "nthreads"),
+    has(_TASK, "priority"),
+    mentions(f"{_SCHEDULER}.heartbeat_worker", "executing"),
+)
+def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]:
+    """Return those of the tasks assigned to a lost worker that it had started:
+    those in its last heartbeat, and for its other threads the next ones by priority.
+    """
+    assigned = sorted(tasks, key=lambda task: task.priority or ())
+    told = [t for t in assigned if t in worker.executing or t in worker.long_running]
+    others = [task for task in assigned if task not in told]
+    return told + others[: max(0, worker.nthreads - len(told))]
+
+
+# Tasks that belong to one worker ------------------------------------------------------------------
+
+
+@seams.relies_on(
+    has(_TASK, "has_lost_dependencies", "who_wants"),
+    mentions(f"{_STATE}._propagate_released", "has_lost_dependencies", "forgotten"),
+    mentions(f"{_STATE}._transition_processing_released", "_propagate_released"),
+    contains(f"{_STATE}._TRANSITIONS_TABLE", ("processing", "released"), ("released", "forgotten")),
+)
+def forget_when_released(task: TaskState) -> None:
+    """Make Dask cancel a task released from its worker, instead of running it elsewhere."""
+    task.has_lost_dependencies = True
+
+
+@seams.relies_on(*seams.facts["forget_when_released"])
+def is_given_back(task: TaskState) -> bool:
+    """Return whether :func:`forget_when_released` was called for a task."""
+    return bool(task.has_lost_dependencies)
+
+
+@seams.relies_on(
+    accepts("distributed.scheduler:Scheduler.client_releases_keys", 1, "keys", "client"),
+    mentions("distributed.scheduler:SchedulerState._client_releases_keys", "wants_what"),
+)
+def release_for(scheduler: Scheduler, task: TaskState, client: str) -> None:
+    """Release a task as its client would. The client's own request has no effect then."""
+    scheduler.client_releases_keys(keys=[task.key], client=client)
+
+
+# Facts about tasks --------------------------------------------------------------------------------
+
+
+@seams.relies_on(mentions(_STATE, "queued"))
+def queued_tasks(scheduler: Scheduler) -> Iterable[TaskState]:
+    """Return the ready tasks that wait in the scheduler because all workers are busy."""
+    return scheduler.queued
+
+
+@seams.relies_on(mentions(_STATE, "unrunnable"))
+def since_no_worker(scheduler: Scheduler, task: TaskState) -> float | None:
+    """Return the monotonic time since which no worker can take a task, or None."""
+    since = scheduler.unrunnable.get(task)
+    return None if since is None else float(since)
+
+
+@seams.relies_on(has("distributed.scheduler:TaskPrefix", "duration_average"))
+def usual_duration(task: TaskState) -> float | None:
+    """Return the mean running seconds of tasks with a task's prefix, or None if unknown."""
+    mean = float(task.prefix.duration_average)
+    return mean if mean >= 0 else None
+
+
+@seams.relies_on(has("distributed.scheduler:TaskPrefix", "states"))
+def counts_of_waiting(scheduler: Scheduler) -> dict[str, int]:
+    """Map task prefixes to numbers of tasks that wait for other tasks, without zeros."""
+    counts = {name: p.states.get("waiting", 0) for name, p in scheduler.task_prefixes.items()}
+    return {name: count for name, count in counts.items() if count}
+
+
+@seams.relies_on(
+    has(_TASK, "exception_text", "traceback_text", "exception_blame", "erred_on", "suspicious")
+)
+class FailedTask:
+    """The failure of a task.
+    ``error`` is the exception's ``repr``. ``blamed`` is the key of the task that failed first, or
+    None. ``lost`` is the number of workers that were lost while they ran it.
+    """
+
+    def __init__(self, task: TaskState) -> None:
+        cause = task.exception_blame or task
+        self.error = str(cause.exception_text or "")
+        self.traceback = str(cause.traceback_text or "")
+        self.blamed: Any = None if cause is task else cause.key
+        self.workers = sorted(map(str, cause.erred_on or ()))
+        self.lost = int(cause.suspicious)

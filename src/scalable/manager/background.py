@@ -1,0 +1,245 @@
+"""Background work of a manager: requests for new units, and reasons for lost ones."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scalable.errors import ProviderError
+from scalable.manager.inventory import Inventory
+from scalable.manager.launcher import UnitName
+from scalable.manager.pools import Pool
+from scalable.manager.units import Loss, Unit, with_start, worker_names
+from scalable.protocol.events import SILENT_SCHEDULER, Event, failed_start
+from scalable.protocol.pools import UNTAGGED
+from scalable.units import as_written
+
+logger = logging.getLogger("scalable.manager")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Units of one pool that were requested from its launcher together."""
+
+    pool: Pool
+    names: tuple[UnitName, ...]
+    task: asyncio.Task[None]
+    #: Whether these are all units that were due, not only as many as the backend accepts.
+    whole: bool = True
+
+    @property
+    def error(self) -> BaseException | None:
+        """Error of the request. None if the request succeeded or has not finished."""
+        if not self.task.done() or self.task.cancelled():
+            return None
+        return self.task.exception()
+
+
+class Launches:
+    """The requests for new units, which run in the background. ``on_answered`` follows each."""
+
+    def __init__(self, on_answered: Callable[[], None]) -> None:
+        self._on_answered = on_answered
+        self._batches: dict[str, Batch] = {}
+        self._cut: set[str] = set()
+
+    def take_due(
+        self, inventory: Inventory, is_ending: Callable[[UnitName], bool], now: float
+    ) -> dict[str, dict[UnitName, Mapping[str, Any]]]:
+        """Return the entries to launch now, by tag and name, and add them to the existing units.
+        ``is_ending`` returns whether an earlier unit with the same name is still being stopped.
+        """
+        due: dict[str, dict[UnitName, Mapping[str, Any]]] = {}
+        pools, units = inventory.pools, inventory.units
+        self._cut.clear()
+        starting = Counter(
+            id(pools[unit.pool].launcher) for unit in units.values() if unit.connected_at is None
+        )
+        for name, entry in inventory.wanted.spec.items():
+            pool = pools[entry.get("pool", UNTAGGED)]
+            names = worker_names(name, entry)
+            taken = name in units or is_ending(name) or any(w in inventory.workers for w in names)
+            if taken or pool.tag in self._batches or not pool.may_start(now):
+                continue
+            most = getattr(pool.launcher, "at_once", None)
+            if most is not None and starting[id(pool.launcher)] >= most:
+                continue
+            if pool.room is not None and len(due.get(pool.tag, ())) >= pool.room:
+                self._cut.add(pool.tag)
+                continue
+            starting[id(pool.launcher)] += 1
+            starts = with_start(inventory.wanted.starts(name), now)
+            units[name] = Unit(name, pool.tag, names, now, starts=starts, in_flight=True)
+            due.setdefault(pool.tag, {})[name] = entry
+        return due
+
+    def begin(self, pool: Pool, entries: Mapping[UnitName, Mapping[str, Any]]) -> None:
+        """Request units from a pool's launcher in the background. Needs a running event loop."""
+        logger.debug("pool %r: launching %s", pool.tag, list(entries))
+        task = asyncio.get_running_loop().create_task(
+            pool.launcher.launch(entries), name=f"launch {pool.tag}"
+        )
+        whole = pool.tag not in self._cut
+        self._batches[pool.tag] = Batch(pool, tuple(entries), task, whole)
+        task.add_done_callback(lambda _: self._on_answered())
+
+    def under_way(self) -> list[Batch]:
+        """Return the batches that :meth:`take_answered` has not returned yet."""
+        return list(self._batches.values())
+
+    async def finish(self) -> list[Batch]:
+        """Wait until all current requests have finished. Return their batches."""
+        batches = self.under_way()
+        await _wait(batches)
+        return batches
+
+    def take_answered(self) -> list[Batch]:
+        """Return the batches whose requests have finished since the last call."""
+        answered = [batch for batch in self._batches.values() if batch.task.done()]
+        for batch in answered:
+            del self._batches[batch.pool.tag]
+        return answered
+
+    async def close(self, timeout_s: float) -> None:
+        """Wait ``timeout_s`` for the requests, cancel the others, and wait as long again."""
+        await _wait(self.under_way(), timeout_s)
+        late = [batch for batch in self.under_way() if not batch.task.done()]
+        for batch in late:
+            logger.warning(
+                "pool %r: its launcher has not answered within %g s; the request is cancelled",
+                batch.pool.tag,
+                timeout_s,
+            )
+            batch.task.cancel()
+        await _wait(late, timeout_s)
+        for batch in self.take_answered():
+            if batch.error is not None:
+                logger.warning("pool %r: %s", batch.pool.tag, batch.error)
+
+
+async def _wait(batches: Iterable[Batch], timeout_s: float | None = None) -> None:
+    tasks = [batch.task for batch in batches]
+    if tasks:
+        await asyncio.wait(tasks, timeout=timeout_s)
+
+
+# Lost units ---------------------------------------------------------------------------------------
+
+#: Seconds that a backend may take to return a unit's output.
+LOG_TIMEOUT_S = 5.0
+#: Number of output lines in the message about a loss.
+SHOWN_LINES = 5
+#: Part of the lines that Dask logs about a worker whose memory is nearly used up.
+_DASK_ON_MEMORY = " - distributed.worker.memory - "
+_OUTPUT = "; its last output:"
+#: Last lines that explain an exit. Other lines are ordinary output.
+_REASON = re.compile(
+    r"[\w.]*(error|exception|exit|interrupt)\b"
+    r"|.*\b(error|fatal|out of memory|killed|denied|not found|no such|cannot|failed)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class LostUnit:
+    """A unit that was lost."""
+
+    unit: Unit
+    pool: Pool
+    #: Whether the pool is given up because of this loss.
+    gives_up: bool
+    #: Whether the unit has ended. If not, it may still connect.
+    ended: bool
+    #: Whether the unit never connected, although it was not stopped from outside.
+    failed_start: bool
+    #: Returns the reason for the loss, with the unit's last output.
+    task: asyncio.Task[str]
+
+
+class Losses:
+    """Lost units whose reason is still being read. Until then no new unit gets such a name."""
+
+    def __init__(self, on_explained: Callable[[], None]) -> None:
+        self._on_explained = on_explained
+        self._lost: dict[UnitName, LostUnit] = {}
+
+    @property
+    def names(self) -> list[UnitName]:
+        return list(self._lost)
+
+    def __contains__(self, name: UnitName) -> bool:
+        return name in self._lost
+
+    def begin(self, pool: Pool, unit: Unit, loss: Loss, *, gives_up: bool) -> None:
+        """Read the reason of a loss in the background. Needs a running event loop."""
+        task = asyncio.get_running_loop().create_task(_explain(pool, unit.name, loss.reason))
+        failed = unit.connected_at is None and not loss.from_outside
+        self._lost[unit.name] = LostUnit(unit, pool, gives_up, loss.ended, failed, task)
+        task.add_done_callback(lambda _: self._on_explained())
+
+    def take_explained(self) -> list[LostUnit]:
+        """Return the lost units whose reasons were found since the last call."""
+        explained = [lost for lost in self._lost.values() if lost.task.done()]
+        for lost in explained:
+            del self._lost[lost.unit.name]
+        return explained
+
+    def abandon(self) -> list[Unit]:
+        """Stop reading reasons. Return the lost units, which still have to be stopped."""
+        units = [lost.unit for lost in self._lost.values()]
+        for lost in self._lost.values():
+            lost.task.cancel()
+        self._lost.clear()
+        return units
+
+
+async def _explain(pool: Pool, name: UnitName, reason: str) -> str:
+    """Return the reason for a loss, followed by the last lines of the unit's output."""
+    try:
+        text = await asyncio.wait_for(pool.launcher.logs(name), LOG_TIMEOUT_S)
+    except (ProviderError, OSError) as error:  # TimeoutError is an OSError
+        logger.debug("the output of worker %s cannot be read: %r", name, error)
+        return reason
+    return explained(reason, text, pool.tag, pool.shape.get("memory"))
+
+
+def explained(reason: str, output: str, tag: str, memory: str | int | None) -> str:
+    """Return the reason for a loss in our words, followed by the last lines of the output.
+    ``memory`` is the memory of one worker, as it was written or in bytes, or None if unknown.
+    """
+    lines = [line for line in output.splitlines() if line.strip() and " - INFO - " not in line]
+    # Dask's warnings about memory suggest leaks, and link to pages about Dask's settings.
+    own = [line for line in lines if _DASK_ON_MEMORY not in line]
+    if len(own) < len(lines) and "memory" not in reason:
+        reason = f"{reason}, when its memory was nearly used up"
+    if memory and "memory" in reason and "limit" not in reason:
+        amount = as_written(memory) if isinstance(memory, int) else memory
+        reason = f"{reason} (memory of component {tag!r}: {amount})"
+    tail = own[-SHOWN_LINES:]
+    if not tail:
+        return reason
+    last = tail[-1].strip()
+    cause = f": {last}" if _REASON.match(last) else f", after it had printed {last!r}"
+    return f"{reason}{cause}{_OUTPUT}\n  " + "\n  ".join(tail)
+
+
+def note_reason(lost: LostUnit, explained_reason: str) -> Event | None:
+    """Store a loss's reason in the status of its pool and in records.
+    Return an event for clients if the unit failed to start for a new reason, else None.
+    """
+    reason = explained_reason.partition(_OUTPUT)[0]
+    pool, name = lost.pool, lost.unit.name
+    lost.unit.leaving = f"lost: {reason}"
+    if (pool.last_loss or "").startswith(f"{name}: "):
+        pool.last_loss = f"{name}: {reason}"
+    if not lost.failed_start or pool.start_failure == reason:
+        return None
+    known, pool.start_failure = pool.start_failure, reason
+    if known is not None and SILENT_SCHEDULER in known and SILENT_SCHEDULER in reason:
+        return None  # clients were notified while the unit ran
+    return failed_start(pool.tag, str(name), reason)

@@ -1,0 +1,536 @@
+"""Facts about a failed task, gathered where its arguments and its traceback are.
+
+The result is plain and bounded. It is sent to the scheduler with the outcome of the Dask task.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import enum
+import fractions
+import logging
+import math
+import pathlib
+import subprocess
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from inspect import CO_ASYNC_GENERATOR, CO_COROUTINE, CO_GENERATOR
+from itertools import chain, islice
+from types import (
+    BuiltinFunctionType,
+    FrameType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodType,
+    ModuleType,
+    TracebackType,
+)
+from typing import Any
+
+from distributed.scheduler import KilledWorker
+
+from scalable import settings
+from scalable.frames import causes, own_frame
+from scalable.harmless import sendable
+from scalable.units import as_written, like
+
+logger = logging.getLogger("scalable.worker")
+
+#: Maximum numbers of last lines and last characters of an output that are kept.
+LAST_LINES = 20
+LAST_CHARACTERS = 4000
+#: Number of notes of an error from which no note about its task is added.
+MOST_NOTES = 10
+_OF_SUBPROCESS = (subprocess.CalledProcessError, subprocess.TimeoutExpired)
+
+Arguments = tuple[Sequence[Any], Mapping[str, Any]] | None
+_read_output: list[Callable[[], str | None]] = [lambda: None]
+
+
+def read_output_with(read: Callable[[], str | None]) -> None:
+    """Set the function that returns the last lines that this process printed. For workers."""
+    _read_output[0] = read
+
+
+def recent_output() -> str | None:
+    """Return the last lines that this process printed, or None if they are unknown."""
+    return _read_output[0]()
+
+
+def described(
+    error: BaseException, arguments: Callable[[], Arguments], *, output: bool = True
+) -> dict[str, str | None]:
+    """Return the fields of :class:`.FailureDetails` that are known where a task has failed.
+    Does not raise, and runs no code of the user's classes.
+    """
+    facts: dict[str, str | None] = {}
+    try:
+        facts["frame"] = own_frame(error)
+        if (text := arguments_text(arguments)) is not None:
+            facts["arguments"] = text
+        if output:
+            facts["stderr"], facts["stdout"] = _of_child(error)
+            facts["output"] = recent_output()
+    except Exception as problem:  # noqa: BLE001 - the task's own error must not be lost
+        logger.debug("a failed task is not described in full: %r", problem)
+    return {name: text and sendable(text) for name, text in facts.items()}
+
+
+def message_of(error: BaseException) -> str:
+    """Return an error's message as in a traceback. Does not raise."""
+    try:
+        return sendable(str(error))
+    except Exception as other:  # noqa: BLE001 - the error's own code
+        return f"the message cannot be shown: str() raised {type(other).__name__}"
+
+
+def error_text(error: BaseException) -> str:
+    """Return an error's class and message as a string from which the scheduler reads both."""
+    return f"{type(error).__name__}({message_of(error)!r})"
+
+
+def arguments_text(arguments: Callable[[], Arguments]) -> str | None:
+    """Return a task's arguments as a string, or None if they are unknown or not recorded."""
+    known = arguments() if settings.records_arguments() else None
+    return None if known is None else sendable(shown_arguments(*known))
+
+
+def note_call(error: BaseException, name: str, arguments: str | None, worker: str | None) -> None:
+    """Add a note with the task, its arguments and its worker to an error. Does not raise."""
+    where = "" if worker is None else f" on worker {worker}"
+    note = f"task {name}{arguments or ''}{where}"
+    known = getattr(error, "__notes__", ())
+    # One error object may be raised by many tasks of a worker.
+    if len(known) < MOST_NOTES and note not in known:
+        with suppress(Exception):  # a class that accepts no attributes
+            error.add_note(note)
+
+
+def kinds_of(error: BaseException) -> tuple[str, ...]:
+    """Return the names of an error's class and bases, with modules unless builtin."""
+    return tuple(
+        each.__qualname__
+        if each.__module__ == "builtins"
+        else f"{each.__module__}.{each.__qualname__}"
+        for each in type(error).__mro__
+        if each not in (BaseException, object)
+    )
+
+
+def last_lines(text: str) -> str:
+    """Return the last ``LAST_LINES`` lines of an output, of at most ``LAST_CHARACTERS``."""
+    lines = text[-LAST_CHARACTERS:].rstrip().splitlines()
+    return "\n".join(lines[-LAST_LINES:])
+
+
+def _of_child(error: BaseException) -> tuple[str | None, str | None]:
+    """Return the last lines of stderr and stdout of the failed child process."""
+    for each in causes(error):
+        if isinstance(each, _OF_SUBPROCESS):
+            kept = attributes_of(each)
+            return _tail(kept.get("stderr")), _tail(kept.get("output"))
+    return None, None
+
+
+def _tail(output: Any) -> str | None:
+    if type(output) is bytes:
+        output = output[-4 * LAST_CHARACTERS :].decode(errors="replace")
+    return last_lines(output) or None if type(output) is str else None
+
+
+# Ended frames -------------------------------------------------------------------------------------
+
+#: Frames of these kinds may continue after an error that passed through them.
+_MAY_GO_ON = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR
+
+
+#: Numbers of frames that are kept of a deep traceback: the first ones, and the last ones. Pickling
+#: takes several levels of Python's stack for each, of which there are 1,000 by default.
+_FIRST_FRAMES, _LAST_FRAMES = 10, 30
+
+
+def release_frames(error: BaseException) -> None:
+    """Clear the variables of an error's frames, which would keep futures alive."""
+    cleared: set[int] = set()
+    for each in _all_errors(error):
+        trace = each.__traceback__
+        while trace is not None:
+            _clear(trace.tb_frame, cleared)
+            trace = trace.tb_next
+    shorten_tracebacks(error)
+
+
+def shorten_tracebacks(error: BaseException) -> None:
+    """Drop the middle of tracebacks of an error and its causes that are too deep to be pickled."""
+    for each in _all_errors(error):
+        frames, trace = [], each.__traceback__
+        while trace is not None:
+            frames.append(trace)
+            trace = trace.tb_next
+        if (dropped := len(frames) - _FIRST_FRAMES - _LAST_FRAMES) <= 0:
+            continue
+        kept = frames[:_FIRST_FRAMES] + frames[-_LAST_FRAMES:]
+        for frame in reversed(kept):
+            trace = TracebackType(trace, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+        each.__traceback__ = trace
+        each.add_note(f"{dropped} frames in the middle of the traceback are not shown")
+
+
+def _all_errors(error: BaseException) -> list[BaseException]:
+    """Return an error, its causes, and the members of groups, each once."""
+    known: dict[int, BaseException] = {}
+    found: list[BaseException | None] = [error]
+    while found:
+        each = found.pop()
+        if each is None or id(each) in known:
+            continue
+        known[id(each)] = each
+        found += [each.__cause__, each.__context__]
+        if isinstance(each, BaseExceptionGroup):
+            found += each.exceptions
+    return list(known.values())
+
+
+def _clear(frame: FrameType | None, cleared: set[int]) -> None:
+    """Clear a frame and its callers (Dask cuts tracebacks), up to one that still runs."""
+    while frame is not None and id(frame) not in cleared:
+        if not frame.f_code.co_flags & _MAY_GO_ON:
+            try:
+                frame.clear()
+            except RuntimeError:  # it still runs
+                return
+        cleared.add(id(frame))
+        frame = frame.f_back
+
+
+# Errors of lost workers ---------------------------------------------------------------------------
+
+#: Number of times that a task may run out of memory before it fails.
+MOST_OUT_OF_MEMORY = 2
+#: Factor by which the advised memory exceeds the measured memory of a task.
+_MARGIN = 1.1
+
+
+class OutOfMemory(KilledWorker):
+    """A task used more memory than its worker has.
+    ``used`` and ``limit`` are in bytes. ``component`` is the one whose memory it is, and ``others``
+    the number of other tasks that ran on the worker.
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        last_worker: Any,
+        allowed_failures: int,
+        used: int,
+        limit: int,
+        component: str,
+        others: int = 0,
+    ) -> None:
+        super().__init__(task, last_worker, allowed_failures)
+        self.args = (task, last_worker, allowed_failures, used, limit, component, others)
+
+    def of_call(self, task: Any) -> OutOfMemory:
+        """Return the same error for a task with another name."""
+        return OutOfMemory(task, *self.args[1:])
+
+    def __str__(self) -> str:
+        task, _, _, used, limit, component, others = self.args
+        beside = f" and {others} other tasks of its worker" if others else ""
+        component = f"of component {component!r}" if component else "of its worker"
+        # Workers stop themselves a little below their limit.
+        more = "more than" if used > limit else "up"
+        return (
+            f"task {task!r}{beside} used {more} {as_written(limit)}, the memory {component}; "
+            f"it got to {like(limit, used)}; set memory: {advised(limit, max(used, limit))}"
+        )
+
+
+class LostWorkers(KilledWorker):
+    """A task has failed because its workers were lost. ``reasons`` are (worker, reason) pairs."""
+
+    def __init__(
+        self,
+        task: Any,
+        last_worker: Any,
+        allowed_failures: int,
+        reasons: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        super().__init__(task, last_worker, allowed_failures)
+        self.args = (task, last_worker, allowed_failures, tuple(map(tuple, reasons)))
+
+    def __str__(self) -> str:
+        task, last, allowed, reasons = self.args
+        workers: dict[str, list[str]] = {}
+        for name, reason in reasons:
+            workers.setdefault(reason, []).append(name)
+        shown = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in workers.items())
+        shown = shown or f"the last was {getattr(last, 'name', last)}, for an unknown reason"
+        count = f"{allowed + 1} workers were lost while they ran it"
+        return f"task {task!r} is given up: {count} ({shown})"
+
+
+def advised(limit: int, used: int) -> str:
+    """Return the memory to request, in the limit's unit, for a task that used ``used`` bytes."""
+    wanted = used * _MARGIN
+    step = 10.0 ** math.floor(math.log10(wanted)) / 2
+    return like(limit, math.ceil(wanted / step) * step)
+
+
+# Short strings for arguments ----------------------------------------------------------------------
+
+#: Maximum characters of the arguments of one task, and of one value among them.
+MOST_CHARACTERS = 2000
+MOST_OF_VALUE = 400
+#: Maximum shown characters of a string, and shown entries of a collection.
+_TEXT = 120
+_ENTRIES = 6
+_DEPTH = 3
+#: Maximum bits of an integer that is shown in full.
+_INTEGER_BITS = 256
+_CUT = "..."
+
+#: Types whose ``repr`` is short, quick, and not the user's.
+_PLAIN = frozenset(
+    {
+        type(None), bool, float, complex, type(Ellipsis), type(NotImplemented), range,
+        dt.date, dt.time, dt.timedelta, uuid.UUID, fractions.Fraction,
+    }
+)  # fmt: skip
+_PATHS = frozenset({pathlib.PosixPath, pathlib.PurePosixPath, pathlib.PureWindowsPath})
+#: Libraries whose arrays and tables have their shape and type without computation.
+_OF_ARRAYS = frozenset(
+    {"numpy", "pandas", "xarray", "dask", "scipy", "polars", "pyarrow", "cupy", "torch"}
+)
+#: Scalars of these libraries with a short ``repr``.
+_SCALARS = frozenset({"Timestamp", "Timedelta", "Period", "NaTType"})
+
+
+def shown_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return a task's arguments as a short string in under a millisecond."""
+    parts: list[str] = []
+    left = MOST_CHARACTERS
+    for name, value in chain((("", value) for value in args), kwargs.items()):
+        part = (f"{name[:_TEXT]}=" if name else "") + shown(value, min(MOST_OF_VALUE, left))
+        left -= len(part) + 2
+        if left < len(_CUT):
+            parts.append(_CUT)
+            break
+        parts.append(part)
+    return f"({', '.join(parts)})"
+
+
+def shown(value: Any, most: int = MOST_OF_VALUE) -> str:
+    """Return a value as a string of at most ``most`` characters. Runs no code of its class."""
+    try:
+        text = _safe_repr(value, _DEPTH)
+    except Exception as error:  # noqa: BLE001 - another thread may change the value
+        text = f"<{_class_name(type(value))}, not shown: {type(error).__name__}>"
+    return text if len(text) <= most else text[: max(0, most - len(_CUT))] + _CUT
+
+
+def _safe_repr(value: Any, depth: int) -> str:
+    kind = type(value)
+    if kind in _PLAIN:
+        return repr(value)
+    if kind in _EXACT:
+        return _EXACT[kind](value)
+    if _module(kind).partition(".")[0] in _OF_ARRAYS:
+        return _of_library(value)
+    show = next((show for base, show in _BY_BASE if issubclass(kind, base)), _instance)
+    return show(value, depth)
+
+
+def _integer(value: int) -> str:
+    bits = int.bit_length(value)
+    return repr(value) if bits <= _INTEGER_BITS else f"<int of {bits} bits>"
+
+
+def _cut_repr(value: str | bytes | bytearray) -> str:
+    if len(value) <= _TEXT:
+        return repr(value)
+    unit = "characters" if type(value) is str else "bytes"
+    return f"{value[:_TEXT]!r}{_CUT} ({len(value)} {unit})"
+
+
+def _decimal(value: decimal.Decimal) -> str:
+    return repr(value) if len(value.as_tuple().digits) <= _TEXT else "<Decimal>"
+
+
+def _function(value: Any) -> str:
+    return f"<function {str(getattr(value, '__qualname__', '?'))[:_TEXT]}>"
+
+
+_EXACT: dict[type, Callable[[Any], str]] = {
+    int: _integer,
+    str: _cut_repr,
+    bytes: _cut_repr,
+    bytearray: _cut_repr,
+    decimal.Decimal: _decimal,
+    dt.datetime: lambda value: f"datetime({value:%Y-%m-%d %H:%M:%S})",
+    FunctionType: _function,
+    BuiltinFunctionType: _function,
+    MethodType: lambda value: _function(value.__func__),
+    ModuleType: lambda _: "<module>",
+    memoryview: lambda value: f"<memoryview of {value.nbytes} bytes>",
+    **{kind: lambda value: f"{type(value).__name__}({_cut_repr(str(value))})" for kind in _PATHS},
+}
+
+
+def _entry_reprs(entries: Iterable[Any], count: int, depth: int) -> str:
+    if depth <= 0:
+        return _CUT if count else ""
+    texts = [_safe_repr(entry, depth - 1) for entry in islice(entries, _ENTRIES)]
+    return ", ".join(texts) + (f", {_CUT} ({count} entries)" if count > len(texts) else "")
+
+
+def _list(value: list[Any], depth: int) -> str:
+    listed = _entry_reprs(list.__iter__(value), list.__len__(value), depth)
+    return _named(value, list, f"[{listed}]")
+
+
+def _tuple(value: tuple[Any, ...], depth: int) -> str:
+    count = tuple.__len__(value)
+    names = _of_class(type(value), "_fields")
+    if isinstance(names, tuple) and len(names) == count:
+        pairs = zip(names, tuple.__iter__(value), strict=True)
+        return f"{_class_name(type(value))}({_assigned(pairs, count, depth)})"
+    listed = _entry_reprs(tuple.__iter__(value), count, depth)
+    return _named(value, tuple, f"({listed},)" if count == 1 else f"({listed})")
+
+
+def _dict(value: dict[Any, Any], depth: int) -> str:
+    count = dict.__len__(value)
+    if depth <= 0:
+        return _named(value, dict, f"{{{_CUT if count else ''}}}")
+    pairs = islice(dict.items(value), _ENTRIES)
+    texts = [
+        f"{_safe_repr(key, depth - 1)}: {_safe_repr(entry, depth - 1)}" for key, entry in pairs
+    ]
+    more = f", {_CUT} ({count} entries)" if count > len(texts) else ""
+    return _named(value, dict, f"{{{', '.join(texts)}{more}}}")
+
+
+def _set(value: Any, depth: int) -> str:
+    base = frozenset if issubclass(type(value), frozenset) else set
+    listed = _entry_reprs(base.__iter__(value), base.__len__(value), depth)
+    return f"{_class_name(type(value))}({{{listed}}})" if base is frozenset else f"{{{listed}}}"
+
+
+def _derived(plain: Callable[[Any], Any]) -> Callable[[Any, int], str]:
+    """Return a function that shows an instance of a class derived from a plain type."""
+    return lambda value, _: f"{_class_name(type(value))}({_safe_repr(plain(value), 0)})"
+
+
+def _member(value: Any, _: int) -> str:
+    return f"{_class_name(type(value))}.{attributes_of(value).get('_name_', '?')}"
+
+
+#: Function that shows the instances of a base class. The plain values of classes that derive from a
+#: plain type are read without the code of the class.
+_BY_BASE: tuple[tuple[type, Callable[[Any, int], str]], ...] = (
+    (list, _list),
+    (tuple, _tuple),
+    (dict, _dict),
+    (set, _set),
+    (frozenset, _set),
+    (type, lambda value, _: f"<class {_class_name(value)}>"),
+    (enum.Enum, _member),
+    (str, _derived(str.__str__)),
+    (bytes, _derived(lambda value: bytes.__getitem__(value, slice(None)))),
+    (int, _derived(int.__int__)),
+    (float, _derived(float.__float__)),
+)
+
+
+def _named(value: Any, base: type, text: str) -> str:
+    """Return the text of a collection, with its class name unless that is ``base``."""
+    return text if type(value) is base else f"{_class_name(type(value))}({text})"
+
+
+def _of_library(value: Any) -> str:
+    """Return class, dtype and shape of an array or table, and a small scalar as it is."""
+    kind = type(value)
+    if _class_name(kind) in _SCALARS or (
+        _module(kind) == "numpy" and getattr(value, "shape", None) == () and value.itemsize <= 32
+    ):
+        return str(repr(value))[:_TEXT]
+    facts = [_class_name(kind)]
+    shape, dtype = (getattr(value, name, None) for name in ("shape", "dtype"))
+    if dtype is not None:
+        facts.append(str(dtype)[:_TEXT])
+    if isinstance(shape, tuple):
+        facts.append(f"shape {' x '.join(str(length) for length in shape) or '()'}"[:_TEXT])
+    return f"<{' '.join(facts)}>"
+
+
+def _instance(value: Any, depth: int) -> str:
+    attributes = attributes_of(value)
+    name = _class_name(type(value))
+    if not attributes:
+        return f"<{name}>"
+    if depth <= 1:
+        return f"{name}({_CUT})"
+    pairs = [(key, each) for key, each in islice(attributes.items(), _ENTRIES + 1)]
+    return f"{name}({_assigned(pairs, len(attributes), depth)})"
+
+
+def _assigned(pairs: Iterable[tuple[Any, Any]], count: int, depth: int) -> str:
+    if depth <= 0:
+        return _CUT
+    texts = [
+        f"{key[:_TEXT] if type(key) is str else '?'}={_safe_repr(each, depth - 1)}"
+        for key, each in islice(pairs, _ENTRIES)
+    ]
+    return ", ".join(texts) + (f", {_CUT}" if count > len(texts) else "")
+
+
+def attributes_of(value: Any) -> dict[str, Any]:
+    """Return the attributes of an instance, read without the code of its class."""
+    for base in _bases(type(value)):
+        if "__slots__" in (own := _namespace(base)):
+            names = own["__slots__"]
+            slots = (names,) if isinstance(names, str) else tuple(names)
+            found = {n: own[n].__get__(value) for n in slots if _is_slot(own.get(n), value)}
+            if found:
+                return found
+        described = own.get("__dict__")
+        if isinstance(described, GetSetDescriptorType):
+            attributes = described.__get__(value)
+            return attributes if isinstance(attributes, dict) else {}
+    return {}
+
+
+def _is_slot(descriptor: Any, value: Any) -> bool:
+    if type(descriptor).__name__ != "member_descriptor":
+        return False
+    try:
+        descriptor.__get__(value)
+    except AttributeError:
+        return False
+    return True
+
+
+def _bases(kind: type) -> tuple[type, ...]:
+    found: tuple[type, ...] = type.__dict__["__mro__"].__get__(kind)
+    return found
+
+
+def _namespace(kind: type) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = type.__dict__["__dict__"].__get__(kind)
+    return found
+
+
+def _of_class(kind: type, name: str) -> Any:
+    spaces = map(_namespace, _bases(kind))
+    return next((space[name] for space in spaces if name in space), None)
+
+
+def _module(kind: type) -> str:
+    return str(type.__dict__["__module__"].__get__(kind))
+
+
+def _class_name(kind: type) -> str:
+    return str(type.__dict__["__name__"].__get__(kind))[:_TEXT]

@@ -1,0 +1,362 @@
+"""Additions to Dask's servers: guarded HTTP, private directories, ports, and safe profiles."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import gc
+import hashlib
+import hmac
+import inspect
+import logging
+import secrets
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import wraps
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import dask
+from distributed import Worker
+from distributed.comm.addressing import (
+    parse_address,
+    parse_host_port,
+    unparse_address,
+    unparse_host_port,
+)
+from distributed.core import Server
+from distributed.utils import format_dashboard_link
+from tornado import web
+from tornado.httputil import HTTPServerRequest, url_concat
+from tornado.ioloop import IOLoop
+
+from scalable.dask_compat.scheduler import http_application
+from scalable.protocol.addresses import ListenAddress, link_host, listen_address
+from scalable.protocol.private_directory import PrivateDirectory
+from scalable.units import counted
+
+logger = logging.getLogger("scalable.http")
+
+PARAMETER = "token"
+#: Seconds from the first request with a wrong token to a line in the log, and between two lines.
+FIRST_LINE_S, APART_S = 1.0, 60.0
+_REFUSAL = """\
+403: this page needs the token of its cluster.
+
+Open the link that carries the token. The owner of the cluster sees it
+  in a shell, with: scalable dashboard NAME
+  in Python, with: session.cluster.dashboard_link
+The link needs to be opened once in each browser; a cookie remembers the token.
+Programs send the token in the header "Authorization: Bearer TOKEN".
+"""
+
+
+class _Refused(web.RequestHandler):
+    def prepare(self) -> None:
+        self.set_status(403)
+        self.set_header("Content-Type", "text/plain; charset=utf-8")
+        self.finish(_REFUSAL)
+
+
+class _Admitted(web.RequestHandler):
+    """Stores the token in a cookie, and redirects to the page without the token in its URL."""
+
+    def prepare(self) -> None:
+        token = self.get_query_argument(PARAMETER)
+        self.set_cookie(cookie_name(token), token, httponly=True, samesite="Strict", path="/")
+        self.set_header("Referrer-Policy", "no-referrer")
+        self.set_header("Cache-Control", "no-store")
+        rest = [
+            (name, value.decode(errors="replace"))
+            for name, values in self.request.query_arguments.items()
+            if name != PARAMETER
+            for value in values
+        ]
+        # Relative, because a proxy may have removed the path's prefix. With the dot it is never
+        # read as another host, as a path that starts with two slashes is.
+        page = self.request.path.rpartition("/")[2]
+        self.set_status(302)
+        self.set_header("Location", url_concat(f"./{page}", rest))
+        self.finish()
+
+
+class WrongTokens:
+    """Counts requests with a wrong token, and logs at most one line per minute using ``later``."""
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], Any]) -> None:
+        self._later = later
+        self._count = 0
+        self._source = ""
+        self._waits = False
+
+    def add(self, source: str | None) -> None:
+        self._count, self._source = self._count + 1, str(source)
+        if not self._waits:
+            self._waits = True
+            self._later(FIRST_LINE_S, self._tell)
+
+    def _tell(self) -> None:
+        if not self._count:
+            self._waits = False
+            return
+        logger.warning(
+            "%s to the dashboard refused for a wrong token, the last from %.100s",
+            counted(self._count, "request"),
+            self._source,
+        )
+        self._count = 0
+        self._later(APART_S, self._tell)
+
+
+def cookie_name(token: str) -> str:
+    """Return a token's own cookie name: browsers send a host's cookies to all of its ports."""
+    return f"scalable_{hashlib.sha256(token.encode()).hexdigest()[:16]}"
+
+
+def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:
+    """Return whether a request has the token as a parameter, and whether as a cookie."""
+    given = request.query_arguments.get(PARAMETER, [b""])[-1]
+    cookie = request.cookies.get(cookie_name(token))
+    kept = cookie.value.encode() if cookie is not None else b""
+    expected = token.encode()
+    return hmac.compare_digest(given, expected), hmac.compare_digest(kept, expected)
+
+
+def bears(request: HTTPServerRequest, token: str) -> bool:
+    """Return whether a request has the header ``Authorization: Bearer TOKEN``."""
+    scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+    known = hmac.compare_digest(given.strip().encode(errors="replace"), token.encode())
+    return known and scheme.lower() == "bearer"
+
+
+def guard(application: web.Application, token: str) -> None:
+    """Make a Tornado application refuse requests, including WebSockets, without the token."""
+    find = application.find_handler
+    wrong = WrongTokens(lambda seconds, tell: IOLoop.current().call_later(seconds, tell))
+
+    def find_admitted(request: HTTPServerRequest, **kwargs: Any) -> Any:
+        by_parameter, by_cookie = admits(request, token)
+        if (by_cookie and not by_parameter) or bears(request, token):
+            return find(request, **kwargs)
+        tried = cookie_name(token) in request.cookies or "Authorization" in request.headers
+        tried = tried or bool(request.query_arguments.get(PARAMETER))
+        if tried and not by_parameter:
+            wrong.add(request.remote_ip)
+        handler = _Admitted if by_parameter and request.method == "GET" else _Refused
+        return application.get_handler_delegate(request, handler)
+
+    application.find_handler = find_admitted  # type: ignore[method-assign]
+    # Tornado would log the URL of each request, and the URL may contain the token.
+    application.settings["log_function"] = _log_nothing
+
+
+def _log_nothing(handler: web.RequestHandler) -> None:
+    pass
+
+
+class GuardedHttp:
+    """Base class of schedulers and workers whose HTTP server requires a token.
+    A port is opened only if an address is given, or by classes made by :func:`guarded`, on loopback
+    by default.
+    """
+
+    services: dict[str, Any]
+    _opens_unasked = False
+
+    def __init__(self, *args: Any, http_token: str | None = None, **kwargs: Any) -> None:
+        self._http_token = http_token or secrets.token_urlsafe(24)
+        self._listens: ListenAddress | None = None
+        super().__init__(*args, **kwargs)
+
+    def start_http_server(
+        self, routes: Any, dashboard_address: Any, default_port: int = 0, ssl_options: Any = None
+    ) -> None:
+        if not dashboard_address and not self._opens_unasked:
+            return
+        given = dashboard_address or default_port
+        # Dask accepts several addresses, in a list or separated by commas.
+        several = given if isinstance(given, list) else str(given).split(",")
+        addresses = [listen_address(written) for written in several]
+        self._listens = addresses[0]
+        super().start_http_server(  # type: ignore[misc]
+            routes, [tuple(address) for address in addresses], default_port, ssl_options
+        )
+        guard(http_application(self), self._http_token)
+
+    @property
+    def live_page(self) -> str:
+        """Link to the dashboard with the token, empty if there is no dashboard."""
+        server = self.services.get("dashboard")
+        if self._listens is None or server is None:
+            return ""
+        link = format_dashboard_link(link_host(self._listens.host), server.port)
+        return f"{link}{'&' if '?' in link else '?'}{PARAMETER}={quote(self._http_token)}"
+
+
+@functools.cache
+def guarded(cls: type[Any]) -> type[Any]:
+    """Return a subclass whose HTTP server requires a token, by default on loopback."""
+    if issubclass(cls, GuardedHttp):
+        return cls
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (GuardedHttp, cls), {**names, "_opens_unasked": True})
+
+
+class GuardedWorker(GuardedHttp, Worker):
+    """Dask's worker, for a ``Nanny``, with an HTTP server on loopback that requires a token."""
+
+    _opens_unasked = True
+
+
+# Private directories ------------------------------------------------------------------------------
+
+
+class PrivateNode:
+    """A server node with a private local directory, made in ``local_directory`` if given."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        directory = PrivateDirectory(kwargs.pop("local_directory", None))
+        self._private_directory = directory
+        try:
+            with ExitStack() as stack:
+                # No other process uses the directory, so that Dask need not lock or purge it.
+                stack.enter_context(dask.config.set({"distributed.worker.use-file-locking": False}))
+                if _takes_directory(type(self)):
+                    kwargs["local_directory"] = str(directory.path)
+                else:
+                    place = {"temporary-directory": str(directory.path)}
+                    stack.enter_context(dask.config.set(place))
+                super().__init__(*args, **kwargs)
+            # Dask's directory inside is removed with this one. Its own removal may come later, or
+            # in a fork, and would print that the directory does not exist.
+            if (inside := getattr(self, "_workdir", None)) is not None:
+                inside.release()
+                Path(inside.dir_path).mkdir(mode=0o700)
+                vars(self).update(_workdir=None)
+        except BaseException:
+            directory.release()
+            raise
+
+    async def close(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().close(*args, **kwargs)  # type: ignore[misc]
+        finally:
+            self._private_directory.release()
+
+
+def private_class(cls: type[Any]) -> type[Any]:
+    """Return a class of Dask's nodes, or a subclass of it whose directory is private."""
+    if not issubclass(cls, Server) or issubclass(cls, PrivateNode):
+        return cls
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
+    return type(cls.__name__, (PrivateNode, cls), names)
+
+
+def _takes_directory(cls: type[Any]) -> bool:
+    """Return whether the constructors of a class pass ``local_directory`` on."""
+    for each in cls.__mro__:
+        if each is PrivateNode or "__init__" not in vars(each):
+            continue
+        parameters = inspect.signature(vars(each)["__init__"]).parameters
+        if "local_directory" in parameters:
+            return True
+        # SchedulerState is a sibling of Server, not its base.
+        ends = not any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        if ends and issubclass(each, Server):
+            return False
+    return False
+
+
+# Ports --------------------------------------------------------------------------------------------
+
+LARGEST_PORT = 65535
+
+
+class NextFreePort(Server):
+    """Dask server that listens on the first free of ``ports_tried`` ports, without a race."""
+
+    def __init__(self, *args: Any, ports_tried: int = 1, **kwargs: Any) -> None:
+        self._ports_tried = ports_tried
+        super().__init__(*args, **kwargs)
+
+    async def listen(self, port_or_addr: Any = None, *args: Any, **kwargs: Any) -> None:
+        addresses = _following(port_or_addr, self._ports_tried)
+        for address in addresses[:-1]:
+            # Checked first, because a failing server leaves its sockets to the garbage collector.
+            if _is_taken(address):
+                logger.debug("%s is taken", address)
+                continue
+            try:
+                await super().listen(address, *args, **kwargs)
+            except OSError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                logger.debug("%s has just been taken", address)
+            else:
+                return
+        await super().listen(addresses[-1], *args, **kwargs)
+
+
+def _is_taken(address: str) -> bool:
+    host, port = parse_host_port(parse_address(address)[1])
+    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, place in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                probe.bind(place)
+                probe.listen()
+        except OSError as error:
+            # The server judges other errors, such as those of a machine without IPv6.
+            if error.errno == errno.EADDRINUSE:
+                return True
+    return False
+
+
+def _following(address: Any, count: int) -> list[Any]:
+    """Return an address, and the same with each of the following ports."""
+    if not isinstance(address, str):
+        return [address]
+    scheme, location = parse_address(address)
+    if scheme not in ("tcp", "tls"):
+        return [address]
+    host, port = parse_host_port(location, 0)
+    if not port:
+        return [address]
+    ports = range(port, min(port + count, LARGEST_PORT + 1))
+    return [unparse_address(scheme, unparse_host_port(host, number)) for number in ports]
+
+
+# Stacks of threads --------------------------------------------------------------------------------
+
+_reading = threading.Lock()
+
+
+def read_frames_without_collection() -> None:
+    """Make ``sys._current_frames`` collect no garbage.
+    Idempotent. Python before 3.13 holds a lock during it that an exiting thread needs: a collection
+    that runs Python code then hangs the process.
+    """
+    read = sys._current_frames  # noqa: SLF001 - public but for its name
+    if sys.version_info >= (3, 13) or getattr(read, "collects_nothing", False):
+        return
+
+    @wraps(read)
+    def frames() -> dict[int, Any]:
+        with _reading:
+            collects = gc.isenabled()
+            gc.disable()
+            try:
+                return read()
+            finally:
+                if collects:
+                    gc.enable()
+
+    frames.collects_nothing = True  # type: ignore[attr-defined]
+    sys._current_frames = frames  # noqa: SLF001

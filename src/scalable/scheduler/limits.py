@@ -1,0 +1,269 @@
+"""Limits of a cluster: the time after which it stops, and its budget."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Scheduler
+
+from scalable.dask_compat.scheduler import count_tasks_without_worker
+from scalable.model import PoolStatus
+from scalable.model.costs import CURRENCY, HourlyPrice
+from scalable.pricing.budget import Stage, checked_budget, describe_spent, next_ceiling
+from scalable.pricing.metering import Bill, Charge, Meter
+from scalable.protocol.events import Event, billed, budget_reached
+from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.operations import WAITING_TOPIC
+from scalable.scheduler.demand import Demand
+from scalable.scheduler.managers import Manager
+from scalable.units import format_amount, format_duration
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Time limits of a cluster in seconds, where None means no limit."""
+
+    #: Time without work after which the cluster stops.
+    idle_timeout_s: float | None = None
+    #: Time after its start at which the cluster stops, even if it has work.
+    time_to_live_s: float | None = None
+    #: Time without a manager's heartbeat after which its idle workers retire.
+    manager_grace_s: float = 1800.0
+
+
+class Lifetime:
+    """Age of one cluster, and time since it last had work, a new client or a change of counts."""
+
+    def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
+        self.limits = limits
+        self._scheduler = scheduler
+        self._began = self._active_at = time.monotonic()
+        self._seen: tuple[int, int] = (0, 0)
+
+    def look(self, ordered_at: float) -> str | None:
+        """Return why the cluster must stop, or None. ``ordered_at`` is in monotonic seconds."""
+        now = time.monotonic()
+        scheduler = self._scheduler
+        seen = (scheduler.transition_counter, len(scheduler.clients))
+        if seen != self._seen or self._unfinished():
+            self._active_at = now
+        self._seen = seen
+        self._active_at = max(self._active_at, ordered_at)
+        limits = self.limits
+        if limits.time_to_live_s is not None and now - self._began > limits.time_to_live_s:
+            return f"its time to live of {format_duration(limits.time_to_live_s)} has passed"
+        if limits.idle_timeout_s is not None and now - self._active_at > limits.idle_timeout_s:
+            return f"it had no work for {format_duration(limits.idle_timeout_s)}"
+        return None
+
+    def _unfinished(self) -> bool:
+        scheduler = self._scheduler
+        working = any(ws.processing for ws in scheduler.workers.values())
+        return working or count_tasks_without_worker(scheduler) > 0
+
+    def ends_at(self) -> tuple[float | None, float | None]:
+        """Return when time to live and idle timeout expire, in epoch seconds (None: no limit)."""
+        offset = time.time() - time.monotonic()
+        live, idle = self.limits.time_to_live_s, self.limits.idle_timeout_s
+        return (
+            None if live is None else self._began + live + offset,
+            None if idle is None else self._active_at + idle + offset,
+        )
+
+
+# Spending -----------------------------------------------------------------------------------------
+
+logger = logging.getLogger("scalable.scheduler")
+
+#: Seconds between two rows about a machine that continues.
+ROWS_INTERVAL_S = 60.0
+
+
+class Spending:
+    """Counter of a cluster's costs, which limits :class:`Demand` to the budget.
+    ``clock`` returns epoch seconds that must not go back. ``listeners`` are called with each row
+    for the run's record.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        demand: Demand,
+        managers: Iterable[Manager] = (),
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        offset = time.time() - time.monotonic()
+        self.budget: float | None = None
+        self.listeners: list[Callable[[Event], object]] = []
+        self._scheduler = scheduler
+        self._demand = demand
+        self._clock = clock or (lambda: time.monotonic() + offset)
+        self._meter = Meter(self._clock())
+        self._rows_at = self._clock()
+        self._ended = False
+        self._worded: tuple[float | None, Stage] = (None, Stage.OPEN)
+        for known in managers:
+            self.price(known.attachment.manager, known.attachment.prices)
+        offer(scheduler, {Handler.SET_BUDGET: self.set_budget})
+
+    # Facts ----------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        *,
+        scheduler: HourlyPrice | None = None,
+        budget: float | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Start with the cluster's prices and budget, or with an earlier scheduler's state."""
+        meter, self._meter = self._meter, Meter(self._clock(), scheduler)
+        self._meter.take_prices(meter)
+        self.budget = budget
+        if not state:
+            return
+        try:
+            self._meter.go_on(state["meter"])
+            if state.get("budget") is not None:
+                self.budget = checked_budget(state["budget"])
+        except (KeyError, TypeError, ValueError) as error:
+            logger.warning("the costs of this cluster are counted again: %r", error)
+            self._meter = Meter(self._clock(), scheduler)
+            self._meter.take_prices(meter)
+
+    def price(self, manager: str, prices: Mapping[str, Mapping[str, Any]]) -> None:
+        """Set the prices of a manager's workers, in the form in which it sends them."""
+        self._meter.price(
+            manager, {tag: HourlyPrice.from_dict(price) for tag, price in prices.items()}
+        )
+
+    @property
+    def counts(self) -> bool:
+        """True if costs are counted, so that managers have to report charges."""
+        return self._meter.priced
+
+    def report(self, manager: str, charges: Mapping[str, Sequence[Any]]) -> None:
+        """Record the units of a manager that are charged now."""
+        if self.counts:
+            units = {unit: Charge(*fields) for unit, fields in charges.items()}
+            self._record(self._meter.report(manager, units, self._clock()))
+
+    def left(self, manager: str) -> None:
+        self._record(self._meter.leave(manager, self._clock()))
+
+    def end(self) -> None:
+        """Settle all machines because the scheduler closes, and write the last rows."""
+        if self._ended or not self.counts:
+            return
+        self._ended = True
+        now = self._clock()
+        self._meter.look(self._working(), now)
+        self._record(self._meter.end(now))
+        self._tell([self._of_scheduler(now)])
+
+    # The budget -----------------------------------------------------------------------------------
+
+    def set_budget(self, amount: float) -> dict[str, Any]:
+        """Set the budget, and return the new :meth:`status`, or raise ClusterError."""
+        before, self.budget = self.budget, checked_budget(amount)
+        logger.info(
+            "the budget is %s %s now; it was %s",
+            format_amount(amount, CURRENCY),
+            CURRENCY,
+            "not set" if before is None else format_amount(before, CURRENCY),
+        )
+        self._judge({})
+        return self.status() or {}
+
+    def look(self, pools: Mapping[str, PoolStatus]) -> None:
+        """Count the costs up to now, and hold the pools to the budget."""
+        if not self.counts:
+            return
+        now = self._clock()
+        self._meter.look(self._working(), now)
+        if now - self._rows_at >= ROWS_INTERVAL_S:
+            self._rows_at = now
+            self._record(self._meter.bills())
+            self._tell([self._of_scheduler(now)])
+        self._judge(pools)
+
+    def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
+        before = self._demand.ceiling
+        spent = self._spent()
+        charged = self._meter.units()
+        present = {t: max(charged.get(t, 0), pool.running) for t, pool in pools.items()}
+        ceiling = next_ceiling(
+            before, self.budget, spent, wanted=self._demand.totals, present=charged | present
+        )
+        held, way_out = self._demand.held, self._demand.way_out
+        reached = self.budget, ceiling.stage
+        if reached != self._worded:  # otherwise clients would be notified of each cent
+            held, way_out = self._words(spent, ceiling.stage), self._way_out(spent)
+        self._demand.limit(ceiling, held, way_out)
+        more = ceiling.stage is not before.stage and before.stage is not Stage.SPENT
+        if reached != self._worded and held is not None and more:
+            logger.warning("%s; %s", held, way_out)
+            event = {"clients": [], "words": f"{held}; {way_out}"}
+            self._scheduler.log_event(WAITING_TOPIC, event)
+            self._tell([budget_reached(held, spent=ceiling.stage is Stage.SPENT)])
+        self._worded = reached
+
+    def _words(self, spent: float, stage: Stage) -> str | None:
+        if self.budget is None or stage is Stage.OPEN:
+            return None
+        return f"{describe_spent(spent, self.budget)}: no pool grows"
+
+    def _way_out(self, spent: float) -> str:
+        more = f"{max(1.0, 2 * spent):.0f}"
+        name = getattr(self._scheduler, "cluster_name", "")
+        verb = f"scalable scale {name} --budget {more}" if name else f"session.set_budget({more})"
+        return f"raise the budget, for example with `{verb}`"
+
+    # Results --------------------------------------------------------------------------------------
+
+    def status(self) -> dict[str, Any] | None:
+        """Return costs and budget as plain JSON values, or None if nothing has a price."""
+        if not self.counts:
+            return None
+        # The stage is ``open``, ``held`` or ``spent``.
+        demand = self._demand
+        return {
+            **self._meter.costs(self._clock()).to_dict(),
+            "budget": self.budget,
+            "stage": str(demand.ceiling.stage),
+            "words": demand.held,
+            "way_out": demand.way_out,
+        }
+
+    @property
+    def state(self) -> dict[str, Any] | None:
+        """State for a restarted scheduler as plain JSON values, or None without prices."""
+        if not self.counts:
+            return None
+        return {"meter": self._meter.to_dict(self._clock()), "budget": self.budget}
+
+    def _spent(self) -> float:
+        return self._meter.costs(self._clock()).total.cost
+
+    def _working(self) -> dict[str, bool]:
+        workers = self._scheduler.workers.values()
+        return {str(ws.name): bool(ws.processing) for ws in workers}
+
+    def _of_scheduler(self, now: float) -> Event:
+        cost = self._meter.scheduler_cost(now)
+        used_s = now - self._meter.began
+        return billed("scheduler", "", "", used_s, cost.cost, cost.idle, self.budget)
+
+    def _record(self, bills: Iterable[Bill]) -> None:
+        self._tell(
+            billed(bill.machine, bill.tag, bill.manager, bill.seconds, bill.cost, bill.idle)
+            for bill in bills
+        )
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        for event in events if self.listeners else ():
+            for listener in self.listeners:
+                listener(event)

@@ -1,0 +1,613 @@
+"""Overviews of one cluster and its latest events, for all readers."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, takewhile
+from operator import add
+from typing import Any
+
+from distributed import Scheduler
+from distributed.core import Status
+from distributed.scheduler import TaskState, WorkerState
+
+from scalable.model.clusters import PoolStatus
+from scalable.model.overview import (
+    CallCounts,
+    Events,
+    Overview,
+    PoolOverview,
+    PredictedEnd,
+    RunningCall,
+    TaskOverview,
+    WorkerOverview,
+)
+from scalable.protocol.events import Event, scaling_row
+from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.pools import UNTAGGED
+from scalable.scaling.remaining import RemainingCalls, RemainingPool, predict_rest
+from scalable.scheduler.pool_facts import ClusterState, name_of
+from scalable.scheduler.recorder import failure_rows
+from scalable.scheduler.task_counts import (
+    LONGEST_NAME,
+    OTHERS,
+    NameCounts,
+    NameRow,
+    beginning_of,
+)
+from scalable.scheduler.task_log import (
+    EndedTask,
+    GivenUp,
+    Listener,
+    LoggedTask,
+    TaskLog,
+    running_tasks,
+)
+
+# Latest events ------------------------------------------------------------------------------------
+
+#: Number of the latest events that are kept of each kind.
+KEPT = {"decisions": 500, "failures": 500, "spans": 20_000}
+#: Number of samples that are kept. If there are more, every second one is dropped.
+KEPT_SAMPLES = 1_000
+#: Seconds between two samples, as long as none was dropped.
+SAMPLES_INTERVAL_S = 1.0
+#: Largest numbers of spans and failures in one answer, the newest ones. A reader that polls each
+#: second misses none unless there are more in a second.
+SPANS_AT_ONCE, FAILURES_AT_ONCE = 1_000, 100
+#: Largest number of samples in one answer, times the number of pools. If there are more, samples at
+#: even distances are returned.
+SAMPLED_POOLS_AT_ONCE = 4_000
+
+KINDS = frozenset([*KEPT, "samples"])
+
+
+class RecentEvents:
+    """Keeps the latest events of each kind, numbered in order (``seq`` is the last number)."""
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self._kept: dict[str, deque[tuple[int, Any]]] = {
+            kind: deque(maxlen=kept) for kind, kept in KEPT.items()
+        }
+        self._dropped = dict.fromkeys(KEPT, 0)
+        self._samples: list[tuple[int, Mapping[str, Any]]] = []
+        self._samples_apart_s = SAMPLES_INTERVAL_S
+
+    def add(self, kind: str, event: Any) -> None:
+        """Add an event of one of the kinds in :data:`KEPT`."""
+        self.seq += 1
+        kept = self._kept[kind]
+        if len(kept) == kept.maxlen:
+            self._dropped[kind] = kept[0][0]
+        kept.append((self.seq, event))
+
+    def sample(self, sample: Mapping[str, Any]) -> None:
+        """Add a sample of the pools with its time ``at``, unless the last one is too recent."""
+        apart_s = self._samples_apart_s
+        if self._samples and sample["at"] - self._samples[-1][1]["at"] < 0.9 * apart_s:
+            return
+        self.seq += 1
+        self._samples.append((self.seq, sample))
+        if len(self._samples) > KEPT_SAMPLES:
+            self._samples = self._samples[::2]
+            self._samples_apart_s = 2 * apart_s
+
+    def latest(self, kind: str, count: int) -> list[Any]:
+        """Return the last events of one kind, the newest first."""
+        events = reversed(self._kept[kind])
+        return [event for _, (_, event) in zip(range(count), events, strict=False)]
+
+    def since(self, seq: int, kinds: frozenset[str] = KINDS) -> Events:
+        """Return the events of some kinds after a number.
+        A number that was never given, such as an earlier scheduler's, counts as 0: all kept events.
+        """
+        seq = seq if seq <= self.seq else 0
+        found: dict[str, list[Any]] = {}
+        for kind in kinds & KEPT.keys():
+            newest_first = takewhile(lambda numbered: numbered[0] > seq, reversed(self._kept[kind]))
+            found[kind] = [event for _, event in newest_first][::-1]
+        if "samples" in kinds:
+            samples = [sample for number, sample in self._samples if number > seq]
+            found["samples"] = _thinned(samples)
+        missed = any(self._dropped[kind] > seq for kind in kinds & KEPT.keys())
+        for kind, most in (("spans", SPANS_AT_ONCE), ("failures", FAILURES_AT_ONCE)):
+            if len(found.get(kind, ())) > most:
+                found[kind] = found[kind][-most:]
+                missed = True
+        return Events(self.seq, missed, **found)
+
+
+def _thinned(samples: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return samples at even distances up to the last, as many as fit in one answer."""
+    values = sum(len(sample.get("pools", ())) for sample in samples)
+    apart = max(1, math.ceil(values / SAMPLED_POOLS_AT_ONCE))
+    return samples[::-apart][::-1]
+
+
+# Timeline -----------------------------------------------------------------------------------------
+
+#: Maximum number of characters of a failure's field.
+LONGEST_TEXT = 4_000
+#: Maximum number of characters of a task's key in a span.
+LONGEST_KEY = 300
+#: Tasks shorter than this, in seconds, are joined with the task before them on the same worker, if
+#: it has the same name. The gap between the two must be shorter too.
+JOINED_S = 0.02
+#: Number of failure classes that are counted separately, and the name for all others.
+COUNTED_CLASSES = 50
+OTHER_CLASSES = "(other classes)"
+#: Maximum number of characters of a failure class. The rest is cut off.
+LONGEST_CLASS = 100
+
+
+class EventTimeline(Listener):
+    """Adds finished tasks, failures and decisions to the recent events of a cluster."""
+
+    def __init__(self, scheduler: Scheduler, recent: RecentEvents) -> None:
+        self.failures: Counter[str] = Counter()
+        self.changes: dict[str, Counter[str]] = {}
+        self.decided: dict[str, dict[str, Any]] = {}
+        self._recent = recent
+        self._names = {ws.address: str(ws.name) for ws in scheduler.workers.values()}
+        # By address of a worker: the span that was added last for it.
+        self._last: dict[str, list[Any]] = {}
+
+    # Events of the task log -----------------------------------------------------------------------
+
+    def ended(self, end: EndedTask) -> None:
+        timed = end.measured
+        if (
+            end.ran
+            and timed.began is not None
+            and timed.ended is not None
+            and end.address is not None
+        ):
+            failed = not end.succeeded or bool(timed.bundle and timed.bundle["failed"])
+            times = timed.began, timed.ended
+            self._span(end.address, end.call, times, failed)
+        for row in failure_rows(end):
+            self._failure(row)
+
+    def given_up(self, given_up: GivenUp) -> None:
+        for row in failure_rows(given_up):
+            self._failure(row)
+
+    def worker_added(self, worker: WorkerState) -> None:
+        self._names[worker.address] = str(worker.name)
+
+    def worker_removed(self, address: str) -> None:
+        self._names.pop(address, None)
+        self._last.pop(address, None)
+
+    def _span(
+        self, address: str, call: LoggedTask, times: tuple[float, float], failed: bool
+    ) -> None:
+        last = self._last.get(address)
+        (began, ended), name = times, call.name[:200]
+        short = ended - began < JOINED_S
+        if (
+            last is not None
+            and short
+            and last[1] == name
+            and last[4] == failed
+            and 0 <= began - last[3] < JOINED_S
+        ):
+            last[3] = ended
+            last[5] += 1
+            last[6] = str(call.key)[:LONGEST_KEY]
+            return
+        key = str(call.key)[:LONGEST_KEY]
+        span = [self._names.get(address, address), name, began, ended, failed, 1, key]
+        self._last[address] = span
+        self._recent.add("spans", span)
+
+    # Other events ---------------------------------------------------------------------------------
+
+    def event(self, event: Event) -> None:
+        """Add the failure of a pool or worker, if a manager's event reports one."""
+        if event.get("stream") == "failures":
+            self._failure({key: value for key, value in event.items() if key != "stream"})
+
+    def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> None:
+        row = scaling_row(tag, before, after, reason, source)
+        self.changes.setdefault(tag, Counter())[row["action"]] += 1
+        self.decided[tag] = row
+        self._recent.add("decisions", row)
+
+    def _failure(self, row: dict[str, Any]) -> None:
+        name = str(row["failure_class"])[:LONGEST_CLASS]
+        if name not in self.failures and len(self.failures) >= COUNTED_CLASSES:
+            name = OTHER_CLASSES
+        self.failures[name] += int(row.get("count", 1))
+        self._recent.add("failures", _shortened_row(row))
+
+
+def _shortened_row(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a failure's row with strings of bounded size. The tail of a traceback is kept."""
+    short: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            short[key] = _shortened_row(value)
+        elif isinstance(value, str):
+            short[key] = value[-LONGEST_TEXT:] if key == "traceback" else value[:LONGEST_TEXT]
+        else:
+            short[key] = value
+    return short
+
+
+# Overviews ----------------------------------------------------------------------------------------
+
+#: Seconds for which an overview is returned to all readers.
+FRESH_S = 0.5
+#: Number of rows of task names in an overview. The others are summed up in one row per pool.
+SHOWN_NAMES = 200
+#: Number of reasons for leaving workers that a pool shows, the most frequent ones.
+SHOWN_REASONS = 10
+#: Number of running tasks in an overview.
+SHOWN_RUNNING = 50
+
+
+@dataclass
+class _Use:
+    """Use of one pool: connected and busy workers, and total and used slots."""
+
+    workers: int = 0
+    busy: int = 0
+    slots: int = 0
+    used_slots: int = 0
+    leaving: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class _Load:
+    """Running tasks by pool, and their numbers and elapsed seconds by row of names."""
+
+    pools: dict[str, _Use] = field(default_factory=dict)
+    running: Counter[NameRow] = field(default_factory=Counter)
+    elapsed_s: Counter[NameRow] = field(default_factory=Counter)
+    calls: list[tuple[float, TaskState]] = field(default_factory=list)
+
+    def use(self, tag: str) -> _Use:
+        return self.pools.setdefault(tag, _Use())
+
+
+class Overviews:
+    """Makes the overviews of one cluster, and answers readers.
+    ``facts`` do not change, such as ``name`` and ``target``. ``expected_s`` maps task names to the
+    manifest's running times, and ``reruns`` maps reasons to recorded restarts of tasks.
+    """
+
+    def __init__(self, cluster: ClusterState) -> None:
+        scheduler = cluster.scheduler
+        self.facts: dict[str, Any] = {"started_at": time.time()}
+        self.expected_s: Mapping[str, float] = {}
+        self.reruns: Mapping[str, int] = {}
+        self.recent = RecentEvents()
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._names = NameCounts(scheduler)
+        self._timeline = EventTimeline(scheduler, self.recent)
+        self._last: Overview | None = None
+        self._rows: list[TaskOverview] = []
+        self._lasting = LastingNames()
+        self._made_at = 0.0
+        TaskLog.of(scheduler).listen(self._names)
+        TaskLog.of(scheduler).listen(self._timeline)
+        cluster.event_listeners.append(self._timeline.event)
+        cluster.demand.listeners.append(self._timeline.scaled)
+        offer(scheduler, {Handler.OVERVIEW: self.answer_in_turns})
+
+    async def answer_in_turns(
+        self, since: int | None = None, *, fresh_s: float = FRESH_S, **wanted: Any
+    ) -> dict[str, Any]:
+        """Return :meth:`answer`, in two turns of the scheduler's event loop."""
+        self.present(fresh_s)
+        await asyncio.sleep(0)
+        return self.answer(since, fresh_s=math.inf, **wanted)
+
+    def answer(
+        self,
+        since: int | None = None,
+        kinds: Iterable[str] = tuple(sorted(KINDS)),
+        *,
+        lasting: bool = False,
+        fresh_s: float = FRESH_S,
+    ) -> dict[str, Any]:
+        """Return the present overview, and events, as plain JSON values.
+        ``since`` is the number of the reader's last event, 0 for all, None for no events.
+        ``lasting`` selects the rows of :class:`LastingNames`. The result has ``overview`` and
+        ``events``, which may be None.
+        """
+        overview = self.present(fresh_s)
+        if lasting:
+            overview = replace(overview, tasks=self._lasting.of(self._rows))
+        events = None if since is None else self.recent.since(since, frozenset(kinds))
+        return {
+            "overview": overview.to_dict(),
+            "events": None if events is None else events.to_dict(),
+        }
+
+    def sample(self) -> None:
+        overview = self.present()
+        pools = {
+            tag: [p.status.wanted, p.status.running, p.used_slots, p.slots, p.waiting]
+            for tag, p in overview.pools.items()
+        }
+        self.recent.sample({"at": round(overview.at, 3), "pools": pools})
+
+    def present(self, fresh_s: float = FRESH_S) -> Overview:
+        """Return an overview that is at most ``fresh_s`` seconds old."""
+        now = time.monotonic()
+        if self._last is None or now - self._made_at > fresh_s:
+            self._last = self._new_overview()
+            self._made_at = now
+        return self._last
+
+    # Parts of an overview -------------------------------------------------------------------------
+
+    def _new_overview(self) -> Overview:
+        status = self._cluster.status()
+        load = self._load(status["pools"])
+        backlog = self._backlog(status["pools"])
+        tasks = self._rows = self._tasks(load, backlog)
+        now = time.time()
+        lasting = {key: status[key] for key in ("state", "reason", "ends_at", "idle_ends_at")}
+        clients = [name for name in self._scheduler.clients if "-worker-" not in name]
+        return Overview(
+            at=now,
+            seq=self.recent.seq,
+            cluster={**self.facts, **lasting},
+            pools=self._pools(status, load, tasks),
+            tasks=_shortened(tasks),
+            running=tuple(_running_calls(load.calls)),
+            managers=tuple(status["managers"]),
+            workers=len(self._scheduler.workers),
+            clients=len(clients) - ("fire-and-forget" in clients),
+            end=self._end(now, status["pools"], load, backlog),
+            cost=status["cost"],
+            scaled={tag: dict(actions) for tag, actions in self._timeline.changes.items()},
+            failures=dict(self._timeline.failures),
+            reruns=dict(self.reruns),
+            remembered=self._names.remembered_calls.totals(),
+        )
+
+    def _load(self, pools: Mapping[str, Any]) -> _Load:
+        load = _Load()
+        for ws in self._scheduler.workers.values():
+            tag = next((tag for tag in ws.resources if tag in pools), UNTAGGED)
+            use = load.use(tag)
+            use.workers += 1
+            use.slots += int(ws.resources.get(tag, ws.nthreads))
+            use.busy += bool(ws.processing)
+            if reason := self._cluster.removals.why(ws):
+                use.leaving[reason] += 1
+            for task, elapsed in running_tasks(ws):
+                load.calls.append((elapsed, task))
+                use.used_slots += int((task.resource_restrictions or {}).get(tag, 1))
+                row = self._names.row_of(task.key)
+                if row is not None:
+                    self._names.runs(task.key)
+                    load.running[row] += 1
+                    load.elapsed_s[row] += elapsed  # type: ignore[assignment]
+        return load
+
+    def _backlog(self, pools: Mapping[str, Any]) -> Counter[NameRow]:
+        relay = getattr(self._scheduler, "relay", None)
+        waiting: Counter[NameRow] = Counter()
+        if relay is None:
+            return waiting
+        for tag in [*pools, UNTAGGED]:
+            for name, slots in relay.backlog(tag).items():
+                waiting[self._names.row_for(name, tag or None)] += slots
+        return waiting
+
+    def _tasks(self, load: _Load, backlog: Counter[NameRow]) -> list[TaskOverview]:
+        tasks = []
+        for row in self._names:
+            running = min(load.running[row], row.unfinished)
+            waiting = row.unfinished - running + backlog[row]
+            counts = CallCounts(running, waiting, *row.ended)
+            tasks.append(
+                TaskOverview(
+                    row.name,
+                    row.tag,
+                    counts,
+                    row.mean_s,
+                    max(1, row.names),
+                    row.measured,
+                    row.total_s,
+                    row.queued,
+                    row.queued_s,
+                    row.queued_s / row.queued if row.queued else None,
+                )
+            )
+        return tasks
+
+    def _pools(
+        self, status: Mapping[str, Any], load: _Load, tasks: Iterable[TaskOverview]
+    ) -> dict[str, PoolOverview]:
+        waiting: Counter[str] = Counter()
+        for task in tasks:
+            waiting[task.tag or UNTAGGED] += task.counts.waiting
+        bounds = self._cluster.adaptive_bounds()
+        costs = (status["cost"] or {}).get("pools", {})
+        pools = {tag: PoolStatus.from_dict(pool) for tag, pool in status["pools"].items()}
+        if UNTAGGED in load.pools:
+            workers = load.pools[UNTAGGED].workers
+            pools[UNTAGGED] = PoolStatus(wanted=workers, running=workers)
+        return {
+            tag: PoolOverview(
+                pool,
+                busy=load.use(tag).busy,
+                idle=load.use(tag).workers - load.use(tag).busy,
+                used_slots=load.use(tag).used_slots,
+                slots=load.use(tag).slots,
+                waiting=waiting[tag],
+                adaptive=bounds.get(tag),
+                cost=costs.get(tag),
+                leaving=dict(load.use(tag).leaving.most_common(SHOWN_REASONS)),
+                decided=self._timeline.decided.get(tag),
+            )
+            for tag, pool in pools.items()
+        }
+
+    def _end(
+        self, now: float, pools: Mapping[str, Any], load: _Load, backlog: Counter[NameRow]
+    ) -> PredictedEnd:
+        calls: dict[str, list[RemainingCalls]] = {}
+        for row in self._names:
+            count = row.unfinished + backlog[row]
+            if count or row.mean_s is not None:  # finished tasks predict the unfinished ones
+                known_s = self.expected_s.get(row.name) if row.mean_s is None else row.mean_s
+                remaining = RemainingCalls(
+                    row.name, count, known_s, row.spread, row.measured, load.elapsed_s[row]
+                )
+                calls.setdefault(row.tag or UNTAGGED, []).append(remaining)
+        slots = {tag: load.use(tag).slots for tag in calls}
+        for tag in calls.keys() & pools.keys():
+            slots[tag] += pools[tag]["launching"] * pools[tag]["slots"]
+        if UNTAGGED in calls:  # tasks without a tag run anywhere
+            slots[UNTAGGED] = sum(use.slots for use in load.pools.values())
+        rest = predict_rest([RemainingPool(tag, slots[tag], calls[tag]) for tag in calls])
+        if rest.seconds is None or rest.low is None or rest.high is None:
+            return PredictedEnd(reason=rest.reason)
+        return PredictedEnd(now + rest.seconds, now + rest.low, now + rest.high, rest.reason)
+
+
+def _running_calls(calls: list[tuple[float, TaskState]]) -> Iterator[RunningCall]:
+    for elapsed, task in heapq.nlargest(SHOWN_RUNNING, calls, key=lambda call: call[0]):
+        call, worker = LoggedTask(task), task.processing_on
+        place = "" if worker is None else str(worker.name)
+        name, calls_in = call.name[:LONGEST_NAME], int((call.bundle or {}).get("calls", 0))
+        yield RunningCall(str(task.key), name, call.tag, place, round(elapsed, 3), calls_in)
+
+
+def _shortened(tasks: list[TaskOverview]) -> tuple[TaskOverview, ...]:
+    """Return the rows, unfinished and failed tasks first, those beyond the limit summed up."""
+    ranked = sorted(tasks, key=_rank)
+    others: dict[str | None, TaskOverview] = {}
+    for task in ranked[SHOWN_NAMES:]:
+        known = others.get(task.tag)
+        others[task.tag] = task if known is None else known + task
+    rest = [replace(row, name=f"({row.names} other names)") for row in others.values()]
+    return (*ranked[:SHOWN_NAMES], *rest)
+
+
+def _rank(task: TaskOverview) -> tuple[bool, int, int, str]:
+    counts = task.counts
+    return not counts.running, -(counts.waiting + counts.running), -counts.failed, task.name
+
+
+# Lasting names ------------------------------------------------------------------------------------
+
+#: Number of task names that have a row each. Tasks of other names are counted by the prefix of the
+#: name, in as many rows again, and then in one.
+LASTING_ROWS = 100
+
+
+class LastingNames:
+    """Sums up rows of task names in few rows whose names never change and numbers never fall."""
+
+    def __init__(self) -> None:
+        self._row_of: dict[tuple[str, str | None], tuple[str, str | None]] = {}
+        self._rows: set[tuple[str, str | None]] = set()
+
+    def of(self, tasks: Iterable[TaskOverview]) -> tuple[TaskOverview, ...]:
+        """Return the lasting rows with the numbers of the given ones."""
+        sums: dict[tuple[str, str | None], list[float]] = {}
+        for task in tasks:
+            key = task.name, task.tag
+            row = self._row_of.get(key) or self._row(*key)
+            c = task.counts
+            counts = c.running, c.waiting, c.done, c.failed, c.cancelled, c.found
+            others = task.names, task.measured, task.queued, task.run_s, task.queued_s
+            numbers = (*counts, *others)
+            known = sums.get(row)
+            # In lists for speed: rows of many names are summed up in the scheduler's event loop.
+            sums[row] = list(numbers) if known is None else list(map(add, known, numbers))
+        return tuple(_task(name, tag, numbers) for (name, tag), numbers in sums.items())
+
+    def _row(self, name: str, tag: str | None) -> tuple[str, str | None]:
+        row = self._row_of.get((name, tag))
+        if row is None:
+            row = name, tag
+            if len(self._rows) >= LASTING_ROWS:
+                row = beginning_of(name), tag
+            if len(self._rows) >= 2 * LASTING_ROWS and row not in self._rows:
+                row = OTHERS, tag
+            self._rows.add(row)
+            self._row_of[name, tag] = row
+        return row
+
+
+def _task(name: str, tag: str | None, numbers: Sequence[float]) -> TaskOverview:
+    *whole, run_s, queued_s = numbers
+    *counts, names, measured, queued = map(int, whole)
+    mean_s = run_s / measured if measured else None
+    mean_queued_s = queued_s / queued if queued else None
+    times = measured, run_s, queued, queued_s, mean_queued_s
+    return TaskOverview(name, tag, CallCounts(*counts), mean_s, names, *times)
+
+
+# Single workers -----------------------------------------------------------------------------------
+
+#: Largest number of workers in one answer, which blocks the event loop for a few milliseconds.
+WORKERS_AT_ONCE = 250
+#: Number of task names of a worker, and maximum number of characters of each.
+SHOWN_TASKS, LONGEST_TASK = 3, 100
+
+
+class WorkerRows:
+    """Makes overviews of the workers of one cluster, and answers readers."""
+
+    def __init__(self, cluster: ClusterState) -> None:
+        self._cluster = cluster
+        offer(cluster.scheduler, {Handler.WORKERS: self.answer})
+
+    def answer(
+        self, tag: str | None = None, first: int = 0, count: int = WORKERS_AT_ONCE
+    ) -> dict[str, Any]:
+        """Return ``workers``, ordered by pool and name, and ``total``, their number in all.
+        ``tag`` selects a pool, "" the workers without a tag, None all. The first ``first`` workers
+        are left out. At most ``WORKERS_AT_ONCE`` are returned.
+        """
+        pools = self._cluster.counts.pools()
+        tagged = [(_tag_of(ws, pools), ws) for ws in self._cluster.scheduler.workers.values()]
+        meant = [(own, ws) for own, ws in tagged if tag is None or own == tag]
+        meant.sort(key=lambda each: (each[0], str(each[1].name)))
+        chosen = islice(meant, max(0, first), max(0, first) + min(count, WORKERS_AT_ONCE))
+        return {"total": len(meant), "workers": [self._row(*each).to_dict() for each in chosen]}
+
+    def _row(self, tag: str, ws: WorkerState) -> WorkerOverview:
+        running = used = 0
+        names: dict[str, None] = {}
+        for task, _ in running_tasks(ws):
+            running += 1
+            used += int((task.resource_restrictions or {}).get(tag, 1))
+            names[name_of(task)[:LONGEST_TASK]] = None
+        leaves = self._cluster.removals.state(ws) is not None
+        paused = ws.status is Status.paused
+        return WorkerOverview(
+            name=str(ws.name),
+            tag=tag or None,
+            address=ws.address,
+            state="leaving" if leaves else "paused" if paused else "running",
+            running=running,
+            assigned=len(ws.processing) - running,
+            used_slots=used,
+            slots=int(ws.resources.get(tag, ws.nthreads)),
+            memory=int(ws.metrics.get("memory", 0)),
+            memory_limit=ws.memory_limit,
+            tasks=tuple(islice(names, SHOWN_TASKS)),
+        )
+
+
+def _tag_of(worker: WorkerState, pools: Mapping[str, Any]) -> str:
+    return next((tag for tag in worker.resources if tag in pools), UNTAGGED)

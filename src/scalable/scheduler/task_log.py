@@ -1,0 +1,593 @@
+"""Scheduler plug-in with a record of each task, which sends transitions to listeners."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import pickle
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, NamedTuple
+
+from distributed import Scheduler, SchedulerPlugin
+from distributed.scheduler import TaskState, WorkerState
+
+from scalable.dask_compat import tasks
+from scalable.dask_compat.scheduler import LostWorker, startstops
+from scalable.dask_compat.tasks import begun_on, failed_try
+from scalable.model import FailedCall, FailureDetails
+from scalable.model.remembered import Kind, RememberedOutcome
+from scalable.protocol.handlers import Handler, offer
+from scalable.protocol.measured import (
+    BUNDLE_ANNOTATION,
+    PROFILE,
+    TASK_ANNOTATION,
+    Measured,
+    measured,
+)
+from scalable.protocol.operations import KNOWN_ANNOTATION, PROFILES
+from scalable.runs.reruns import Reason
+
+logger = logging.getLogger("scalable.scheduler")
+
+#: Dask's states of a task that is queued or running.
+READY = frozenset({"processing", "queued", "no-worker"})
+#: Dask's states of a finished task.
+ENDED = frozenset({"memory", "erred"})
+#: Value of :attr:`LoggedTask.slots` for a task without a tag: one slot of any worker.
+UNTAGGED_SLOTS = (("", 1),)
+
+
+class LoggedTask:
+    """One task of Dask's scheduler, with the name, tag and slots that its client set."""
+
+    __slots__ = (
+        "_name", "_slots", "again", "bundle", "is_known", "key", "ready_at", "state", "task",
+        "tries",
+    )  # fmt: skip
+
+    # Every task has a record, so values that few listeners need are read only when they are needed.
+    def __init__(self, task: TaskState) -> None:
+        annotations = task.annotations
+        self.key: Any = task.key
+        self.task = task
+        # Bundle annotation, None unless the task is a bundle (a batch of tasks sent as one).
+        self.bundle: Mapping[str, Any] | None = None
+        self._name: str | None = None
+        self._slots: tuple[tuple[str, int], ...] | None = None
+        # True if the task only passes on a cached result and computes nothing.
+        self.is_known = KNOWN_ANNOTATION in (annotations or ())
+        if annotations:
+            self.bundle = annotations.get(BUNDLE_ANNOTATION)
+            self._name = annotations.get(TASK_ANNOTATION)
+        # Dask's state when the task last became ready, and number of earlier attempts.
+        self.state, self.tries = "", 0
+        # Epoch seconds since which the task is queued. None if blocked, or ready before
+        # the task log was made.
+        self.ready_at: float | None = None
+        # Why the task runs again, and the name of a lost worker. None for the first run.
+        self.again: tuple[Reason, str | None] | None = None
+
+    def begin_again(self, reason: Reason, worker: str | None = None) -> None:
+        self.tries += 1
+        self.again = reason, worker
+
+    def routed_anew(self) -> None:
+        """Forget the slots, because another pool runs the task from now on."""
+        self._slots = None
+
+    @property
+    def name(self) -> str:
+        return str(self._name or self.task.prefix.name)
+
+    @property
+    def tag(self) -> str | None:
+        """Tag of the pool that runs the task, or None."""
+        return next(iter(self.task.resource_restrictions or ()), None)
+
+    @property
+    def slots(self) -> tuple[tuple[str, int], ...]:
+        """Pairs of a tag and the number of slots that the task takes."""
+        if self._slots is None:
+            asked = self.task.resource_restrictions
+            self._slots = (
+                tuple([(str(tag), max(1, int(count))) for tag, count in asked.items()])
+                if asked
+                else UNTAGGED_SLOTS
+            )
+        return self._slots
+
+    @property
+    def input_bytes(self) -> int:
+        """Total bytes of the results of other tasks that are input of the task."""
+        others = self.task.dependencies
+        return sum(max(0, other.nbytes) for other in others) if others else 0
+
+
+class EndedTask:
+    """Finished task: either its result is in memory, or it failed."""
+
+    __slots__ = ("_details", "_failures", "call", "measured", "succeeded", "worker")
+
+    def __init__(
+        self,
+        call: LoggedTask,
+        succeeded: bool,
+        details: Mapping[str, Any],
+        worker: str | None = None,
+    ) -> None:
+        self.call = call
+        self.succeeded = succeeded
+        self.worker = worker
+        self.measured: Measured = measured(startstops(details))
+        self._details = details
+        self._failures: tuple[FailedCall, ...] | None = None
+
+    @property
+    def address(self) -> str | None:
+        """Address of the task's worker, or None for a task that never ran."""
+        return self._details.get("worker")
+
+    @property
+    def is_hit(self) -> bool:
+        """True if the task did not run because its result was cached."""
+        told = self.measured.remembered if self.measured.bundle is None else ()
+        return bool(told) and self.succeeded and all(each.is_hit for each in told)
+
+    @property
+    def ran(self) -> bool:
+        """True if the task, or a task of the bundle, ran, so that its times are meaningful."""
+        bundle = self.measured.bundle
+        return bool(bundle["calls"]) if bundle else not (self.call.is_known or self.is_hit)
+
+    @property
+    def nbytes(self) -> int | None:
+        return self._details.get("nbytes")
+
+    @property
+    def traceback(self) -> str | None:
+        return self._details.get("traceback_text")
+
+    @property
+    def failures(self) -> tuple[FailedCall, ...]:
+        """Failed tasks, each reported once, including those of a bundle that succeeded.
+        Empty for a lost bundle, and for a task that failed because of another one.
+        """
+        if self._failures is None:
+            self._failures = tuple(self._failed_calls())
+        return self._failures
+
+    def _failed_calls(self) -> list[FailedCall]:
+        if self.measured.bundle is not None:
+            return failed_calls(self.measured.bundle, self.worker, self.call.tries)
+        if self.succeeded or self.call.task.exception_blame is not self.call.task:
+            return []
+        name, message = self.failure()
+        if runs_again(name, is_bundle=self.call.bundle is not None):
+            return []
+        details = {"worker": self.worker, **(self.measured.failure or {})}
+        told = FailureDetails.from_dict(details | {"tries": self.call.tries + 1})
+        count = int((self.call.bundle or {}).get("calls", 1))
+        return [FailedCall(name, message, self.traceback, told, count=count)]
+
+    def failure(self) -> tuple[str, str]:
+        return failure_in(self._details)
+
+
+class Listener:
+    """Base class of objects that receive a task log's events. Subclasses override some methods."""
+
+    def submitted(self, calls: list[LoggedTask]) -> None:
+        """Handle the tasks of a graph from a client, which may include known tasks."""
+
+    def waiting(self, call: LoggedTask) -> None:
+        """Handle a task that should run but is blocked, or is not placed yet."""
+
+    def ready(self, call: LoggedTask) -> None:
+        """Handle a task that is now queued, or was assigned to a worker."""
+
+    def dequeued(self, call: LoggedTask) -> None:
+        """Handle a task that left the scheduler's queue, usually for a worker."""
+
+    def ended(self, end: EndedTask) -> None:
+        """Handle a task that succeeded or failed."""
+
+    def remembered(self, heard: HeardOutcomes) -> None:
+        """Handle cache outcomes: of a finished task, or from a client with cache hits."""
+
+    def given_up(self, given_up: GivenUp) -> None:
+        """Handle tasks of a bundle that failed because their client does not resend them."""
+
+    def left(self, call: LoggedTask) -> None:
+        """Handle a task that was released before it succeeded or failed."""
+
+    def forgotten(self, call: LoggedTask) -> None:
+        """Handle a task that the scheduler forgets, because nothing needs it any more."""
+
+    def restarted(self, scheduler: Scheduler) -> None:
+        """Handle a start or restart of the scheduler, which drops all tasks and metadata."""
+
+    def worker_added(self, worker: WorkerState) -> None:
+        """Handle a worker that has connected."""
+
+    def worker_lost(self, lost: LostWorker) -> None:
+        """Handle the loss or retirement of a worker, before its tasks move to other workers."""
+
+    def worker_removed(self, address: str) -> None:
+        """Handle the removal of a worker, after its tasks moved to other workers."""
+
+    def closed(self, scheduler: Scheduler) -> None:
+        """Handle the closing of the scheduler."""
+
+
+#: Names of all events: the methods of :class:`Listener`.
+EVENTS = tuple(name for name in vars(Listener) if not name.startswith("_"))
+
+
+class TaskLog(SchedulerPlugin):
+    """Scheduler plug-in that reads each task transition once and sends events to listeners."""
+
+    name = "scalable-task-log"
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        tasks.seams.check()
+        self.scheduler = scheduler
+        self._calls: dict[Any, LoggedTask] = {}
+        self._listeners: list[Listener] = []
+        self._told: dict[str, list[Callable[[Any], None]]] = {}
+        # By address: the workers that are connected, or are being removed.
+        self._workers = {ws.address: ws for ws in scheduler.workers.values()}
+        self._subscribe()
+
+    @classmethod
+    def of(cls, scheduler: Scheduler) -> TaskLog:
+        """Return the task log of a scheduler, adding one if there is none."""
+        known = scheduler.plugins.get(cls.name)
+        if isinstance(known, cls):
+            return known
+        made = cls(scheduler)
+        scheduler.add_plugin(made)
+        return made
+
+    def listen(self, listener: Listener) -> None:
+        """Send all events from now on to a listener, unless it is known already."""
+        if listener not in self._listeners:
+            self._listeners.append(listener)
+            self._subscribe()
+
+    def _subscribe(self) -> None:
+        for event in EVENTS:
+            unused = getattr(Listener, event)
+            self._told[event] = [
+                getattr(listener, event)
+                for listener in self._listeners
+                if getattr(type(listener), event) is not unused
+            ]
+        self._waiting, self._ready = self._told["waiting"], self._told["ready"]
+        self._ended, self._forgotten = self._told["ended"], self._told["forgotten"]
+
+    # Tasks --------------------------------------------------------------------------------------
+
+    def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
+        """Make new records of a graph's tasks, whose annotations may have changed."""
+        submitted = []
+        for key in tasks:
+            task = scheduler.tasks.get(key)
+            if task is not None:
+                known = self._calls.get(key)
+                call = self._calls[key] = LoggedTask(task)
+                if known is not None:
+                    call.tries, call.again, call.ready_at = known.tries, known.again, known.ready_at
+                submitted.append(call)
+        _tell(self._told["submitted"], submitted)
+
+    def transition(self, key: Any, start: str, finish: str, *_: Any, **details: Any) -> None:
+        if finish == "released" and start in ENDED:
+            self._released(key, start)
+            return
+        if finish == "forgotten":
+            call = self._calls.pop(key, None) or LoggedTask(self.scheduler.tasks[key])
+            _tell(self._forgotten, call)
+            return
+        call = self._calls.get(key) or self._enter(key)
+        if finish in READY:
+            if start not in READY:
+                call.state, call.ready_at = finish, time.time()
+                _tell(self._ready, call)
+            elif start == "queued":
+                call.state = finish
+                _tell(self._told["dequeued"], call)
+        elif finish == "erred" or (finish == "memory" and start == "processing"):
+            ended = EndedTask(call, finish == "memory", details, self._worker(details))
+            _tell(self._ended, ended)
+            if outcomes := ended.measured.remembered:
+                self.hear(HeardOutcomes(call.name, call.tag, outcomes, str(call.key)))
+        elif finish == "waiting":
+            if self._waiting:
+                _tell(self._waiting, call)
+        else:
+            if failed_try(details):
+                call.begin_again(Reason.RETRIES)
+            _tell(self._told["left"], call)
+
+    def _worker(self, details: Mapping[str, Any]) -> str | None:
+        """Return the name of the worker on which a task finished, even if it has left since."""
+        worker = self._workers.get(details.get("worker", ""))
+        return None if worker is None else str(worker.name)
+
+    def _released(self, key: Any, ended: str) -> None:
+        """Record why a finished task would run again, unless its worker was lost."""
+        call = self._calls.get(key)
+        if call is not None and call.again is None:
+            call.begin_again(Reason.RETRIED if ended == "erred" else Reason.NEEDED)
+
+    def _note_lost(self, lost: LostWorker) -> None:
+        """Record which tasks run again because of a lost worker. Some did not start there."""
+        worker = self._workers.get(lost.address)
+        if worker is None:
+            return
+        tasks = [self.scheduler.tasks[key] for key in lost.running if key in self.scheduler.tasks]
+        running = [task for task in tasks if task.state == "processing"]
+        why = Reason.TAKEN_BACK if lost.expected else Reason.WORKER_LOST
+        keys = [(task.key, why) for task in begun_on(worker, running)]
+        keys += [(key, Reason.RESULT_LOST) for key in lost.computed]
+        for key, reason in keys:
+            call = self._calls.get(key)
+            if call is not None:
+                call.begin_again(reason, str(worker.name))
+
+    def hear(self, heard: HeardOutcomes) -> None:
+        _tell(self._told["remembered"], heard)
+
+    def give_up(self, given_up: GivenUp) -> None:
+        _tell(self._told["given_up"], given_up)
+
+    def call(self, key: Any) -> LoggedTask:
+        return self._calls.get(key) or self._enter(key)
+
+    def _enter(self, key: Any) -> LoggedTask:
+        call = self._calls[key] = LoggedTask(self.scheduler.tasks[key])
+        return call
+
+    # Scheduler and workers ----------------------------------------------------------------------
+
+    async def start(self, scheduler: Scheduler) -> None:
+        """Send ``restarted``, because a scheduler drops earlier metadata when it starts."""
+        self.restart(scheduler)
+
+    def restart(self, scheduler: Scheduler) -> None:
+        self._calls.clear()
+        _tell(self._told["restarted"], scheduler)
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        state = self._workers[worker] = scheduler.workers[worker]
+        _tell(self._told["worker_added"], state)
+
+    def remove_worker(self, scheduler: Scheduler, worker: str, **_: Any) -> None:  # noqa: ARG002
+        _tell(self._told["worker_removed"], worker)
+        self._workers.pop(worker, None)
+
+    def log_event(self, topic: Any, msg: Any) -> None:
+        """Send ``worker_lost`` if the event is Dask's event of a removed worker."""
+        lost = LostWorker.of(topic, msg)
+        if lost is not None:
+            self._note_lost(lost)
+            _tell(self._told["worker_lost"], lost)
+
+    async def close(self) -> None:
+        _tell(self._told["closed"], self.scheduler)
+
+
+def _tell(listeners: Iterable[Callable[[Any], None]], event: Any) -> None:
+    for tell in listeners:
+        try:
+            tell(event)
+        except Exception:  # like Dask for its plug-ins: continue with the other listeners
+            logger.info("a listener of the task log failed: %r", tell, exc_info=True)
+
+
+# Cache outcomes -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HeardOutcomes:
+    """Cache outcomes of tasks of one name and tag."""
+
+    name: str
+    tag: str | None
+    outcomes: Sequence[RememberedOutcome]
+    #: Key of the Dask task that ran them, None if their client found the results.
+    task_id: str | None = None
+
+    def rows(self, timestamp: float) -> list[Mapping[str, Any]]:
+        place = {"task_name": self.name, "tag": self.tag, "task_id": self.task_id}
+        return [
+            {**place, "timestamp": timestamp, **outcome.to_message()} for outcome in self.outcomes
+        ]
+
+
+def take_found(
+    hear: Callable[[HeardOutcomes], None], calls: Iterable[Sequence[Any]], client: str
+) -> None:
+    """Report a client's cache hits: name, tag or "", number, and seconds saved."""
+    del client
+    for name, tag, count, saved_s in calls:
+        outcome = RememberedOutcome(Kind.FOUND, int(count), float(saved_s))
+        hear(HeardOutcomes(str(name), tag or None, (outcome,)))
+
+
+# Failed tasks -------------------------------------------------------------------------------------
+
+#: Class of the error with which the scheduler fails a task whose worker ran out of memory.
+OUT_OF_MEMORY = "OutOfMemory"
+#: Classes of errors with which a task fails that is lost with its worker.
+_OF_LOST_WORKERS = frozenset({"KilledWorker", OUT_OF_MEMORY})
+
+
+class GivenUp(NamedTuple):
+    """Failed tasks of a bundle that their client has given up after lost workers."""
+
+    call: Any
+    failures: tuple[FailedCall, ...]
+
+
+def runs_again(failure_class: str, *, is_bundle: bool) -> bool:
+    """Return whether a failed Dask task is a bundle whose tasks its client resends in others."""
+    return is_bundle and failure_class in _OF_LOST_WORKERS
+
+
+def failed_calls(bundle: Mapping[str, Any], worker: str | None, lost: int = 0) -> list[FailedCall]:
+    """Return a bundle's failed tasks from its entry in the timings (``BundleCounts.entry``)."""
+    failed = [
+        FailedCall(
+            failure["failure_class"],
+            failure["message"],
+            failure["traceback"],
+            FailureDetails.from_dict({"worker": worker, **failure}),
+            failure.get("position"),
+            failure.get("count", 1),
+        )
+        for failure in bundle["failures"]
+    ]
+    if lost and bundle["calls"] == 1:
+        return [replace(f, details=replace(f.details, tries=lost + 1)) for f in failed]
+    return failed
+
+
+def failure_in(details: Mapping[str, Any]) -> tuple[str, str]:
+    """Return class name and message of the exception in the details of a transition, unpickling
+    nothing.
+    """
+    text, exception = details.get("exception_text"), details.get("exception")
+    if text is not None:
+        name, _, rest = text.partition("(")
+        return name, _unquoted(rest.removesuffix(")")) or name
+    if isinstance(exception, bytes):
+        error = pickle.loads(exception)  # noqa: S301 - made by this very scheduler
+        return type(error).__name__, str(error)
+    return "Exception", "no message"
+
+
+def _unquoted(shown: str) -> str:
+    """Return the string if ``shown`` is the ``repr`` of one, else ``shown``."""
+    try:
+        value = ast.literal_eval(shown)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return shown
+    return value if isinstance(value, str) else shown
+
+
+# Nested tasks -------------------------------------------------------------------------------------
+
+
+class NestedCalls(Listener):
+    """Records which task submitted which tasks, until the scheduler forgets them."""
+
+    def __init__(self) -> None:
+        self._parents: dict[Any, Any] = {}
+        self._children: dict[Any, dict[Any, None]] = {}
+
+    def made(self, parent: Any, keys: Iterable[Any]) -> None:
+        for key in keys:
+            if key != parent and key not in self._parents:
+                self._parents[key] = parent
+                self._children.setdefault(parent, {})[key] = None
+
+    def forgotten(self, call: LoggedTask) -> None:
+        parent = self._parents.pop(call.key, None)
+        children = self._children.get(parent)
+        if children is not None:
+            children.pop(call.key, None)
+            if not children:
+                del self._children[parent]
+
+    def parent(self, key: Any) -> Any:
+        """Return the key of the task that submitted a task, or None."""
+        return self._parents.get(key)
+
+    def children(self, key: Any) -> list[Any]:
+        return list(self._children.get(key, ()))
+
+
+# Running tasks ------------------------------------------------------------------------------------
+
+
+def running_tasks(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
+    """Yield the tasks that run on a worker, each with its running time in seconds."""
+    if not worker.processing:
+        return
+    since = max(0.0, time.time() - worker.last_seen)
+    named = [task for task in worker.executing if task.processing_on is worker]
+    for task in named:
+        yield task, worker.executing[task] + since
+    places = worker.nthreads - len(named)
+    if places > 0 and len(worker.processing) > len(named):
+        others = (task for task in worker.processing if task not in worker.executing)
+        for task in islice(others, places):
+            yield task, since / 2
+
+
+# Profiles -----------------------------------------------------------------------------------------
+
+#: Number of profiles kept of tasks that the scheduler has forgotten.
+KEPT_FORGOTTEN = 5_000
+
+
+class Profiles(Listener):
+    """Keeps the profiles of finished tasks, for clients that still hold their futures."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._ready_at: dict[Any, float] = {}
+        self._rows: dict[Any, tuple[Any, ...]] = {}
+        self._forgotten: OrderedDict[Any, tuple[Any, ...]] = OrderedDict()
+        offer(scheduler, {Handler.PROFILE: self.profile})
+
+    def restarted(self, scheduler: Scheduler) -> None:
+        """Drop all profiles, and restore the metadata that a starting scheduler has dropped."""
+        self._ready_at.clear()
+        self._rows.clear()
+        self._forgotten.clear()
+        scheduler.set_metadata(keys=[PROFILES], value=True)
+
+    def ready(self, call: LoggedTask) -> None:
+        self._ready_at[call.key] = time.time()
+        self._rows.pop(call.key, None)
+
+    def ended(self, end: EndedTask) -> None:
+        call = end.call
+        ready_at = self._ready_at.pop(call.key, None)
+        began, ended, transfer_s, cpu_s, memory, *_ = end.measured
+        worker = self._scheduler.workers.get(end.address or "")
+        times: tuple[float | None, ...] = (time.time(), None, None, None)
+        if began is not None and ended is not None:
+            queued_s = None if ready_at is None else max(0.0, began - ready_at - transfer_s)
+            times = (ended, queued_s, transfer_s, ended - began)
+        place = None if worker is None else str(worker.name)
+        state = "succeeded" if end.succeeded else "failed"
+        self._rows[call.key] = (call.name, call.tag, place, state, *times, cpu_s, memory)
+
+    def ready_at(self, key: Any) -> float | None:
+        """Return when a task became ready, in epoch seconds, or None if it is not ready."""
+        return self._ready_at.get(key)
+
+    def forgotten(self, call: LoggedTask) -> None:
+        """Drop the profile of a task. The latest of these are kept for :meth:`earlier`."""
+        self._ready_at.pop(call.key, None)
+        row = self._rows.pop(call.key, None)
+        if row is not None:
+            self._forgotten[call.key] = row
+            if len(self._forgotten) > KEPT_FORGOTTEN:
+                self._forgotten.popitem(last=False)
+
+    def profile(self, key: Any) -> dict[str, Any] | None:
+        """Return the profile of a task, or None if it is unfinished or forgotten."""
+        row = self._rows.get(key)
+        return None if row is None else dict(zip(PROFILE, row, strict=True))
+
+    def earlier(self, key: Any) -> dict[str, Any] | None:
+        row = self._forgotten.get(key)
+        return None if row is None else dict(zip(PROFILE, row, strict=True))

@@ -1,0 +1,191 @@
+"""Views of single tasks, from the scheduler, the recent events and the task's worker."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from distributed import Scheduler
+from distributed.scheduler import TaskState, WorkerState
+
+from scalable import settings
+from scalable.dask_compat.tasks import arguments_of
+from scalable.model.overview import CallView
+from scalable.protocol.failures import shown_arguments
+from scalable.protocol.handlers import Handler, WorkerCalls, offer
+from scalable.scheduler.explaining import Explainer
+from scalable.scheduler.overviews import KEPT, RecentEvents
+from scalable.scheduler.task_log import Profiles, TaskLog, running_tasks
+from scalable.views.explanation import Explanations
+
+logger = logging.getLogger("scalable.scheduler")
+
+#: Seconds that a worker has to answer.
+ASK_TIMEOUT_S = 2.0
+#: Maximum number of characters of a key that is looked up, and of a string in a view.
+LONGEST_KEY, LONGEST_TEXT = 10_000, 20_000
+_NOT_FAILED = frozenset({"running", "waiting", "done"})
+_NO_ARGUMENTS = "arguments are not shown: SCALABLE_RECORD_ARGUMENTS is off"
+
+
+@dataclass(frozen=True, repr=False)
+class result:  # noqa: N801 - shown as a word, as in ``(result(of='load-1'), 2)``
+    """Result of another task, in the arguments of a task that has not started."""
+
+    of: str
+
+
+class _Results:
+    """Mapping that has a :class:`result` for each key."""
+
+    def get(self, key: Any, _: Any = None) -> result:
+        return result(str(key)[:200])
+
+
+class CallViews:
+    """Makes views of the tasks of one cluster. Nothing is unpickled and no user code runs."""
+
+    def __init__(self, scheduler: Scheduler, explainer: Explainer, recent: RecentEvents) -> None:
+        self._scheduler, self._explainer, self._recent = scheduler, explainer, recent
+        offer(scheduler, {Handler.CALL: self.call})
+
+    async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
+        """Return the view of a task, in the form of :meth:`CallView.to_dict`.
+        ``key`` is that of the task or its bundle. ``position`` is the task's position in its
+        bundle, None for the one that runs.
+        """
+        task = self._task(key)
+        found: dict[str, Any] = {"key": key[:LONGEST_KEY], "position": position}
+        notes: list[str] = []
+        found |= self._measured(task, key)
+        if task is not None:
+            found |= await self._state_and_reason(task)
+            found |= self._known(task, notes)
+        elif found.get("state") is None:
+            notes.append("the scheduler does not know this task: it has forgotten it, or ended")
+        else:
+            notes.append("the scheduler has forgotten this task; its times were kept")
+        single_lives = position is None and found.get("state") in _NOT_FAILED
+        if not single_lives and (failure := self._failure(key, position)) is not None:
+            found |= failure
+        worker = self._worker(task, found.get("worker"))
+        if worker is not None:
+            running = task is not None and task.processing_on is worker
+            told = await self._asked(worker, task.key if task and running else None, notes)
+            found = _joined(found, told, position)
+        if position is not None or found.get("calls"):
+            notes.append("the task was sent in a bundle with others: the times are those of all")
+        if found.get("arguments") is None and task is not None and found.get("calls"):
+            notes.append("arguments of a bundle are known while one of its tasks runs")
+        return CallView(**_bounded(found), notes=tuple(notes)).to_dict()
+
+    def _task(self, key: str) -> TaskState | None:
+        task = self._scheduler.tasks.get(key)
+        if task is None and key.startswith("(") and len(key) <= LONGEST_KEY:  # repr of a tuple
+            try:
+                task = self._scheduler.tasks.get(ast.literal_eval(key))
+            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                return None
+        return task
+
+    def _measured(self, task: TaskState | None, key: str) -> dict[str, Any]:
+        profiles = getattr(self._scheduler, "profiles", None)
+        if not isinstance(profiles, Profiles):
+            return {}
+        row = profiles.profile(task.key) if task is not None else profiles.earlier(key)
+        if row is None:
+            return {}
+        duration = row["duration_s"]
+        began = None if duration is None else row["timestamp"] - duration
+        told = {name: row[name] for name in ("queued_s", "transfer_s", "cpu_s", "peak_memory")}
+        state = "done" if row["state"] == "succeeded" else "failed"
+        told |= {"name": row["task_name"], "tag": row["tag"], "worker": row["worker"]}
+        return told | {
+            "state": state, "began": began, "ended": row["timestamp"], "duration_s": duration,
+        }  # fmt: skip
+
+    async def _state_and_reason(self, task: TaskState) -> dict[str, Any]:
+        answer = await self._explainer.explain(key=task.key)
+        (told,) = Explanations.from_dict(answer).calls
+        return {"state": str(told.state), "sentence": told.sentence, "advice": told.advice}
+
+    def _known(self, task: TaskState, notes: list[str]) -> dict[str, Any]:
+        call = TaskLog.of(self._scheduler).call(task.key)
+        told: dict[str, Any] = {"name": call.name, "tag": call.tag}
+        told["calls"] = int((call.bundle or {}).get("calls", 0))
+        began = task.processing_on is not None or task.state in ("memory", "erred")
+        told["tries"] = call.tries + began
+        if call.again is not None:
+            reason, lost = call.again
+            told["again"] = f"{reason}: {lost}" if lost else str(reason)
+        if task.processing_on is not None:
+            told["worker"] = str(task.processing_on.name)
+            since_s = dict(running_tasks(task.processing_on)).get(task)
+            if since_s is not None:
+                told |= {"began": time.time() - since_s, "duration_s": since_s}
+        if task.state == "memory" and task.nbytes >= 0:
+            told["result_bytes"] = int(task.nbytes)
+        if call.bundle is None:
+            if not settings.records_arguments():
+                notes.append(_NO_ARGUMENTS)
+            elif (given := arguments_of(task.run_spec, _Results())) is not None:
+                told["arguments"] = shown_arguments(*given)
+        return told
+
+    def _failure(self, key: str, position: int | None) -> dict[str, Any] | None:
+        for row in self._recent.latest("failures", KEPT["failures"]):
+            details: Mapping[str, Any] = row.get("details") or {}
+            if details.get("task_id") != key or details.get("position") != position:
+                continue
+            names = ("arguments", "frame", "stderr", "traceback", "output", "worker", "tries")
+            told = {name: details[name] for name in names if details.get(name) is not None}
+            told |= {"failure_class": row["failure_class"], "message": row["message"]}
+            told |= {"name": details.get("task_name"), "tag": details.get("tag")}
+            return told | {"position": details.get("position"), "state": "failed"}
+        return None
+
+    def _worker(self, task: TaskState | None, name: str | None) -> WorkerState | None:
+        if task is not None and task.processing_on is not None:
+            return task.processing_on
+        workers = self._scheduler.workers.values()
+        return next((ws for ws in workers if str(ws.name) == name), None) if name else None
+
+    async def _asked(self, worker: WorkerState, key: Any, notes: list[str]) -> Mapping[str, Any]:
+        """Return the worker's facts about a task. Empty if it does not answer in time."""
+        try:
+            calls = WorkerCalls(self._scheduler.rpc(worker.address))
+            return await asyncio.wait_for(calls.shown_call(key), ASK_TIMEOUT_S)
+        except (OSError, TimeoutError, AttributeError) as error:
+            logger.debug("worker %s does not report on its task: %r", worker.name, error)
+            notes.append("the worker does not answer: arguments and output may be missing")
+            return {}
+
+
+def _joined(found: dict[str, Any], told: Mapping[str, Any], position: int | None) -> dict[str, Any]:
+    """Return the facts about a task, completed by those of its worker."""
+    joined = dict(found)
+    if joined.get("output") is None:
+        joined["output"] = told.get("output")
+    if position is None or told.get("position") == position:
+        for name in ("arguments", "position"):
+            if told.get(name) is not None:
+                joined[name] = told[name]
+    return joined
+
+
+def _bounded(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts with strings of bounded size. The tail of a traceback and output is kept."""
+    short: dict[str, Any] = {}
+    for name, value in found.items():
+        if not isinstance(value, str):
+            short[name] = value
+        elif name in ("traceback", "output", "stderr"):
+            short[name] = value[-LONGEST_TEXT:]
+        else:
+            short[name] = value[:LONGEST_TEXT]
+    return short

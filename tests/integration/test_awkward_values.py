@@ -1,0 +1,142 @@
+"""Errors, strings and lists that are hard to send arrive, or are refused at once."""
+
+import pytest
+
+from scalable import ClusterError, ScalableSession
+
+
+class Stubborn(Exception):
+    """An error that refuses to be pickled."""
+
+    def __reduce__(self):
+        raise TypeError("no")
+
+
+def walk(depth, error=ValueError):
+    if depth:
+        return walk(depth - 1, error)
+    raise error("deep")
+
+
+def endless(number=0):
+    return endless(number + 1)
+
+
+async def deep_coroutine(depth):
+    return walk(depth)
+
+
+def with_deep_cause(depth):
+    try:
+        walk(depth, KeyError)
+    except KeyError as error:
+        raise ValueError("above") from error
+
+
+def stubborn():
+    raise Stubborn("no pickle")
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["processes", "threads"])
+def client(request):
+    with ScalableSession.local({"a": 1}, processes=request.param) as client:
+        yield client
+
+
+WAYS = {
+    "submit": lambda client, *call: client.submit(*call, tag="a").result(timeout=60),
+    "executor": lambda client, *call: client.pool("a").submit(*call).result(timeout=60),
+    "imap": lambda client, function, *args: list(client.pool("a").imap(function, args)),
+    "kept": lambda client, *call: client.submit(*call, tag="a", errors="keep").result(timeout=60),
+}
+
+
+def raised(way, client, *call):
+    """Return the error of a task, however the client is told."""
+    try:
+        return WAYS[way](client, *call).exception
+    except Exception as error:  # noqa: BLE001 - it is what is looked at
+        return error
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("depth", [100, 400, 900])
+def test_an_error_from_deep_in_the_stack_arrives_with_both_ends(client, way, depth):
+    error = raised(way, client, walk, depth)
+    assert (type(error), error.args) == (ValueError, ("deep",))
+    trace = error.__traceback__
+    lines = set()
+    while trace is not None:
+        lines.add(trace.tb_lineno)
+        trace = trace.tb_next
+    assert {17, 18} <= lines  # where it calls itself, and where it raises
+
+
+@pytest.mark.parametrize("way", ["submit", "executor", "kept"])
+def test_endless_recursion_arrives(client, way):
+    assert type(raised(way, client, endless)) is RecursionError
+
+
+def test_deep_errors_of_coroutines_and_deep_causes_arrive(client):
+    assert type(raised("submit", client, deep_coroutine, 400)) is ValueError
+    for way in ("submit", "executor"):
+        error = raised(way, client, with_deep_cause, 400)
+        assert (type(error), type(error.__cause__)) == (ValueError, KeyError)
+
+
+@pytest.mark.parametrize("way", ["submit", "executor", "kept"])
+def test_an_error_that_cannot_be_pickled_arrives_with_its_words(client, way):
+    assert "Stubborn" in str(raised(way, client, stubborn))
+
+
+# Strings that are not UTF-8 -----------------------------------------------------------------------
+
+LONE = "caf\udce9"  # as os.listdir returns a name in another encoding
+
+
+def fail_with(text):
+    raise ValueError(text)
+
+
+def show(text):
+    print(text)
+    return text
+
+
+@pytest.mark.parametrize("way", ["submit", "executor", "kept"])
+def test_strings_with_lone_surrogates_are_arguments_and_messages(client, way):
+    error = raised(way, client, fail_with, LONE)
+    assert (type(error), error.args) == (ValueError, (LONE,))
+    assert client.submit(str, LONE, tag="a").result(timeout=60) == LONE
+
+
+def test_output_with_lone_surrogates_is_streamed_escaped(capsys):
+    # Of processes, whose output is a file: threads print to the user's own, which may refuse.
+    with ScalableSession.local({"a": 1}, processes=True) as client:
+        pool = client.pool("a", stream_output=True)
+        assert pool.submit(show, LONE).result(timeout=60) == LONE
+        assert pool.submit(show, "next").result(timeout=60) == "next"
+    assert r"caf\udce9" in capsys.readouterr().out
+
+
+def test_keys_with_lone_surrogates_are_refused_and_nothing_else_is_lost(client):
+    kept = client.submit(abs, -1, tag="a")
+    for refused in (
+        lambda: client.submit(abs, -1, tag="a", key=LONE),
+        lambda: client.map(abs, [-1], tag="a", key=[LONE]),
+        lambda: client.get({LONE: (abs, -1)}, LONE, tag="a"),
+        lambda: client.get({("x", LONE): (abs, -1), "y": (abs, ("x", LONE))}, "y", tag="a"),
+    ):
+        with pytest.raises(ClusterError, match="encoded as UTF-8"):
+            refused()
+    assert kept.result(timeout=60) == 1
+
+
+def test_lists_within_themselves_are_refused(client):
+    inner = [1]
+    inner.append(inner)
+    for graph, keys in [({"x": (len, inner)}, "x"), ({"x": inner}, "x"), ({"x": 1}, inner)]:
+        with pytest.raises(ClusterError, match="contains itself"):
+            client.get(graph, keys, tag="a")
+    shared = [1, 2]
+    assert client.get({"x": (len, [shared, shared])}, "x", tag="a") == 2
