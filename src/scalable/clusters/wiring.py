@@ -19,9 +19,8 @@ from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.runs import RunDirectory
 from scalable.scheduler.controller import Controller
+from scalable.scheduler.recorder import Recorder, RunFiles
 from scalable.scheduler.task_log import TaskLog
-from scalable.scheduler.recorder import Recorder
-from scalable.scheduler.recorder import RunFiles
 
 
 class Wiring:

@@ -15,8 +15,7 @@ from distributed.utils import get_ip
 from scalable.containers import ContainerRequest, container_name, prove, render_removal, request_for
 from scalable.files import private_directory, write_private
 from scalable.manager.launcher import UnitName
-from scalable.manager.pools import Pool
-from scalable.manager.pools import ManagerSite, config_path
+from scalable.manager.pools import ManagerSite, Pool, config_path
 from scalable.model import DeploymentSpec
 from scalable.providers.local.fork_server import ForkServerProcess
 from scalable.providers.local.launcher import ProcessLauncher, WorkerProgram, started
