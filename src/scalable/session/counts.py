@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from scalable.clusters.bounds import within_bounds
+from scalable.clusters.specs import within_bounds
 from scalable.errors import ClusterError
 from scalable.model import DeploymentSpec
 from scalable.planning import total_limit
