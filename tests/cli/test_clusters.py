@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import pytest
 from fabricated import ADDRESS, ID, STATUS, pool
 
-from scalable.clusters import control, discovery, ending, garbage, resuming
-from scalable.clusters.garbage import Garbage
+from scalable.clusters import control, discovery, ending, resuming
+from scalable.clusters.ending import Garbage
 from scalable.errors import ClusterError
 from scalable.liveness import identify_process
 from scalable.providers.local import LocalProvider
@@ -468,7 +468,7 @@ def test_gc_shows_what_it_would_do(invoke, monkeypatch):
         asked.append(dry_run)
         return found
 
-    monkeypatch.setattr(garbage, "gc", gc)
+    monkeypatch.setattr(ending, "gc", gc)
     line = f"  stale    one ({ID[:8]}): remove the record; no process is touched\n"
     assert invoke("gc").out == f"would be removed with --yes:\n{line}"
     assert invoke("gc", "--yes").out == f"removed:\n{line}"

@@ -232,8 +232,8 @@ def test_ending_workers_while_they_start_fails_no_call(eventually):
 def test_a_worker_that_is_stopped_or_killed_oddly_is_replaced(
     session, eventually, number, monkeypatch
 ):
-    monkeypatch.setattr("scalable.providers.local.units.STOPPED_GRACE_S", 0.3)
-    monkeypatch.setattr("scalable.providers.local.units.TERMINATE_S", 0.3)
+    monkeypatch.setattr("scalable.providers.local.launcher.STOPPED_GRACE_S", 0.3)
+    monkeypatch.setattr("scalable.providers.local.launcher.TERMINATE_S", 0.3)
     client = session.client
     pid = client.submit(getpid, tag="post").result(timeout=60)
     os.kill(pid, number)

@@ -13,7 +13,7 @@ from distributed.deploy.spec import ProcessInterface
 from distributed.utils_test import inc
 
 from scalable import ClusterError, PoolCluster, ProviderError, ScalableClient
-from scalable.clusters import garbage
+from scalable.clusters import ending
 from scalable.errors import NoWorkersError
 from scalable.manager.embedded import takes_security
 from scalable.worker.pool_worker import PoolWorker
@@ -374,7 +374,7 @@ class Deaf(ProcessInterface):
 
 
 def test_classes_of_others_are_given_the_credentials_as_private_files(monkeypatch):
-    monkeypatch.setattr(garbage, "FRESH_S", -1.0)
+    monkeypatch.setattr(ending, "FRESH_S", -1.0)
     with PoolCluster(workers={"one": {"cls": Remote, "options": {"nthreads": 1}}}) as cluster:
         cluster.wait_for_workers(1, timeout=60)
         security = Remote.given
@@ -383,7 +383,7 @@ def test_classes_of_others_are_given_the_credentials_as_private_files(monkeypatc
                 if key != "ciphers":
                     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
                     assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
-        assert not [left for left in garbage.gc(dry_run=True) if "credentials" in str(left)]
+        assert not [left for left in ending.gc(dry_run=True) if "credentials" in str(left)]
     assert not os.path.exists(os.path.dirname(security.tls_worker_key))
 
 

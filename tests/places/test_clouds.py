@@ -8,7 +8,7 @@ import pytest
 from cloud_places import COMPONENTS, on
 
 from scalable import ScalableSession
-from scalable.clusters import garbage
+from scalable.clusters import ending
 from scalable.runs.reading import read_run
 from verbs import program
 
@@ -131,7 +131,7 @@ def test_a_creator_that_is_killed_leaves_no_machine_and_gc_removes_its_files(
         process.stdout.close()
     eventually(lambda: cloud.machines() == [], timeout=120)
     monkeypatch.setattr("scalable.providers.remote.cloud_place.MACHINELESS_S", 0.0)
-    garbage.gc(dry_run=False)
+    ending.gc(dry_run=False)
     assert cloud.files() == []
 
 

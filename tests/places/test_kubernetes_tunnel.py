@@ -16,7 +16,7 @@ from scalable import ScalableSession
 from scalable.client.tunnel import TunnelClosedError
 from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.kubernetes.api import KubernetesApi
-from scalable.providers.kubernetes.tunnel import PodDial
+from scalable.providers.kubernetes.remote import PodDial
 from scalable.records.directory import pem_fields
 
 MANIFEST = """
@@ -186,7 +186,7 @@ from cut_work import until_ended
 from scalable import ScalableClient
 from scalable.protocol.credentials import security_of
 from scalable.protocol.streams import RELAY_PORT
-from scalable.providers.kubernetes.tunnel import tunnel_to
+from scalable.providers.kubernetes.remote import tunnel_to
 
 pod, pem = json.loads(sys.stdin.readline())
 port = tunnel_to(None, "default", pod, RELAY_PORT).open()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.cli.clusters import render_list, render_status
-from scalable.clusters import discovery, ending, garbage, resuming
+from scalable.clusters import discovery, ending, resuming
 from scalable.clusters.managing import config_of
 from scalable.errors import ClusterError, ScalableError
 from scalable.liveness import identify_process
@@ -132,7 +132,7 @@ def test_a_damaged_file_costs_one_row_and_every_answer_is_an_error_of_ours(data,
     render_list(listing)
     for row in listing:
         render_status(row)
-    garbage.gc(dry_run=True)
+    ending.gc(dry_run=True)
     assert resuming.find_exactly("another") is None
     for ask in (
         lambda: status_of(made, time.time()),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
-    from scalable.clusters.attached_deployment import AttachedDeployment
+    from scalable.clusters.connecting import AttachedDeployment
     from scalable.clusters.deployment import Deployment
     from scalable.clusters.record import SessionRecord
 
@@ -16,7 +16,7 @@ __all__ = ["AttachedDeployment", "Deployment", "SessionRecord"]
 __getattr__, __dir__ = exported_lazily(
     __name__,
     {
-        "scalable.clusters.attached_deployment": ("AttachedDeployment",),
+        "scalable.clusters.connecting": ("AttachedDeployment",),
         "scalable.clusters.deployment": ("Deployment",),
         "scalable.clusters.record": ("SessionRecord",),
     },

@@ -33,8 +33,7 @@ def ask(
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> _Answer:
     """Send a request to a cluster's scheduler, and return the answer. Blocks ``timeout_s`` at most.
-    ``question`` calls one of the scheduler's handlers. Raise ClusterError if the scheduler does
-    not answer in time, or the cluster has stopped.
+    Raise ClusterError if the scheduler does not answer in time, or the cluster has stopped.
     """
     from scalable.protocol.credentials import certificate_fault
 

@@ -165,7 +165,7 @@ def _refuse_bad_address(address: str | None) -> None:
         listen_address(address)
     except ValueError as error:
         raise ClusterError(
-            f"the live page cannot be served: {error}",
+            f"the dashboard cannot be served: {error}",
             hint="give a port, as in :8787, and forward it with ssh -L to reach it from elsewhere",
         ) from error
 

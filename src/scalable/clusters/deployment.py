@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from scalable.client.displayed_cluster import DisplayedCluster
 from scalable.clusters.record import cluster_record, put_on_record
-from scalable.clusters.run_copy import RepeatedPull, StreamCopy
+from scalable.clusters.remote import RepeatedPull, StreamCopy
+from scalable.clusters.scheduler_services import SchedulerServices
 from scalable.clusters.specs import (
     keeping_of,
     remove_old_results,
     with_prices,
     worker_prices,
 )
-from scalable.clusters.wiring import Wiring
 from scalable.errors import ClusterError
 from scalable.model import ClusterRecord, DeploymentSpec, Plan, ScalePlan
 from scalable.model.remembering import Remembering
@@ -54,7 +54,7 @@ class Deployment:
         self.counts: dict[str, int] = {}
         self._source: tuple[str, str] | None = None
         self._directory: ClusterDirectory | None = None
-        self._wiring: Wiring
+        self._services: SchedulerServices
 
     def start(self, plan: Plan) -> None:
         """Build the cluster and set its pools to the plan's counts.
@@ -68,7 +68,7 @@ class Deployment:
             spec = with_prices(spec)
         record = embedded_record(spec, plan)
         self._directory = put_on_record(record)
-        self._wiring = Wiring(record, self._directory, self._run)
+        self._services = SchedulerServices(record, self._directory, self._run)
         try:
             self.cluster = self._provider.build_cluster(spec)
             if isinstance(self.cluster, DisplayedCluster) and hasattr(self.cluster, "scheduler"):
@@ -107,7 +107,7 @@ class Deployment:
             cluster.on_scaling(self._scaled)
         scheduler: Any = getattr(cluster, "scheduler", None)
         if scheduler is not None:
-            self._wiring.describe(scheduler)
+            self._services.describe(scheduler)
             keeping = keeping_of(self._spec, None if run is None else run.path)
             here = provider_traits(self._spec.provider_name).on_this_machine
             says = Remembering.of(self._spec, keeping, images_here=here)
@@ -128,7 +128,7 @@ class Deployment:
             return
 
         async def install() -> Any:
-            return self._wiring.start_recorder(scheduler)
+            return self._services.start_recorder(scheduler)
 
         recorder = cluster.sync(install)
         self._records = True
@@ -143,7 +143,7 @@ class Deployment:
             return
 
         async def begin() -> None:
-            self._wiring.count_costs(controller, self._spec)
+            self._services.count_costs(controller, self._spec)
             cluster.manager.price(worker_prices(self._spec), controller)
 
         cluster.sync(begin)
@@ -153,13 +153,13 @@ class Deployment:
         controller = getattr(self.cluster, "controller", None)
         if self._directory is None or controller is None:
             return
-        self._wiring.show_overviews(controller)
-        self._wiring.announce(
+        self._services.show_overviews(controller)
+        self._services.announce(
             self.cluster.scheduler_address,
             dashboard=self.cluster.dashboard_link or None,
             socket=self._listen(),
         )
-        self._wiring.show_status(controller)
+        self._services.show_status(controller)
 
     def _listen(self) -> Path | None:
         """Open a Unix socket through which the user's other processes can query the scheduler."""
@@ -175,7 +175,7 @@ class Deployment:
         # A provider does not report the source of the change.
         if source == "manual" and self._source is not None:
             source, reason = self._source
-        self._history.append(self._wiring.scaled(tag, before, after, reason, source))
+        self._history.append(self._services.scaled(tag, before, after, reason, source))
 
     @property
     def scaling_history(self) -> list[dict[str, Any]]:
@@ -250,7 +250,7 @@ class Deployment:
                 self.cluster.name,
             )
             return
-        self._wiring.follow_load(controller)
+        self._services.follow_load(controller)
 
     def close(self) -> None:
         """Stop the cluster. Idempotent."""
@@ -260,7 +260,7 @@ class Deployment:
             return
 
         async def stop() -> None:
-            self._wiring.stop_recorder()
+            self._services.stop_recorder()
 
         copier, self._copier = self._copier, None
         try:
@@ -275,7 +275,7 @@ class Deployment:
                 self._provider.close(cluster)
             else:
                 cluster.close()
-            self._wiring.stop_status()
+            self._services.stop_status()
             self._forget()
 
     def _forget(self) -> None:

@@ -314,9 +314,7 @@ def look(
 
 
 def workers_of(name: str, tag: str | None = None) -> list[WorkerOverview]:
-    """Return the workers of a running cluster, at most 1,000.
-    ``tag`` is "" for workers without a tag, and None for all.
-    """
+    """Return the workers of a running cluster, at most 1,000."""
     directory = find(name)
 
     async def page_by_page(scheduler: SchedulerCalls) -> list[WorkerOverview]:

@@ -37,8 +37,8 @@ def log_files(
     directory: ClusterDirectory, *, pool: str | None = None, worker: str | None = None
 ) -> list[LogFile]:
     """Return the logs of a cluster, the one that was written last at the end.
-    ``scheduler`` and ``manager-ID`` are returned only if ``worker`` names them. Raise ClusterError
-    for an unknown pool or worker, and FileNotFoundError if the cluster was removed.
+    Logs of its other programs are included only if ``worker`` names them. Raise ClusterError for an
+    unknown pool or worker, and FileNotFoundError if the cluster was removed.
     """
     record = directory.record()
     directory.fetch_logs()
@@ -135,9 +135,7 @@ def _seek_last(descriptor: int) -> int:
 def follow_lines(
     directory: ClusterDirectory, *, pool: str | None = None, worker: str | None = None
 ) -> Iterator[tuple[str, str]]:
-    """Yield (worker, line) for existing and new output, until the cluster is gone.
-    Arguments and errors are those of :func:`log_files`. Workers that start later are included.
-    """
+    """Yield (worker, line) for existing and new output, until the cluster is gone."""
     files = log_files(directory, pool=pool, worker=worker)
     tails: dict[Path, _Tail] = {}
     looked_at = time.monotonic()

@@ -263,7 +263,7 @@ class ManagerProcess:
                 await reconciler.close()
                 raise ClusterError(
                     f"the scheduler of cluster {self.config.cluster_name!r} has not answered for "
-                    f"{silent_s:.0f} s: it is taken for gone, and the workers of this manager ended"
+                    f"{silent_s:.0f} s: it counts as gone, and this manager's workers are stopped"
                 )
             done = self._leaving and not reconciler.inventory.existing()
             if reconciler.end_wanted:
@@ -283,7 +283,7 @@ async def _quietly(calls: SchedulerCalls, manager: str, nonce: str, *, gone: boo
     try:
         await asyncio.wait_for(calls.leave(manager, nonce, gone=gone), ATTACH_TIMEOUT_S)
     except (OSError, TimeoutError) as error:
-        logger.warning("the scheduler was not told that this manager leaves: %s", error)
+        logger.warning("the scheduler got no notice that this manager leaves: %s", error)
 
 
 def _shape(component: Any) -> dict[str, Any]:

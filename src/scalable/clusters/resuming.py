@@ -37,7 +37,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
         reason = why_ended(directory)
         if reason is not None or status.state in ("failed", "stale"):
             logger.warning(
-                "cluster %r had ended, and its remains are removed: %s",
+                "cluster %r had stopped, and its remains are removed: %s",
                 name,
                 reason or status.reason,
             )

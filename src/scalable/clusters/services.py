@@ -208,8 +208,8 @@ def wait_until_ready(
     workers: bool = True,
 ) -> ClusterStatus:
     """Wait until the first worker of each pool runs, or without ``workers``, the scheduler.
-    ``on_status`` gets each status. Raise ClusterError if a program exited, a pool cannot start, or
-    ``timeout_s`` is over. The cluster keeps running.
+    Raise ClusterError if a program exited, a pool cannot start, or ``timeout_s`` is over. The
+    cluster keeps running.
     """
     deadline = time.monotonic() + timeout_s
     ends = _Ends(directory, managers=workers)

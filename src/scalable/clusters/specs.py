@@ -29,9 +29,7 @@ logger = logging.getLogger("scalable.clusters")
 
 
 def encoded(spec: DeploymentSpec) -> str | None:
-    """Return the JSON form of a spec, or None if its options have no JSON form.
-    Options of a provider without an option model may be any objects.
-    """
+    """Return the JSON form of a spec, or None if its options have no JSON form."""
     try:
         return encode_spec(spec)
     except TypeError as error:
@@ -80,7 +78,7 @@ def keeping_of(spec: DeploymentSpec, run: Path | None) -> Keeping | None:
     if resumed and Path(resumed) == run.absolute():
         raise ClusterError(
             f"{run.name} is the record of the running cluster: it cannot be resumed on it",
-            hint="give --resume another run, or end the cluster first",
+            hint="give --resume another run, or stop the cluster first",
         )
     limit = (spec.keep_results or KeepResults()).size
     return Keeping(str(run.absolute()), resumed or None, limit)
@@ -128,8 +126,7 @@ def within_bounds(
     spec: DeploymentSpec, wanted: Mapping[str, int], counts: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the requested worker counts, limited to the manifest's bounds.
-    ``wanted`` has the current desired counts of all pools. A pool that is outside its bounds may
-    keep its count, but move no further away.
+    A pool that is outside its bounds may keep its count, but move no further away.
     """
     held: dict[str, int] = {}
     for tag, count in counts.items():

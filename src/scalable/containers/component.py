@@ -145,9 +145,7 @@ _MODULE = re.compile(r"No module named '?([\w.]+)")
 
 
 def image_fault(image: str, said: str) -> str | None:
-    """Return a sentence about an image without a suitable Python, or None for another error.
-    ``said`` is the output of the runtime, or of the program in the image.
-    """
+    """Return a sentence about an image without a suitable Python, or None for another error."""
     for name in _MODULE.findall(said):
         package = name.partition(".")[0]
         if package in (*NEEDED, "dask"):
@@ -177,9 +175,7 @@ def request_for(
     exist: bool = True,
 ) -> ContainerRequest | None:
     """Return the container of a component's workers, or None to run without one.
-    ``unit`` is unique on the machine. ``mounts`` (container paths, by host path) extend the
-    component's. ``exist``: they have to exist here. Raise ProviderError for a missing runtime or
-    mount.
+    Raise ProviderError for a missing runtime or mount.
     """
     if component.image is None:
         return None
@@ -316,8 +312,7 @@ def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:
 
 def probe_versions(request: ContainerRequest, run: Run = run_bounded) -> PackageVersions:
     """Start the container once and return the versions of its Python and packages.
-    The trial shows errors that would stop every worker: no permission, a refused mount, no Python.
-    Then it raises ProviderError.
+    Raise ProviderError if it does not start.
     """
     answer = run(render_command(request, [request.python, "-c", _REPORT, *PACKAGES]), PROBE_S)
     try:

@@ -177,8 +177,7 @@ def render_batch(
 ) -> str:
     """Return the last part of a batch script: it runs a command in a container, and exits.
     A docker or podman container is not a child of the job and would outlive it: the script waits
-    for it, and removes it on SIGTERM after ``grace_s`` seconds. ``inherit`` names variables of the
-    job to pass on. The script is for bash or sh, with or without ``set -eu``.
+    for it, and removes it on SIGTERM after ``grace_s`` seconds.
     """
     names = list(dict.fromkeys([*inherit, *([GPU_VARIABLE] if request.gpus else [])]))
     if request.runtime == "apptainer":
@@ -365,8 +364,7 @@ class ContainerRequest:
 
 def container_name(unit: str) -> str:
     """Return the name of the container of a unit (a worker, or a group of workers).
-    ``unit`` is unique among all clusters of this machine. A checksum keeps the name unique if
-    characters had to be replaced.
+    ``unit`` is unique among all clusters of this machine.
     """
     cleaned = re.sub(r"[^a-zA-Z0-9_.-]", "-", unit)
     mark = "" if cleaned == unit else f"-{zlib.crc32(unit.encode()):08x}"

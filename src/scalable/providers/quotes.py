@@ -180,9 +180,7 @@ class Machines:
 def shared_rate(
     units: int, price_of: Callable[[int], Price | None], spot: float = 0.0
 ) -> Rate | None:
-    """Return the rate of workers that share machines, or None if a machine has no price.
-    ``units`` is the number of workers on a full machine. ``price_of`` takes a number of workers.
-    """
+    """Return the rate of workers that share machines, or None if a machine has no price."""
     prices = [price_of(count) for count in range(1, units + 1)]
     known = [price for price in prices if price is not None]
     if not known or len(known) < len(prices):

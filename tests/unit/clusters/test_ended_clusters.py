@@ -9,15 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from scalable.clusters import (
-    connecting,
-    control,
-    creation,
-    ending,
-    garbage,
-    resuming,
-    services,
-)
+from scalable.clusters import connecting, control, creation, ending, resuming, services
 from scalable.clusters.discovery import ClusterListing
 from scalable.errors import ClusterError, ProviderError
 from scalable.liveness import identify, identify_process
@@ -47,7 +39,7 @@ def state(tmp_path, monkeypatch):
     def recorded_only(**_):
         return ClusterListing(tuple(status_of(d, time.time()) for d in all_directories()[0]))
 
-    monkeypatch.setattr(garbage, "list_clusters", recorded_only)
+    monkeypatch.setattr(ending, "list_clusters", recorded_only)
     return tmp_path
 
 
@@ -107,7 +99,7 @@ def place():
 
 def test_a_scheduler_silent_for_long_on_another_machine_has_ended(unanswered, caplog):
     made = recorded(scheduler=ELSEWHERE, age_s=130)
-    assert [(g.kind, g.name) for g in garbage.gc(dry_run=True)] == [("failed", "one")]
+    assert [(g.kind, g.name) for g in ending.gc(dry_run=True)] == [("failed", "one")]
     assert ending.end("one") is True
     assert not made.path.exists()
     assert "process 4711 on login1" in caplog.text
@@ -116,7 +108,7 @@ def test_a_scheduler_silent_for_long_on_another_machine_has_ended(unanswered, ca
 
 def test_a_scheduler_silent_for_a_moment_is_left_to_its_own_machine(unanswered):
     made = recorded(scheduler=ELSEWHERE, age_s=30)
-    assert garbage.gc(dry_run=True) == []
+    assert ending.gc(dry_run=True) == []
     with pytest.raises(
         ClusterError, match=r"process 4711 on login1, cannot be asked.* status is 30"
     ) as e:
@@ -148,7 +140,7 @@ def test_an_embedded_cluster_of_another_machine_ends_with_its_silence():
         ending.end("one")
     made.write_status({"written_at": time.time() - 130, "state": "running"})
     os.utime(made.path / "record.json", (0, 0))
-    assert [g.kind for g in garbage.gc(dry_run=True)] == ["failed"]
+    assert [g.kind for g in ending.gc(dry_run=True)] == ["failed"]
     assert ending.end("one") is True
 
 
@@ -184,9 +176,9 @@ def test_a_job_that_left_the_queue_has_ended_at_once(place, unanswered):
     made = recorded(scheduler=ELSEWHERE, age_s=20, services="place", provider="place")
     made.write_services({"scheduler": {"service": "place"}})
     place.states["scheduler"] = "running"
-    assert garbage.gc(dry_run=True) == []
+    assert ending.gc(dry_run=True) == []
     place.states.clear()
-    assert [g.kind for g in garbage.gc(dry_run=True)] == ["failed"]
+    assert [g.kind for g in ending.gc(dry_run=True)] == ["failed"]
     assert resuming.running_cluster("one") is None
     assert place.deleted == [made.id]
 
@@ -361,7 +353,7 @@ def test_gc_goes_on_after_a_cluster_that_cannot_be_removed(place, monkeypatch):
     first = recorded("a", scheduler=GONE, provider="place")
     second = recorded("b", scheduler=GONE)
     monkeypatch.setattr(place, "delete", refuse)
-    errors = {g.name: g.error for g in garbage.gc(dry_run=False)}
+    errors = {g.name: g.error for g in ending.gc(dry_run=False)}
     assert errors == {"a": "the place is on fire", "b": None}
     assert (first.path.exists(), second.path.exists()) == (True, False)
 
@@ -369,7 +361,7 @@ def test_gc_goes_on_after_a_cluster_that_cannot_be_removed(place, monkeypatch):
 def test_a_dead_cluster_of_a_provider_that_is_not_known_here_is_removed(caplog):
     made = recorded("a", scheduler=GONE, provider="of-another-process")
     recorded("b", scheduler=GONE)
-    assert [g.error for g in garbage.gc(dry_run=False)] == [None, None]
+    assert [g.error for g in ending.gc(dry_run=False)] == [None, None]
     assert not made.path.exists()
     assert "provider 'of-another-process' of cluster" in caplog.text
 

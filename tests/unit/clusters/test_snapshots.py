@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 from tornado.ioloop import IOLoop
 
-from scalable.clusters import wiring
-from scalable.clusters.wiring import SHARE, Snapshots
+from scalable.clusters import scheduler_services
+from scalable.clusters.scheduler_services import SHARE, Snapshots
 from scalable.records import ClusterDirectory
 
 PAUSE_S = 0.02
@@ -18,7 +18,7 @@ PAUSE_S = 0.02
 
 @pytest.fixture(autouse=True)
 def short_pause(monkeypatch):
-    monkeypatch.setattr(wiring, "PAUSE_S", PAUSE_S)
+    monkeypatch.setattr(scheduler_services, "PAUSE_S", PAUSE_S)
 
 
 class Place:
@@ -116,10 +116,10 @@ async def test_the_event_loop_goes_on_while_a_slow_disk_writes():
 async def test_an_unchanged_snapshot_is_written_again_only_when_it_is_old(monkeypatch):
     clock = SimpleNamespace(now=1000.0, perf_counter=time.perf_counter)
     clock.monotonic = lambda: clock.now
-    monkeypatch.setattr(wiring, "time", clock)
+    monkeypatch.setattr(scheduler_services, "time", clock)
     place = Place()
     writer = Snapshots(place, place)
-    for times, passed_s in enumerate((0, wiring.INTERVAL_S - 0.1, 0.1), 1):
+    for times, passed_s in enumerate((0, scheduler_services.INTERVAL_S - 0.1, 0.1), 1):
         clock.now += passed_s
         writer.changed()
         await until(lambda times=times: place.built == times)

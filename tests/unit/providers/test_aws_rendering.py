@@ -9,7 +9,7 @@ import pytest
 
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, DeploymentSpec
-from scalable.providers.aws import instances, names, render, roles, states
+from scalable.providers.aws import instances, names, render, roles
 from scalable.providers.aws.api import Identity, refusal
 from scalable.providers.aws.cloud import objects
 from scalable.providers.aws.network import NetworkIds, rules
@@ -190,7 +190,7 @@ def task(**fields):
     ],
 )
 def test_the_end_of_a_task_says_why(fields, words, outside, memory):
-    machine = states.task_machine(task(**fields), {})
+    machine = render.task_machine(task(**fields), {})
     assert machine.state is MachineState.ENDED
     assert words in machine.reason
     assert (machine.from_outside, machine.out_of_memory) == (outside, memory)
@@ -200,7 +200,7 @@ def test_the_states_of_instances():
     def machine(state, code=""):
         told = {"InstanceId": "i-1", "State": {"Name": state}, "StateReason": {"Code": code}}
         told["LaunchTime"] = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
-        return states.instance_machine(told, {NAME: "n"})
+        return render.instance_machine(told, {NAME: "n"})
 
     assert machine("pending").state is MachineState.PENDING
     assert machine("running").state is MachineState.RUNNING
@@ -212,9 +212,9 @@ def test_the_states_of_instances():
 
 @pytest.mark.parametrize("reason", ["RESOURCE:MEMORY", "Capacity is unavailable at this time."])
 def test_reasons_of_capacity_are_known_and_said_in_words(reason):
-    assert states.lacks_capacity(reason)
-    assert states.in_words(reason)[-1] != "."
-    assert not states.lacks_capacity("MISSING")
+    assert render.lacks_capacity(reason)
+    assert render.in_words(reason)[-1] != "."
+    assert not render.lacks_capacity("MISSING")
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_a_scheduler_that_never_boots_has_failed_after_a_while(place, services, 
     told = place.programs(cluster.id)["scheduler"]
     assert (told.state, told.reason) == (
         "failed",
-        "machine m-0 runs, and its program has never begun",
+        "machine m-0 runs, and its program has never started",
     )
     cloud.become(MachineState.RUNNING, made_at=time.time())
     assert place.programs(cluster.id)["scheduler"].state == "running", "it may still boot"
@@ -240,7 +240,7 @@ def test_a_start_during_which_its_cluster_is_ended_leaves_no_machine(services, c
         return answers
 
     cloud.run = ended_meanwhile
-    with pytest.raises(ProviderError, match="was ended by another process"):
+    with pytest.raises(ProviderError, match="was stopped by another process"):
         start(services, cluster)
     assert [m.state for m in cloud.things.values()] == [MachineState.ENDED]
     assert cloud.texts == {}

@@ -10,13 +10,20 @@ import pytest
 from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.model.components import WorkerRange
 from scalable.model.prices import Shape
-from scalable.providers.gcp import instances, names, network, refusals, secrets
+from scalable.providers.gcp import instances, names, network, secrets
 from scalable.providers.gcp.api import no_credentials, refusal
 from scalable.providers.gcp.cloud import left_of, metrics_of
 from scalable.providers.gcp.config import Config, candidates, config_of, units_on
-from scalable.providers.gcp.instances import Attempt, instance_body, machine_of
+from scalable.providers.gcp.instances import (
+    Attempt,
+    FailureKind,
+    LaunchFailure,
+    Tried,
+    failure_of,
+    instance_body,
+    machine_of,
+)
 from scalable.providers.gcp.provider import findings
-from scalable.providers.gcp.refusals import FailureKind, LaunchFailure, Tried, failure_of
 from scalable.providers.remote.cloud import (
     CLUSTER,
     MANAGING,
@@ -167,7 +174,7 @@ def test_a_quota_of_the_region_rules_out_its_other_zones_and_no_other_type():
 
 
 def test_each_zone_is_tried_before_the_next_type():
-    order = refusals.attempts(["a", "b"], ["x", "y"], spot=True)
+    order = instances.attempts(["a", "b"], ["x", "y"], spot=True)
     assert [(a.zone, a.shape) for a in order] == [("a", "x"), ("b", "x"), ("a", "y"), ("b", "y")]
 
 

@@ -13,12 +13,12 @@ from scalable.providers.kubernetes.api import (
     ATTEMPTS,
     KubernetesApi,
     KubernetesError,
+    PodWatch,
     Resource,
     refusal,
 )
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.permissions import role
-from scalable.providers.kubernetes.watch import PodWatch
 from scalable.providers.registry import option_models
 from scalable.worker.config import SCRATCH, WorkerConfig, read_file
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from scalable.clusters import ending, garbage, resuming
+from scalable.clusters import ending, resuming
 from scalable.clusters.discovery import ClusterListing, list_clusters
 from scalable.errors import ClusterError, UnknownClusterError
 from scalable.files import write_private
@@ -50,7 +50,7 @@ def own_places(monkeypatch):
         found, _ = all_directories()
         return ClusterListing(tuple(status_of(d, time.time()) for d in found))
 
-    monkeypatch.setattr(garbage, "list_clusters", recorded_only)
+    monkeypatch.setattr(ending, "list_clusters", recorded_only)
 
 
 class TestProcesses:
@@ -72,9 +72,9 @@ class TestProcesses:
         assert status.state == "stale"
         assert status.pools["a"] == PoolStatus(wanted=2)
         assert status.managers[0]["state"] == "lost"
-        assert [g.kind for g in garbage.gc(dry_run=True)] == ["stale"]
+        assert [g.kind for g in ending.gc(dry_run=True)] == ["stale"]
         assert made.path.exists()
-        assert [g.kind for g in garbage.gc(dry_run=False)] == ["stale"]
+        assert [g.kind for g in ending.gc(dry_run=False)] == ["stale"]
         assert not made.path.exists()
         time.sleep(0.2)
         assert child.poll() is None
@@ -139,13 +139,13 @@ class TestMaking:
         assert ClusterDirectory.create(record("one")).record().name == "one"
 
     def test_it_is_left_over_once_nobody_can_be_at_it(self, half, own_places):
-        assert garbage.gc(dry_run=False) == []
+        assert ending.gc(dry_run=False) == []
         then = time.time() - 120
         os.utime(half.path, (then, then))
-        found = garbage.gc(dry_run=True)
+        found = ending.gc(dry_run=True)
         assert [(g.kind, g.id) for g in found] == [("leftover", half.id)]
         assert half.path.exists()
-        garbage.gc(dry_run=False)
+        ending.gc(dry_run=False)
         assert not half.path.exists()
         assert (half.path.parent / ".lock").exists()
 

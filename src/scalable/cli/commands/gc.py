@@ -24,7 +24,7 @@ def command(manifest: Path | None, target: str | None, *, yes: bool, output: Out
 
     The exit code is 4 if remains could not be removed; the others are.
     """
-    from scalable.clusters.garbage import gc
+    from scalable.clusters.ending import gc
     from scalable.errors import ProviderError
 
     if target is not None:

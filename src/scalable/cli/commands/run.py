@@ -155,7 +155,7 @@ def command(  # noqa: PLR0913 - what a user may say
             output.note(_in_one_line(plan))
         code, runs = _follow(command_line, path, target, output, cluster, environ=environ)
     if part is not None:
-        from scalable.clusters.run_copy import flush_run
+        from scalable.clusters.remote import flush_run
 
         flush_run(directory)
     if code:
@@ -239,7 +239,7 @@ def _confirm_start(request: Request, plan: Plan, output: Output, *, yes: bool) -
 
 def _part_of_run(directory: ClusterDirectory) -> RunPart | None:
     """Return the part of a detached cluster's run that starts now, or None without telemetry."""
-    from scalable.clusters.run_copy import flush_run
+    from scalable.clusters.remote import flush_run
     from scalable.runs import RunPart
 
     flush_run(directory)

@@ -146,7 +146,7 @@ class Units:
                 self._told[unit] = time.monotonic()
                 process.terminate()
             elif time.monotonic() - told > GRACE_S:
-                logger.warning("unit %s has not ended after %g s: it is killed", unit, GRACE_S)
+                logger.warning("unit %s has not stopped after %g s: it is killed", unit, GRACE_S)
                 process.kill()
 
     def exit_code(self) -> int | None:

@@ -47,9 +47,7 @@ ABANDONED_POLL_S = 0.5
 
 
 def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]:
-    """Create the private directory of the cluster. Return it and its creator's record.
-    ``files`` contains the cluster's files. ``state`` is for the program's own files.
-    """
+    """Create the private directory of the cluster. Return it and its creator's record."""
     texts = {
         path_of(path.name): path.read_text(encoding="utf-8")
         for path in files.iterdir()
@@ -72,10 +70,7 @@ def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]
 
 
 def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | None = None) -> None:
-    """Run the scheduler until it exits. The backend removes what is left.
-    The tunnels' relay listens at ``relay_host``, by default only at the address of this machine or
-    pod.
-    """
+    """Run the scheduler until it exits. The backend removes what is left."""
     from scalable.clusters.programs.scheduler import serve
 
     # The scheduler also unpickles objects of the workflow's modules.

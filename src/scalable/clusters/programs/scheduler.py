@@ -19,8 +19,8 @@ import dask.config
 
 from scalable import settings
 from scalable.clusters.ending import clear_away
+from scalable.clusters.scheduler_services import SchedulerServices
 from scalable.clusters.specs import keeping_of, stored_spec
-from scalable.clusters.wiring import Wiring
 from scalable.dask_compat.scheduler import keep_logs, set_fact
 from scalable.harmless import log_to_stderr
 from scalable.model import ClusterRecord, DeploymentSpec
@@ -61,9 +61,7 @@ class SeldomCollections:
         self._began = self._due_at = 0.0
 
     def begin(self) -> None:
-        """Exclude what is loaded by now, and collect a third as often, as Dask's program does.
-        The modules alone make a full collection at least 0.1 s longer.
-        """
+        """Exclude what is loaded by now, and collect a third as often, as Dask's program does."""
         gc.set_threshold(*self._younger, self._third)
         gc.collect()
         gc.freeze()
@@ -124,19 +122,19 @@ async def serve(
     await scheduler
     keep_logs(scheduler, logging.getLogger("scalable"))
     run = _open_run(directory, record)
-    wiring = Wiring(record, directory, run)
-    wiring.describe(scheduler)
-    controller, close = _controlled(scheduler, record, wiring)
-    wiring.show_overviews(controller)
+    services = SchedulerServices(record, directory, run)
+    services.describe(scheduler)
+    controller, close = _controlled(scheduler, record, services)
+    services.show_overviews(controller)
     set_fact(scheduler, STORAGE, spec.storage_url)
     keeping = keeping_of(spec, None if run is None else run.path)
     here = provider_traits(spec.provider_name).on_this_machine
     scheduler.remembering = Remembering.of(spec, keeping, images_here=here).to_message()
     scheduler.retrying.deployment = spec
-    wiring.count_costs(controller, spec)
-    wiring.follow_load(controller)
-    _announce(wiring, directory, scheduler, run)
-    wiring.show_status(controller)
+    services.count_costs(controller, spec)
+    services.follow_load(controller)
+    _announce(services, directory, scheduler, run)
+    services.show_status(controller)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
@@ -146,15 +144,15 @@ async def serve(
     if running is not None:
         running.cancel()
         await asyncio.wait([running])
-    wiring.stop_status()
-    wiring.stop_recorder()
+    services.stop_status()
+    services.stop_recorder()
     if run is not None:
         run.close("completed")
     return controller.ending or "its scheduler was closed"
 
 
 def _controlled(
-    scheduler: PoolScheduler, record: ClusterRecord, wiring: Wiring
+    scheduler: PoolScheduler, record: ClusterRecord, services: SchedulerServices
 ) -> tuple[Controller, Callable[[], None]]:
     """Add recorder and controller to a scheduler, and return the controller and ``close``."""
     spill_after_s = record.spill_after_s or DEFAULT_SPILL_AFTER_S
@@ -173,10 +171,10 @@ def _controlled(
         close_with=close,
         expected=len(record.managers),
     )
-    recorder = wiring.start_recorder(scheduler)
+    recorder = services.start_recorder(scheduler)
     if recorder is not None:
         controller.event_listeners.append(recorder.event)
-    demand.listeners.append(wiring.scaled)
+    demand.listeners.append(services.scaled)
     for tag, count in record.wanted.items():
         demand.want(tag, count, before=0, reason="scale", source="plan")
     scheduler.add_plugin(controller)
@@ -210,11 +208,14 @@ def _open_run(directory: ClusterDirectory, record: ClusterRecord) -> RunDirector
 
 
 def _announce(
-    wiring: Wiring, directory: ClusterDirectory, scheduler: Any, run: RunDirectory | None
+    services: SchedulerServices,
+    directory: ClusterDirectory,
+    scheduler: Any,
+    run: RunDirectory | None,
 ) -> None:
     asked = directory.record().log_dir
     logs = directory.logs_dir / "workers" if run is None else run.path / "logs"
-    wiring.announce(
+    services.announce(
         scheduler.contact_address or scheduler.address,
         dashboard=scheduler.live_page or None,
         log_dir=Path(asked) if asked else logs,

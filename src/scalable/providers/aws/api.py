@@ -162,9 +162,8 @@ class AWSApi:
 
     async def call(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
         """Send a request such as ``ecs``, ``run_task``, with retries, and return the answer.
-        Throttling, server errors and lost connections are retried with growing pauses: at most nine
-        attempts within 45 s. Expired credentials are read again once. Raises ProviderError if AWS
-        refuses the request or does not answer.
+        At most nine attempts within 45 s. Raises ProviderError if AWS refuses the request or does
+        not answer.
         """
         return await self._repeated(service, operation, parameters, even_if_lost=True)
 

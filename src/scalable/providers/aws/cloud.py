@@ -143,6 +143,7 @@ class AWSCloud:
 
     async def run(self, requests: Sequence[MachineRequest]) -> Mapping[str, Machine | Refusal]:
         """Start machines, ten requests at a time."""
+        # The tasks of one RunTask share command and tags, in which workers differ.
         results: dict[str, Machine | Refusal] = {}
         for i in range(0, len(requests), BATCH):
             batch = requests[i : i + BATCH]

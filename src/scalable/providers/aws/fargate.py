@@ -21,10 +21,19 @@ from scalable.providers.aws.names import (
     pairs,
 )
 from scalable.providers.aws.network import NetworkIds
-from scalable.providers.aws.render import ON_DEMAND, SPOT, SubnetPlace, TaskFrame, detail
+from scalable.providers.aws.render import (
+    ENDED_BY_US,
+    ON_DEMAND,
+    SPOT,
+    SubnetPlace,
+    TaskFrame,
+    detail,
+    in_words,
+    lacks_capacity,
+    task_machine,
+)
 from scalable.providers.aws.settings import Settings
 from scalable.providers.aws.shapes import fargate_size
-from scalable.providers.aws.states import ENDED_BY_US, in_words, lacks_capacity, task_machine
 from scalable.providers.remote.cloud import (
     CLUSTER,
     NAME,

@@ -28,12 +28,12 @@ from scalable.providers.aws.render import (
     FILES_AT_VARIABLE,
     Container,
     end_in,
+    instance_machine,
     program,
     user_data,
 )
 from scalable.providers.aws.settings import Settings
 from scalable.providers.aws.shapes import chosen, is_arm
-from scalable.providers.aws.states import instance_machine
 from scalable.providers.quotes import share_counted
 from scalable.providers.remote.cloud import (
     CLUSTER,

@@ -55,14 +55,14 @@ class AWSOptions(RemoteOptions):
     )
     vpc: Argument | None = Field(
         default=None,
-        description="VPC; by default the default one, and where there is none, one that is made.",
+        description="VPC; by default the default one, or if there is none, a new one.",
     )
     subnets: tuple[Argument, ...] = Field(
         default=(), description="Subnets of all machines; by default those of the VPC."
     )
     security_groups: tuple[Argument, ...] = Field(
         default=(),
-        description="Security groups of all machines; by default two are made for each cluster.",
+        description="Security groups of all machines; by default two are created for each cluster.",
     )
     zones: tuple[Argument, ...] = Field(
         default=(), description="Zones such as us-east-1a; by default all with a subnet."
@@ -78,7 +78,7 @@ class AWSOptions(RemoteOptions):
         "encrypted, and both sides show certificates of the cluster.",
     )
     ecs_cluster: Argument = Field(
-        default="scalable", description="ECS cluster of the tasks; made if it does not exist."
+        default="scalable", description="ECS cluster of the tasks; created if it does not exist."
     )
     execution_role_arn: Argument | None = Field(
         default=None,
@@ -92,7 +92,7 @@ class AWSOptions(RemoteOptions):
     )
     manager_role_arn: Argument | None = Field(
         default=None,
-        description="Role of managers that run there; by default one is made for each cluster. "
+        description="Role of managers that run there; by default one is created for each cluster. "
         "For ec2 the instance profile of the same name is used.",
     )
     ami: Argument | None = Field(

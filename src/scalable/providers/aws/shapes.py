@@ -269,8 +269,8 @@ def chosen(
 ) -> list[str]:
     """Return the instance types for a machine, in the order in which they are tried.
     Named ``types`` are returned unchanged, others by price with the fraction ``spot`` at spot
-    prices. ``cpus``, ``memory_bytes`` and ``gpus`` are the size of one unit. Raises ProviderError
-    if a named type is too small for one unit, or no known type is large enough.
+    prices. Raises ProviderError if a named type is too small for one unit, or no known type is
+    large enough.
     """
     wanted = f"{cpus:g} cpus, {memory_bytes / 2**30:.4g} GiB, {gpus} gpus"
     if types:

@@ -197,9 +197,8 @@ class GoogleApi:
         body: Any = None,
     ) -> dict[str, Any]:
         """Send a request, with retries, and return the decoded answer.
-        Throttling, status 5xx and lost connections are retried with growing pauses: at most eight
-        attempts within 40 s. A body is sent as JSON, or as a form if it is bytes. Raises
-        GoogleError if the service refuses the request or does not answer.
+        At most eight attempts within 40 s. Raises GoogleError if the service refuses the request or
+        does not answer.
         """
         started = time.monotonic()
         for attempt in range(1, ATTEMPTS + 1):
@@ -354,10 +353,7 @@ class Operations:
     async def outcome(
         self, scope: str, operation: dict[str, Any], within_s: float, project: str | None = None
     ) -> dict[str, Any]:
-        """Return an operation when it is done, or unchanged after ``within_s`` seconds.
-        ``scope`` is ``zones/ZONE`` or ``global``. ``project`` is only given if it is not that of
-        the connection.
-        """
+        """Return an operation when it is done, or unchanged after ``within_s`` seconds."""
         if operation.get("status") == "DONE":
             return operation
         name, key = operation["name"], f"{project or ''}:{scope}"

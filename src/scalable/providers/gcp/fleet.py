@@ -27,7 +27,13 @@ from scalable.providers.gcp.instances import (
     STOPPED,
     TAIL,
     Attempt,
+    FailureKind,
+    LaunchFailure,
+    Tried,
     account_of,
+    attempts,
+    failure_from,
+    failure_in,
     instance_body,
     instance_name,
     machine_of,
@@ -38,14 +44,6 @@ from scalable.providers.gcp.instances import (
     unix_time,
 )
 from scalable.providers.gcp.names import label_filter, last
-from scalable.providers.gcp.refusals import (
-    FailureKind,
-    LaunchFailure,
-    Tried,
-    attempts,
-    failure_from,
-    failure_in,
-)
 from scalable.providers.quotes import share_counted
 from scalable.providers.remote.cloud import NAME, Machine, MachineRequest, MachineState, Refusal
 

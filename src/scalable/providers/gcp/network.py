@@ -24,9 +24,8 @@ from scalable.providers.gcp.api import (
     Operations,
 )
 from scalable.providers.gcp.config import Config
-from scalable.providers.gcp.instances import network_path, subnetwork_path, unix_time
+from scalable.providers.gcp.instances import failure_in, network_path, subnetwork_path, unix_time
 from scalable.providers.gcp.names import PREFIX, checksum, last, network_tag, resource_name
-from scalable.providers.gcp.refusals import failure_in
 from scalable.providers.remote.cloud import CLUSTER, SCHEDULER
 
 logger = logging.getLogger("scalable.providers.gcp")

@@ -82,9 +82,7 @@ class Form(Protocol):
         ...
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:
-        """Return the pod of a program's first run.
-        ``before`` is the last result for the same object, and ``pod`` one of its pods.
-        """
+        """Return the pod of a program's first run."""
         ...
 
 

@@ -17,12 +17,17 @@ from scalable.manager.launcher import LimitReachedError, Observation, UnitName, 
 from scalable.manager.pools import ManagerSite, Pool
 from scalable.model import DeploymentSpec
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes.api import NOT_FOUND, KubernetesApi, KubernetesError, Resource
+from scalable.providers.kubernetes.api import (
+    NOT_FOUND,
+    KubernetesApi,
+    KubernetesError,
+    PodWatch,
+    Resource,
+)
 from scalable.providers.kubernetes.form import Form, PodForm, form_of
 from scalable.providers.kubernetes.place import watch_of
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, TAG, UNIT, selector, to_body
-from scalable.providers.kubernetes.watch import PodWatch
 from scalable.providers.remote.workers import pool_of, worker_config
 from scalable.records import ClusterDirectory
 from scalable.records.packing import PLACE
@@ -183,7 +188,7 @@ class PodLauncher:
             if time.monotonic() > deadline:
                 shown = ", ".join(sorted(remaining))
                 raise ProviderError(
-                    f"{self._objects.name} {shown} were deleted and have not ended after "
+                    f"{self._objects.name} {shown} were deleted and have not stopped after "
                     f"{STOP_TIMEOUT_S:g} s"
                 )
             await self._changed()

@@ -18,12 +18,12 @@ from scalable.providers.kubernetes.api import (
     NOT_FOUND,
     KubernetesApi,
     KubernetesError,
+    PodWatch,
     Resource,
 )
 from scalable.providers.kubernetes.form import JOBS, Form, kind_of
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.render import CLUSTER, ROLE, SCHEDULER, selector
-from scalable.providers.kubernetes.watch import PodWatch
 from scalable.records.packing import key_of
 from scalable.worker.config import WorkerConfig
 

@@ -154,11 +154,6 @@ def _lacking(message: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def scheduling_fault(pod: Pod) -> str | None:
-    """Return why a pod has no node, or None if it has one."""
-    return _unscheduled(pod.get("status", {}))
-
-
 def _containers(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     yield from status.get("initContainerStatuses") or ()
     yield from status.get("containerStatuses") or ()

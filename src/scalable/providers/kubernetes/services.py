@@ -36,6 +36,7 @@ from scalable.providers.kubernetes.remote import (
     KubernetesPlace,
     has_ended,
     owner,
+    tunnel_to,
 )
 from scalable.providers.kubernetes.render import (
     CLUSTER,
@@ -47,7 +48,6 @@ from scalable.providers.kubernetes.render import (
     root_name,
     selector,
 )
-from scalable.providers.kubernetes.tunnel import tunnel_to
 from scalable.providers.remote.session_files import manager_files
 from scalable.records import ClusterDirectory
 from scalable.records.directory import RECORD

@@ -35,7 +35,7 @@ def build_cluster(spec: DeploymentSpec, server: ForkServerProcess | None) -> Poo
     cluster = LocalPoolCluster(scheduler={"cls": PoolScheduler, "options": scheduler})
     try:
         if processes:
-            from scalable.providers.local.detached import process_pools  # loads containers
+            from scalable.providers.local.launcher import process_pools  # loads containers
 
             site = embedded_site(cluster, None if spec.log_dir is None else Path(spec.log_dir))
             cluster.add_pools(process_pools(spec, site, server))

@@ -199,8 +199,7 @@ def start_of(
     config: Mapping[str, Any] | None,
 ) -> WorkerStart:
     """Return what a server needs to fork a worker as if this process had started it.
-    It includes this process's working directory and umask. ``environment`` is the worker's complete
-    environment. Raise OSError if the working directory of this process was removed.
+    Raise OSError if the working directory of this process was removed.
     """
     changed = different(environment, server.environment)
     return WorkerStart(

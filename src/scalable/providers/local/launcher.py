@@ -1,31 +1,42 @@
-"""The launcher of worker processes on this machine."""
+"""The launcher of worker processes on this machine, for sessions and detached clusters."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import logging
 import os
+import secrets
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 import psutil
+from distributed.comm.addressing import get_address_host
+from distributed.utils import get_ip
 
 from scalable.containers import (
     ContainerRequest,
     container_name,
+    prove,
     render_command,
     render_removal,
+    request_for,
+    run_bounded,
 )
 from scalable.errors import ClusterError, ProviderError
-from scalable.manager.launcher import Observation, UnitName
-from scalable.manager.pools import ManagerSite
+from scalable.files import private_directory, read_tail, write_private
+from scalable.manager.launcher import Observation, UnitName, UnitState
+from scalable.manager.pools import ManagerSite, Pool, config_path
+from scalable.model import DeploymentSpec
 from scalable.protocol.code import interpreter_options
 from scalable.protocol.forking import WORKER_MODULE, fits, worker_command
 from scalable.providers.local.fork_server import (
@@ -37,16 +48,171 @@ from scalable.providers.local.fork_server import (
     supported,
 )
 from scalable.providers.local.processes import (
+    KILL_S,
+    TERMINATE_S,
     ExecutedChild,
     ForkedChild,
+    RunningProgram,
     WorkerProcess,
     file_name,
+    find_scratch,
     make_scratch,
+    programs,
 )
-from scalable.providers.local.render import is_transient
-from scalable.providers.local.units import Belongings, End, LocalUnit
-from scalable.worker.config import WorkerConfig, security_fields, serialized_config
+from scalable.providers.local.render import (
+    end_of,
+    is_transient,
+    own_paths,
+    process_options,
+    workflow_directory,
+)
+from scalable.worker.config import SCRATCH, WorkerConfig, security_fields, serialized_config
 from scalable.worker.parent_watch import remove_scratch
+from scalable.worker.process_worker import ProcessWorker
+
+# Units --------------------------------------------------------------------------------------------
+
+STOPPED_GRACE_S = 10.0
+REMOVAL_S = 15.0
+
+
+@dataclass(frozen=True)
+class Belongings:
+    """Files and container of a worker, which are removed after its process has exited."""
+
+    #: Directories that only this worker uses.
+    scratch: tuple[Path, ...]
+    #: File with its output.
+    log: Path
+    #: Bytes, 0 for no limit. Shown if the worker ran out of memory.
+    memory_limit: int
+    #: Command that removes its container.
+    removal: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class End:
+    """The reason of a worker's exit, for users, and the last 8 KiB of its output."""
+
+    reason: str
+    last_output: str
+
+
+class LocalUnit:
+    """A worker on this machine, from its start until its container and files are removed.
+    A thread does the blocking work, so :meth:`observe` never blocks. ``start`` may block, and
+    raises OSError or ValueError. ``on_end`` runs in the thread. ``started`` fails with a
+    ProviderError if the process cannot start. ``end`` is None until the removal.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        start: Callable[[], WorkerProcess],
+        belongings: Belongings,
+        on_end: Callable[[], None],
+    ) -> None:
+        self.name = name
+        self.started: Future[None] = Future()
+        self.end: End | None = None
+        self._start = start
+        self._belongings = belongings
+        self._on_end = on_end
+        self._process: WorkerProcess | None = None
+        self._ended: Future[None] = Future()
+        self._told_to_stop = False
+        self._stopped_since: float | None = None
+        for future in (self.started, self._ended):
+            future.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the future
+
+    def begin(self) -> None:
+        """Start the worker in a thread. :attr:`started` is done when its process runs."""
+        threading.Thread(target=self._run, name=f"scalable worker {self.name}", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            process = self._process = self._start()
+        except (OSError, ValueError) as error:
+            self._remove_scratch()
+            reason = f"worker {self.name} cannot be started: {error}"
+            self.end = End(reason, "")
+            self._ended.set_result(None)
+            refused = ProviderError(reason, transient=is_transient(error))
+            refused.__cause__ = error
+            self.started.set_exception(refused)
+            return
+        if self._told_to_stop:
+            process.terminate()
+        self.started.set_result(None)
+        process.wait()
+        try:
+            self._clear_away(process)
+        except ProviderError as error:
+            self._ended.set_exception(error)
+        else:
+            self._ended.set_result(None)
+        self._on_end()
+
+    def _clear_away(self, process: WorkerProcess) -> None:
+        process.end()
+        if self._belongings.removal is not None:
+            run_bounded(self._belongings.removal, REMOVAL_S)
+        code = process.returncode
+        reason = "it ended" if code is None else end_of(code, self._belongings.memory_limit)
+        logger.debug("worker %s (process %d) has ended: %s", self.name, process.pid, reason)
+        last_output = read_tail(self._belongings.log)
+        self._remove_scratch()
+        self.end = End(reason, last_output)
+
+    def _remove_scratch(self) -> None:
+        for scratch in self._belongings.scratch:
+            remove_scratch(str(scratch))
+
+    def observe(self) -> Observation:
+        """Never blocks. A process that a signal suspended for 10 s counts as ended."""
+        if self.end is not None:
+            return Observation(UnitState.ENDED, self.end.reason)
+        if self._process is None:
+            return Observation(UnitState.PENDING, "its process starts")
+        now = time.monotonic()
+        stopped = self._process.is_stopped()
+        self._stopped_since = (self._stopped_since or now) if stopped else None
+        if self._stopped_since is not None and now - self._stopped_since > STOPPED_GRACE_S:
+            reason = f"it was stopped by a signal for {STOPPED_GRACE_S:g} s"
+            return Observation(UnitState.ENDED, reason)
+        return Observation(UnitState.RUNNING)
+
+    def last_output(self) -> str:
+        """Return the last 8 KiB of the worker's output."""
+        return read_tail(self._belongings.log) if self.end is None else self.end.last_output
+
+    def terminate(self) -> None:
+        """Send SIGTERM to the process, now or as soon as it has started."""
+        self._told_to_stop = True
+        if self._process is not None:
+            self._process.terminate()
+
+    async def stop(self) -> None:
+        """Stop the process, with SIGKILL after 3 s. Wait for the removal of container and files.
+        Raise ProviderError if the process does not exit.
+        """
+        self.terminate()
+        ended = asyncio.wrap_future(self._ended)
+        await asyncio.wait([ended], timeout=TERMINATE_S)
+        if not ended.done() and self._process is not None:
+            logger.debug("worker %s did not end when asked to: it is killed", self.name)
+            self._process.kill()
+        if not ended.done():
+            removal = 0.0 if self._belongings.removal is None else REMOVAL_S
+            await asyncio.wait([ended], timeout=2 * KILL_S + removal)
+        if not ended.done():
+            raise ProviderError(
+                f"worker {self.name} was killed and has not stopped after {2 * KILL_S:g} s"
+            )
+        ended.result()
+
+
+# Launcher -----------------------------------------------------------------------------------------
 
 logger = logging.getLogger("scalable.providers")
 
@@ -336,3 +502,140 @@ def command_line(container: ContainerRequest | None, program: Sequence[str]) -> 
     if container is None:
         return [sys.executable, *program]
     return render_command(container, [container.python, *program])
+
+
+# Detached clusters --------------------------------------------------------------------------------
+
+
+class DetachedLauncher(ProcessLauncher):
+    """Launcher of worker processes that keep running after this process.
+    A worker's command line contains the cluster's directory and the worker's name.
+    """
+
+    def __init__(self, site: ManagerSite, options: Mapping[str, Mapping[str, Any]]) -> None:
+        super().__init__(site)
+        self._options = options
+        self._files = {tag: config_path(site.directory, tag) for tag in options}
+        self._written: set[Path] = set()
+
+    async def adopt(self) -> dict[UnitName, str]:
+        """Adopt the processes that an earlier process of this manager started."""
+        tags = {str(file): tag for tag, file in self._files.items()}
+        # Several processes may have one worker's name. The oldest is the worker, or the client of
+        # its container's runtime. The others were forked by a task, or run in the container.
+        found = sorted(programs(self._site.directory), key=lambda p: p.process.create_time())
+        adopted: dict[UnitName, str] = {}
+        for program in found:
+            path, *rest = program.arguments
+            if path in tags and rest and rest[0] not in self._units:
+                name = rest[0]
+                adopted[name] = tags[path]
+                unit = self._units[name] = self._adopted(name, program, tags[path])
+                unit.begin()
+        await started([self._units[name] for name in adopted])
+        return adopted
+
+    def _adopted(self, name: str, program: RunningProgram, tag: str) -> LocalUnit:
+        options = self._options[tag]
+        container: ContainerRequest | None = options["container"]
+        removal = None
+        if container is not None:
+            removal = render_removal(dataclasses.replace(container, name=container_name(name)))
+        belongings = Belongings(
+            find_scratch(self._site.cluster_id, name),
+            self._log(name, Path()),
+            options["memory_limit"],
+            removal,
+        )
+        return LocalUnit(name, lambda: WorkerProcess(program.process), belongings, self._changed)
+
+    def _program(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        scratch: Path,
+        container: ContainerRequest | None,
+    ) -> WorkerProgram:
+        file = self._files[next(iter(options["resources"]))]
+        if file not in self._written:
+            private_directory(file.parent)
+            write_private(file, json.dumps(dataclasses.asdict(self._config(options))))
+            self._written.add(file)
+        place = {SCRATCH: str(scratch)}
+        environment = {**options["env"], **place}
+        if container is not None:
+            mounts = {**container.mounts, str(file.parent): str(file.parent)}
+            inside = {**container.env, **place}
+            container = dataclasses.replace(container, mounts=mounts, env=inside)
+            environment = {}
+        preload = tuple(options["preload"])
+        arguments = (str(file), name, *preload)
+        return WorkerProgram(name, arguments, environment, None, container, preload)
+
+    def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
+        interface = options["interface"] or ""
+        # Workers on the scheduler's machine and on others have to use the same address.
+        scheduler = get_address_host(self._site.scheduler)
+        host = "" if interface else str(get_ip(scheduler))  # type: ignore[no-untyped-call]
+        return dataclasses.replace(super()._config(options), host=host, interface=interface)
+
+    def _log(self, name: str, scratch: Path) -> Path:  # noqa: ARG002 - the log outlives the scratch
+        logs = self._site.log_dir or self._site.directory / "logs"
+        return logs / f"{file_name(name)}.log"
+
+
+# Pools --------------------------------------------------------------------------------------------
+
+
+def process_pools(
+    spec: DeploymentSpec, site: ManagerSite, server: ForkServerProcess | None = None
+) -> list[Pool]:
+    """Return the empty pools of a manager, whose workers are processes of this machine."""
+    slots = spec.options["threads_per_worker"]
+    containers = _containers(spec, site.sys_path)
+    options = {
+        tag: {
+            **process_options(component, slots, workflow_directory(spec)),
+            "container": containers.get(tag),
+            "interface": spec.options["interface"],
+        }
+        for tag, component in spec.components.items()
+    }
+    launcher = DetachedLauncher(site, options) if site.detached else ProcessLauncher(site, server)
+    return [
+        Pool(
+            tag,
+            launcher,
+            {"cls": ProcessWorker, "options": options[tag]},
+            slots,
+            shape={"cpus": part.cpus, "memory": part.memory, "gpus": part.gpus},
+        )
+        for tag, part in spec.components.items()
+    ]
+
+
+def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest]:
+    """Map the components that have one to their container, after a trial start of each."""
+    found = {
+        tag: made for tag, made in container_requests(spec, sys_path).items() if made is not None
+    }
+    for request in found.values():
+        prove(request)
+    return found
+
+
+def container_requests(
+    spec: DeploymentSpec, sys_path: Sequence[str]
+) -> dict[str, ContainerRequest | None]:
+    """Map each component to its container or None."""
+    slots, found = spec.options["threads_per_worker"], {}
+    for tag, component in spec.components.items():
+        mounts = {path: path for path in own_paths(component, workflow_directory(spec), sys_path)}
+        found[tag] = request_for(
+            component,
+            spec.options["containers"],
+            unit=f"{tag}-{secrets.token_hex(3)}",
+            environment=component.environment(slots),
+            mounts=mounts,
+        )
+    return found

@@ -51,6 +51,6 @@ class LocalOptions(ProviderOptions):
     )
     dashboard_address: Annotated[Text, AfterValidator(_listening)] | None = Field(
         default=DEFAULTS["dashboard_address"],
-        description="Address of the live page, such as :8787, on loopback unless a host is "
+        description="Address of the dashboard, such as :8787, on loopback unless a host is "
         "written; by default there is none.",
     )

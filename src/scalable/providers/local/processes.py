@@ -45,9 +45,7 @@ class RunningProgram:
 
 
 def programs(directory: Path) -> Iterator[RunningProgram]:
-    """Yield this user's programs whose first argument is in or is a directory, except this process.
-    The client of a container's runtime (``docker run``) counts as the program in the container.
-    """
+    """Yield this user's programs whose first argument is in a directory, except this process."""
     for path in Path("/proc").glob("[0-9]*"):
         if int(path.name) == os.getpid():
             continue
@@ -126,9 +124,7 @@ class ForkedChild:
 
 
 class WorkerProcess:
-    """The process of one worker, with its children.
-    ``child`` is None if neither this process nor its fork server started the worker.
-    """
+    """The process of one worker, with its children."""
 
     def __init__(self, process: psutil.Process, child: Child | None = None) -> None:
         self.pid = process.pid
@@ -195,7 +191,7 @@ class WorkerProcess:
         self.kill()
         if not self.wait(KILL_S):
             raise ProviderError(
-                f"process {self.pid} was killed and has not ended after {KILL_S:g} s"
+                f"process {self.pid} was killed and has not stopped after {KILL_S:g} s"
             )
         if self._child is not None:
             self._child.reap()
@@ -296,7 +292,7 @@ def discover() -> list[dict[str, Any]]:
 
 def delete(cluster_id: str) -> list[str]:
     """Stop a cluster's processes except this one, and remove their scratch directories.
-    Idempotent. Raise ProviderError if a process does not stop.
+    Return their descriptions. Idempotent. Raise ProviderError if a process does not stop.
     """
     ended: list[str] = []
     directory = _parent() / cluster_id

@@ -112,7 +112,7 @@ class LocalProvider:
         ProviderError
             If a component's container cannot be started.
         """
-        from scalable.providers.local.detached import process_pools
+        from scalable.providers.local.launcher import process_pools
 
         return process_pools(spec, site)
 
@@ -126,7 +126,7 @@ class LocalProvider:
         """
         from scalable.containers import image_findings
         from scalable.protocol.code import search_path
-        from scalable.providers.local.detached import container_requests
+        from scalable.providers.local.launcher import container_requests
 
         report = ValidationReport()
         report.extend(image_findings(container_requests(spec, search_path())))

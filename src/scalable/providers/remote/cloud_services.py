@@ -130,15 +130,13 @@ async def _refuse_ended(
         if cluster.record().stage != "deleting":
             return
     await remove_all(cloud, frame)
-    raise ProviderError(f"{noun!r} was ended by another process while it was started")
+    raise ProviderError(f"{noun!r} was stopped by another process while it was started")
 
 
 async def _refuse_taken(
     cloud: Cloud, frame: MachineFrame, record: ClusterRecord, *, begun: bool = False
 ) -> None:
-    """Raise NameTakenError if the user has another running cluster of that name in the site.
-    With ``begun`` the new cluster's files are stored already, and only an earlier cluster counts.
-    """
+    """Raise NameTakenError if the user has another running cluster of that name in the site."""
     mine = (record.created_at, record.id)
     for stored in await cloud.files({OWNER: frame.owner, ROLE: SCHEDULER}):
         other = record_in(stored.files)

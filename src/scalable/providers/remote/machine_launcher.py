@@ -141,7 +141,7 @@ class MachineLauncher:
             task.add_done_callback(self._asking.discard)
 
     async def _ask_for(self, placed: Sequence[_Placed]) -> list[_Placed]:
-        """Request machines, and refused spot machines again at the usual price."""
+        """Request machines, spot ones again at the usual price. Return those without capacity."""
         refused = await self._ask_once(placed)
         dearer = [its for its in refused if its.request.spot]
         for its in dearer:
@@ -318,7 +318,7 @@ class MachineLauncher:
             if time.monotonic() > deadline:
                 shown = ", ".join(sorted(machine.id for machine in left))
                 raise ProviderError(
-                    f"{shown} were told to end and are there after {STOP_TIMEOUT_S:g} s"
+                    f"{shown} were requested to stop and still exist after {STOP_TIMEOUT_S:g} s"
                 )
             await asyncio.sleep(BUSY_POLL_S)
             found = await self._look()

@@ -30,7 +30,7 @@ class RemoteOptions(ProviderOptions):
     )
     abandoned_after: Duration = Field(
         default="5m",
-        description="Time without its creator after which a cluster ends by itself.",
+        description="Time without its creator after which a cluster stops.",
     )
     allow_version_mismatch: bool = Field(
         default=False,

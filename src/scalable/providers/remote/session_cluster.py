@@ -390,7 +390,7 @@ class PlacedManager:
             try:
                 await asyncio.wait_for(calls.creator_lives(), CONNECT_TIMEOUT_S)
             except (OSError, TimeoutError) as error:
-                logger.debug("the scheduler was not told that its creator lives: %s", error)
+                logger.debug("the scheduler got no report of its creator: %s", error)
             await asyncio.sleep(self._period_s)
 
     async def close(self) -> None:
@@ -404,7 +404,7 @@ class PlacedManager:
             end = SchedulerCalls(self._comm).end("its creator has closed it")
             await asyncio.wait_for(end, LEAVE_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
-            logger.debug("the scheduler was not told of the end: %s", error)
+            logger.debug("the scheduler got no notice of the end: %s", error)
         await self._comm.close_rpc()
 
 
@@ -487,5 +487,5 @@ class SessionManager:
             await asyncio.wait_for(calls.leave(own.manager, own.nonce, gone=True), LEAVE_TIMEOUT_S)
             await asyncio.wait_for(calls.end("its creator has closed it"), LEAVE_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
-            logger.debug("the scheduler was not told of the end: %s", error)
+            logger.debug("the scheduler got no notice of the end: %s", error)
         await self._comm.close_rpc()

@@ -110,7 +110,7 @@ def check(
     spec: DeploymentSpec, scripts: Mapping[str, str], requests: Mapping[str, JobRequest]
 ) -> ValidationReport:
     """Compare a request with a live Slurm and this machine.
-    ``scripts`` and ``requests`` are keyed by tag. Raise ProviderError if Slurm does not answer.
+    Raise ProviderError if Slurm does not answer.
     """
     report = wait_for(_check(spec, scripts))
     if report.ok:

@@ -87,9 +87,7 @@ class _Unit:
 
 
 class SlurmLauncher:
-    """Launcher whose units, one worker each, are elements of job arrays.
-    ``pools`` may be extended later. The jobs' comments name ``directory``, the manager's own.
-    """
+    """Launcher whose units, one worker each, are elements of job arrays."""
 
     def __init__(self, slurm: Slurm, pools: Mapping[str, JobPool], directory: Path) -> None:
         self._slurm = slurm
@@ -317,7 +315,7 @@ class SlurmLauncher:
             if remaining and time.monotonic() > deadline:
                 shown = ", ".join(unit.job_id for unit in remaining.values())
                 raise ProviderError(
-                    f"jobs {shown} were cancelled and have not ended after {STOP_TIMEOUT_S:g} s"
+                    f"jobs {shown} were cancelled and have not stopped after {STOP_TIMEOUT_S:g} s"
                 )
             if remaining:
                 await asyncio.sleep(pause)
@@ -371,9 +369,7 @@ def _left_the_queue(unit: _Unit) -> Element:
 
 
 class Jobs:
-    """The pools of one manager whose workers are Slurm jobs, with one launcher for all of them.
-    The site's directory has to be on a file system that the nodes share.
-    """
+    """The pools of one manager whose workers are Slurm jobs, with one launcher for all of them."""
 
     def __init__(
         self, slurm: Slurm, site: ManagerSite, options: Mapping[str, Any], workflow_dir: Path

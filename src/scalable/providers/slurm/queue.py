@@ -270,10 +270,7 @@ def kind_of(name: str) -> str | None:
 
 
 def comment(name: str, directory: Path, **more: Any) -> str:
-    """Return the comment of a job as JSON. Raise ProviderError if it is too long for Slurm.
-    ``more`` is ``first`` (number of the worker at array index 0) and ``prefix`` (of worker names)
-    for workers, and ``service`` (``scheduler`` or a manager's id) for other programs.
-    """
+    """Return the comment of a job as JSON. Raise ProviderError if it is too long for Slurm."""
     said = {"scalable": name, "directory": str(directory), **more}
     text = json.dumps(said, separators=(",", ":"))
     if len(text) > LONGEST_COMMENT:

@@ -85,9 +85,7 @@ _SHORTEST = 2
 
 
 def directive_fault(text: str) -> tuple[str, str] | None:
-    """Return the reason why a directive is refused and a hint, or None if it is allowed.
-    Options that scalable sets are refused: they would be ignored, or replace scalable's own.
-    """
+    """Return the reason why a directive is refused and a hint, or None if it is allowed."""
     fault = DIRECTIVE.fault(text)
     if fault is not None:
         return fault, DIRECTIVE.hint
@@ -234,8 +232,8 @@ def directives(template: JobTemplate) -> list[str]:
 
 def batch_script(template: JobTemplate, first: int = 0) -> str:
     """Return a batch script without secrets: workers read credentials from a file.
-    ``first`` is the number of the worker at array index 0. Raise ProviderError for a name, value
-    or option that cannot be rendered: see :mod:`scalable.model.names`.
+    Raise ProviderError for a name, value or option that cannot be rendered: see
+    :mod:`scalable.model.names`.
     """
     names.check_variables(template.environment, ProviderError)
     lines = ["#!/bin/bash", *(f"#SBATCH {directive}" for directive in directives(template)), ""]

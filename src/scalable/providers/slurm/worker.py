@@ -79,9 +79,7 @@ def worker_command(request: JobRequest) -> str:
 
 
 def container_of(request: JobRequest) -> ContainerRequest | None:
-    """Return the container of a component's workers, or None.
-    A runtime that the target names has to be installed on the nodes, not on this machine.
-    """
+    """Return the container of a component's workers, or None."""
     component = request.component
     named = request.options.get("container_runtime") or "auto"
     paths = [str(request.config.parent), *request.preload]

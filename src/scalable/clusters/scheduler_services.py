@@ -23,7 +23,7 @@ from scalable.scheduler.recorder import Recorder, RunFiles
 from scalable.scheduler.task_log import TaskLog
 
 
-class Wiring:
+class SchedulerServices:
     """Starts and stops the parts that run next to a scheduler. No directory: no record."""
 
     def __init__(
@@ -88,10 +88,7 @@ class Wiring:
         log_dir: Path | None = None,
         socket: Path | None = None,
     ) -> None:
-        """Write the scheduler's address and process to the cluster's directory.
-        ``dashboard`` is a link with the token. ``log_dir`` None means that of the run. ``socket``
-        is for a scheduler in the user's process.
-        """
+        """Write the scheduler's address and process to the cluster's directory."""
         if self._directory is None:
             return
         logs = self._run.path / "logs" if log_dir is None and self._run is not None else log_dir
@@ -165,8 +162,7 @@ CLOSE_TIMEOUT_S = 5.0
 
 class Snapshots:
     """Writer of ``status.json``: builds the status in the event loop, writes it in a thread.
-    ``on_removed`` is called with a reason if the directory was removed. ``spending`` returns the
-    costs so far, for another scheduler of the cluster.
+    ``on_removed`` is called with a reason if the directory was removed.
     """
 
     def __init__(
