@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from scalable.model import DeploymentSpec, WorkerRange
 from scalable.planning import total_maximum
-from scalable.scaling.shared_maximum import Claim, shared_out
+from scalable.scaling.policy import Claim, shared_out
 
 
 def within_bounds(
