@@ -242,7 +242,7 @@ def waiting(monkeypatch, answer):
         on_status(status_of(directory, time.time()))
         return answer()
 
-    monkeypatch.setattr("scalable.clusters.waiting.wait_until_ready", wait)
+    monkeypatch.setattr("scalable.clusters.services.wait_until_ready", wait)
 
 
 def test_a_cluster_that_cannot_start_says_why(invoke, manifest, started, monkeypatch):
@@ -361,7 +361,7 @@ def test_one_that_has_just_begun_is_waited_for(invoke, manifest, started, orders
         directory.write_status(STATUS | {"written_at": time.time()})
         return status_of(directory, time.time())
 
-    monkeypatch.setattr("scalable.clusters.waiting.wait_until_ready", wait)
+    monkeypatch.setattr("scalable.clusters.services.wait_until_ready", wait)
     result = invoke("up", "--name", "one")
     assert (result.code, orders) == (0, [])
     assert result.err == (

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from pages import ROOT, blocks, runs_as_it_stands
-from scalable.containers.choose import PACKAGES
+from scalable.containers.component import PACKAGES
 
 PAGES = (
     "README.md",

@@ -21,9 +21,9 @@ from distributed.security import Security
 import scalable
 from scalable.client.attached import AttachedCluster, DiscoveredCluster
 from scalable.clusters.creation import DetachOptions
-from scalable.clusters.dask_discovery import discover
+from scalable.clusters.discovery import clusters_for_dask
 from scalable.clusters.ending import end
-from scalable.clusters.waiting import wait_until_ready
+from scalable.clusters.services import wait_until_ready
 from scalable.errors import ClusterError
 from scalable.model import ClusterRecord
 from scalable.records import ClusterDirectory, find
@@ -132,13 +132,13 @@ def test_a_bare_dask_client_finds_the_credentials(cluster):
 
 def test_daskss_discovery_and_from_name(cluster):
     async def found():
-        return [(name, cls) async for name, cls in discover()]
+        return [(name, cls) async for name, cls in clusters_for_dask()]
 
     assert asyncio.run(found()) == [("one", DiscoveredCluster)]
     from importlib.metadata import entry_points
 
     points = entry_points(group="dask_cluster_discovery")
-    assert [p.load() for p in points if p.name == "scalable"] == [discover]
+    assert [p.load() for p in points if p.name == "scalable"] == [clusters_for_dask]
 
     async def used():
         async with await AttachedCluster.from_name("one", asynchronous=True) as attached:

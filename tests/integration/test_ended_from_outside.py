@@ -12,7 +12,7 @@ OFTEN = CRASH_LOOP_STARTS + 1
 @pytest.fixture(scope="module", autouse=True)
 def few_starts_end_a_pool():
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("decisions", "reconciler"):
+        for module in ("units", "reconciler"):
             patch.setattr(f"scalable.manager.{module}.CRASH_LOOP_STARTS", CRASH_LOOP_STARTS)
         yield
 

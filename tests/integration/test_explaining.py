@@ -573,7 +573,7 @@ def test_a_call_after_the_end_of_a_session_names_the_end_and_the_way_out():
         lambda: client.map(same, [1], tag="a"),
         lambda: client.get({"x": (same, 1)}, "x"),
     ):
-        with pytest.raises(ClusterError, match="is closed and sends no calls") as caught:
+        with pytest.raises(ClusterError, match="is closed and sends no tasks") as caught:
             make()
         assert "`with` block" in caught.value.hint
 

@@ -148,7 +148,7 @@ def test_workers_outlive_their_fork_server_and_are_replaced_without_it(
     eventually, caplog, tmp_path, monkeypatch
 ):
     monkeypatch.setattr("scalable.manager.pools.backoff_s", lambda _: 0.0)
-    change_constants(tmp_path, monkeypatch, worker__lifeline={"PARENT_INTERVAL_S": 0.05})
+    change_constants(tmp_path, monkeypatch, worker__parent_watch={"PARENT_INTERVAL_S": 0.05})
     session = ScalableSession.local({"a": 2}, processes=True)
     with session as client:
         first = server_of(session)

@@ -20,7 +20,7 @@ import scalable
 from scalable.clusters.connecting import connect
 from scalable.clusters.creation import DetachOptions
 from scalable.clusters.ending import end
-from scalable.clusters.waiting import wait_until_ready
+from scalable.clusters.services import wait_until_ready
 from scalable.manager.pool_cluster import PoolCluster
 from scalable.scheduler.pool_scheduler import PoolScheduler
 from scalable.worker.pool_worker import PoolWorker

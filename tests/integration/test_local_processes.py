@@ -295,7 +295,7 @@ def test_a_preload_script_runs_before_the_worker(tmp_path):
 def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(
     tmp_path, monkeypatch, starts_at_once
 ):
-    for module in ("decisions", "reconciler"):
+    for module in ("units", "reconciler"):
         monkeypatch.setattr(f"scalable.manager.{module}.CRASH_LOOP_STARTS", 2)
     script = tmp_path / "broken.py"
     script.write_text("raise RuntimeError('no licence for the model')\n")

@@ -12,7 +12,7 @@ from nasty_names import LONGEST_LINE, NASTY, check_harmless
 from scalable.cli.main import main
 from scalable.clusters.creation import DetachOptions
 from scalable.clusters.ending import end
-from scalable.clusters.waiting import wait_until_ready
+from scalable.clusters.services import wait_until_ready
 
 MANIFEST = """\
 version: 1

@@ -12,7 +12,7 @@ import pytest
 
 import scalable
 from scalable.clusters.control import ask, drain
-from scalable.clusters.watching import look, workers_of
+from scalable.clusters.discovery import look, workers_of
 from scalable.errors import ClusterError
 from scalable.records import find
 from verbs import program, read, up

@@ -85,7 +85,7 @@ def test_a_result_that_cannot_be_pickled_is_named_in_one_message(far, caplog):
         with pytest.raises(TypeError, match=r"the result of a task \(lock\) cannot be sent: "):
             far.gather(calls)
     assert str(one.value) == (
-        "the result of call 'lock' (lock) cannot be sent: cannot pickle '_thread.lock' object. "
+        "the result of task 'lock' (lock) cannot be sent: cannot pickle '_thread.lock' object. "
         "Return an object that can be pickled, or write it to a file in the task"
     )
     assert caplog.records == []

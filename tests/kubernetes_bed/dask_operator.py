@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 
-from scalable.providers.kubernetes.api import Api, Resource
+from scalable.providers.kubernetes.api import KubernetesApi, Resource
 
 MODULE = "dask_kubernetes.operator.controller"
 DEFINITIONS = Resource("customresourcedefinitions", "", "apiextensions.k8s.io/v1")
@@ -51,7 +51,7 @@ def as_admin(bed, work):
     """Run a coroutine function on a connection with all rights, and return its result."""
 
     async def run():
-        api = Api()
+        api = KubernetesApi()
         try:
             return await work(api)
         finally:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from scalable.providers.kubernetes.api import Api, Resource
+from scalable.providers.kubernetes.api import KubernetesApi, Resource
 
 RBAC = "rbac.authorization.k8s.io/v1"
 KINDS = {
@@ -23,7 +23,7 @@ def asked(bed, function):
     """Ask the API server something as its administrator."""
 
     async def ask():
-        api = Api(None)
+        api = KubernetesApi(None)
         try:
             return await function(api)
         finally:

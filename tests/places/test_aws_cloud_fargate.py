@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("aiobotocore")
 
 from scalable.errors import ProviderError
-from scalable.providers.aws.api import Api
+from scalable.providers.aws.api import AWSApi
 from scalable.providers.aws.cloud import AWSCloud
 from scalable.providers.aws.settings import Settings
 from scalable.providers.remote.cloud import (
@@ -78,7 +78,7 @@ class Account:
 
     def cloud(self, settings=None):
         settings = settings or self.settings
-        cloud = AWSCloud(settings, api=Api(settings.region, pause=lambda _: 0.02))
+        cloud = AWSCloud(settings, api=AWSApi(settings.region, pause=lambda _: 0.02))
         self.made.append(cloud)
         return cloud
 

@@ -7,7 +7,7 @@ pytest.importorskip("aiobotocore")
 from test_aws_cloud_fargate import run, user
 
 from scalable.errors import ProviderError
-from scalable.providers.aws.settings import Settings, Wish
+from scalable.providers.aws.settings import NetworkOptions, Settings
 from scalable.providers.remote.cloud import CLUSTER
 
 __all__ = ["user"]
@@ -102,7 +102,9 @@ def test_what_the_manifest_names_is_taken_and_nothing_is_made_instead(user, aws_
             "SecurityGroups",
             Filters=[{"Name": "vpc-id", "Values": [subnet["VpcId"]]}],
         )
-        wish = Wish(subnets=(subnet["SubnetId"],), security_groups=(groups[0]["GroupId"],))
+        wish = NetworkOptions(
+            subnets=(subnet["SubnetId"],), security_groups=(groups[0]["GroupId"],)
+        )
         role = "arn:aws:iam::123456789012:role/given"
         cloud = account.cloud(
             Settings(region="us-east-1", kinds=("fargate",), network=wish, execution_role=role)
@@ -121,7 +123,7 @@ def test_a_subnet_that_does_not_exist_is_an_error_with_its_name(user):
         with pytest.raises(ProviderError, match="does not have the subnets subnet-0000"):
             await account.cloud().prepare(account.id, {})
 
-    run(test, Settings(region="us-east-1", network=Wish(subnets=("subnet-0000",))))
+    run(test, Settings(region="us-east-1", network=NetworkOptions(subnets=("subnet-0000",))))
 
 
 def test_a_role_that_its_creator_left_without_rights_gets_them(user, aws_bed):

@@ -9,7 +9,7 @@ OFTEN = CRASH_LOOP_STARTS + 1
 
 def test_jobs_that_somebody_cancels_are_replaced(on_slurm, eventually, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    for module in ("decisions", "reconciler"):
+    for module in ("units", "reconciler"):
         monkeypatch.setattr(f"scalable.manager.{module}.CRASH_LOOP_STARTS", CRASH_LOOP_STARTS)
     for name in ("UNSEEN_GRACE_S", "SLOWEST_POLL_S"):
         monkeypatch.setattr(f"scalable.providers.slurm.launcher.{name}", 1.0)

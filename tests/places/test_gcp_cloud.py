@@ -340,7 +340,7 @@ def test_only_the_account_of_the_machines_is_added_to_the_readers(bed):
     async def test(cloud):
         marks = {CLUSTER: "c-1", ROLE: WORKERS}
         await cloud.put_files("w", marks, {"a": "b"})
-        (secret,) = await cloud._secrets._listed(marks)
+        (secret,) = await cloud._secrets._list_secrets(marks)
         path = secret["name"].rpartition("/")[2]
         policy = await cloud._secrets._request("GET", f"{path}:getIamPolicy")
         members = [m for binding in policy["bindings"] for m in binding["members"]]

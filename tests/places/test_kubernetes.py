@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from scalable import ScalableSession, current_storage
 from scalable.cli.commands.plan import command as plan_command
 from scalable.errors import ProviderError
-from scalable.providers.kubernetes import drafts
-from scalable.providers.kubernetes.api import Api, Resource
+from scalable.providers.kubernetes import objects as drafts
+from scalable.providers.kubernetes.api import KubernetesApi, Resource
 from scalable.runs.reading import read_run
 
 pytest.importorskip("kubernetes_asyncio")
@@ -56,7 +56,7 @@ def objects(bed, namespace="default"):
     """Everything of clusters in a namespace: plural -> names."""
 
     async def look():
-        api = Api(None)
+        api = KubernetesApi(None)
         try:
             found = {}
             for plural, group in ADMIN.items():
@@ -105,14 +105,14 @@ def sent():
 @pytest.fixture(scope="module")
 def session(place, sent):
     """A session with all its workers."""
-    create = Api.create
+    create = KubernetesApi.create
 
     async def remembered(self, resource, body):
         sent.append(body)
         return await create(self, resource, body)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Api, "create", remembered)
+        patch.setattr(KubernetesApi, "create", remembered)
         session = ScalableSession.from_yaml(place / "scalable.yaml", target="k")
         client = session.start()
         try:

@@ -31,10 +31,10 @@ from scalable.cli.main import main
 from scalable.cli.commands import up
 from scalable.clusters import creation
 from scalable.providers.kubernetes import provider, remote, render, services
-from scalable.providers.kubernetes.api import Api
+from scalable.providers.kubernetes.api import KubernetesApi
 from scalable.session import detached, request
 
-create, left = Api.create, 0
+create, left = KubernetesApi.create, 0
 
 
 async def dying(self, resource, body):
@@ -47,7 +47,7 @@ async def dying(self, resource, body):
     return made
 
 
-Api.create = dying
+KubernetesApi.create = dying
 creators = {}
 for point in sys.argv[1:]:
     creator = os.fork()

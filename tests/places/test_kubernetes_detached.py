@@ -24,8 +24,8 @@ from scalable.clusters.creation import DetachOptions
 from scalable.clusters.remote import RemoteCluster
 from scalable.errors import UnknownClusterError
 from scalable.model import ClusterRecord
-from scalable.providers.kubernetes import drafts
-from scalable.providers.kubernetes.api import Api, Resource
+from scalable.providers.kubernetes import objects as drafts
+from scalable.providers.kubernetes.api import KubernetesApi, Resource
 from scalable.records import ClusterDirectory, find
 from scalable.runs.reading import read_run
 from scalable.session.detached import create_cluster
@@ -306,7 +306,7 @@ def test_what_others_write_into_the_namespace_is_not_believed(
             await api.create(Resource("secrets", "default"), json.dumps(body).encode())
 
     async def as_bob():
-        api = Api(None)
+        api = KubernetesApi(None)
         try:
             await forge(api)
         finally:
@@ -356,13 +356,13 @@ def test_what_plan_shows_is_what_up_sends_byte_for_byte(
     kubernetes_bed, place, tmp_path, monkeypatch
 ):
     sent = []
-    create = Api.create
+    create = KubernetesApi.create
 
     async def remembered(self, resource, body):
         sent.append(body.decode())
         return await create(self, resource, body)
 
-    monkeypatch.setattr(Api, "create", remembered)
+    monkeypatch.setattr(KubernetesApi, "create", remembered)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     manifest = MANIFEST.replace("name: harvest", "name: shown")
     (tmp_path / "scalable.yaml").write_text(manifest)

@@ -12,7 +12,7 @@ import pytest
 from scalable import ScalableSession
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes.api import Api, Resource
+from scalable.providers.kubernetes.api import KubernetesApi, Resource
 
 pytest.importorskip("kubernetes_asyncio")
 
@@ -31,7 +31,7 @@ def ask(bed, coroutine_function):
     """Run a coroutine function with a connection of the administrator; return its result."""
 
     async def run():
-        api = Api(None)
+        api = KubernetesApi(None)
         try:
             return await coroutine_function(api)
         finally:
@@ -179,11 +179,11 @@ import sys
 from scalable import ScalableSession
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes.api import Api
+from scalable.providers.kubernetes.api import KubernetesApi
 
 render.KEPT_S = render.MARGIN_S = 1
 left = int(sys.argv[1])
-request = Api.request
+request = KubernetesApi.request
 
 
 async def dying(self, method, resource, *parts, **options):
@@ -197,7 +197,7 @@ async def dying(self, method, resource, *parts, **options):
     return answer
 
 
-Api.request = dying
+KubernetesApi.request = dying
 ScalableSession.from_yaml(target="k").start().wait_for_workers(1)
 """
 
@@ -253,13 +253,13 @@ def test_an_interrupted_start_leaves_nothing(kubernetes_bed, tmp_path, eventuall
     script = """
 import os, signal
 from scalable import ScalableSession
-from scalable.providers.kubernetes.place import Place
-create = Place.create
+from scalable.providers.kubernetes.place import NamespacePlace
+create = NamespacePlace.create
 async def interrupted(self, *arguments):
     await create(self, *arguments)
     print("made", flush=True)
     os.kill(os.getpid(), signal.SIGINT)
-Place.create = interrupted
+NamespacePlace.create = interrupted
 ScalableSession.from_yaml("scalable.yaml", target="k").start()
 """
     before = {name for names in objects(kubernetes_bed).values() for name in names}

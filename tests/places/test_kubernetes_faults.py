@@ -9,7 +9,7 @@ import pytest
 
 from scalable import ScalableSession
 from scalable.protocol.failures import OutOfMemory
-from scalable.providers.kubernetes.api import Api, Resource
+from scalable.providers.kubernetes.api import KubernetesApi, Resource
 
 pytest.importorskip("kubernetes_asyncio")
 
@@ -64,7 +64,7 @@ def ask(bed, coroutine_function, user="admin"):
     """Run a coroutine function with a connection of a user; return its result."""
 
     async def run():
-        api = Api(None)
+        api = KubernetesApi(None)
         try:
             return await coroutine_function(api)
         finally:

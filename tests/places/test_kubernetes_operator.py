@@ -15,8 +15,8 @@ from scalable import ScalableSession, records
 from scalable.errors import ProviderError
 from scalable.model import ProgramState
 from scalable.protocol import operations
-from scalable.providers.kubernetes import drafts
-from scalable.providers.kubernetes.api import Api, Resource
+from scalable.providers.kubernetes import objects as drafts
+from scalable.providers.kubernetes.api import KubernetesApi, Resource
 from verbs import program
 
 pytest.importorskip("kubernetes_asyncio")
@@ -144,14 +144,14 @@ def sent():
 
 @pytest.fixture(scope="module")
 def session(place, log, sent):
-    create = Api.create
+    create = KubernetesApi.create
 
     async def remembered(self, resource, body):
         sent.append(body.decode())
         return await create(self, resource, body)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Api, "create", remembered)
+        patch.setattr(KubernetesApi, "create", remembered)
         session = ScalableSession.from_yaml(place / "scalable.yaml", target="k")
         client = session.start()
         try:

@@ -10,7 +10,7 @@ import pytest
 
 from scalable import ScalableSession
 from scalable.errors import ManifestError, ProviderError
-from scalable.providers.kubernetes.api import Api, Resource
+from scalable.providers.kubernetes.api import KubernetesApi, Resource
 
 pytest.importorskip("kubernetes_asyncio")
 
@@ -64,7 +64,7 @@ def ask(kubernetes_bed):
 
     def run(method, plural, *parts, group="", namespace="default", body=None):
         async def request():
-            api = Api(None)
+            api = KubernetesApi(None)
             try:
                 resource = Resource(plural, namespace, group)
                 encoded = None if body is None else json.dumps(body).encode()

@@ -15,7 +15,7 @@ from pods import core, ended, pod
 from scalable import ScalableSession
 from scalable.client.tunnel import TunnelClosedError
 from scalable.protocol.streams import RELAY_PORT
-from scalable.providers.kubernetes.api import Api
+from scalable.providers.kubernetes.api import KubernetesApi
 from scalable.providers.kubernetes.tunnel import PodDial
 from scalable.records.directory import pem_fields
 
@@ -167,7 +167,7 @@ def test_no_tunnel_is_tried_again_to_a_pod_that_has_ended_or_is_gone(session, ku
     async def dial():
         async with core(kubernetes_bed) as core_api:
             await ended(core_api, pod("short", "pass"))
-        api = Api(None)
+        api = KubernetesApi(None)
         try:
             with pytest.raises(TunnelClosedError, match="has ended"):
                 await PodDial(api, "default", "short", RELAY_PORT)()

@@ -20,7 +20,7 @@ from tornado.websocket import websocket_connect
 import scalable
 from scalable.clusters.creation import DetachOptions
 from scalable.clusters.ending import end
-from scalable.clusters.waiting import wait_until_ready
+from scalable.clusters.services import wait_until_ready
 from scalable.protocol.credentials import new_credentials
 from scalable.protocol.servers import cookie_name
 from scalable.watch.lab import show

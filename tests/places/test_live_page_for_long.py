@@ -13,7 +13,7 @@ from made_pages import chromium, page_in
 import scalable
 from scalable.clusters.creation import DetachOptions
 from scalable.clusters.ending import end
-from scalable.clusters.waiting import wait_until_ready
+from scalable.clusters.services import wait_until_ready
 from scalable.watch.dashboard.serving import page_link
 
 MINUTES = float(os.environ.get("SCALABLE_PAGE_MINUTES", "4"))

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.providers.aws.sizes import MIB, SIZES, fargate_size, rounding
+from scalable.providers.aws.shapes import MIB, SIZES, fargate_size, rounding
 
 CPUS = st.one_of(st.sampled_from([0.25, 0.5, 1, 2, 4, 8, 16]), st.floats(0.01, 16))
 MEMORY = st.one_of(st.none(), st.integers(1, 120 * 1024 * MIB))

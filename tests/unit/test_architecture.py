@@ -23,6 +23,7 @@ RUNS_CODE_OF_USERS = {
     "client/in_flight.py",
     "client/mapped_calls.py",
     "client/unsendable.py",
+    "dask_compat/client.py",
     "protocol/failures.py",
     "protocol/messages.py",
     "protocol/private_socket.py",  # a defect of a handler is the asker's answer

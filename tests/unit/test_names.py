@@ -10,7 +10,7 @@ import pytest
 
 from scalable import ScalableSession
 from scalable.cli.main import main
-from scalable.clusters.recording import default_name
+from scalable.clusters.record import default_name
 from scalable.errors import ClusterError, ManifestError, ProviderError
 from scalable.manager.inventory import Inventory
 from scalable.manager.pools import ManagerSite, Pool
@@ -19,8 +19,8 @@ from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec, names
 from scalable.providers.local.launcher import ProcessLauncher
 from scalable.providers.registry import option_models
 from scalable.providers.slurm.launcher import Jobs
-from scalable.providers.slurm.names import comment
 from scalable.providers.slurm.options import SlurmOptions
+from scalable.providers.slurm.queue import comment
 from scalable.providers.slurm.render import JobTemplate, batch_script
 from scalable.records import ClusterDirectory, read_access_file, write_access_file
 from scalable.session.request import Request

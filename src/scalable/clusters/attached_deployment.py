@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from scalable.client.attached import AttachedCluster
 from scalable.clusters.connecting import install_loader
 from scalable.clusters.ending import end
 from scalable.clusters.record import SessionRecord
@@ -28,8 +29,6 @@ class AttachedDeployment:
     """
 
     def __init__(self, directory: ClusterDirectory) -> None:
-        from scalable.client.attached import AttachedCluster
-
         install_loader()
         self.directory = directory
         self.cluster: Any = AttachedCluster.from_name(directory.id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from scalable.liveness import is_alive, place_of
 from scalable.protocol.addresses import is_loopback
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.records import ClusterDirectory, find, status_of
+from scalable.views.explanation import Explanations
 
 logger = logging.getLogger("scalable.clusters")
 
@@ -88,10 +90,6 @@ def _ask_session(
     timeout_s: float,
 ) -> _Answer:
     """Send a request to the scheduler in a session's process. Errors are those of :func:`ask`."""
-    import asyncio
-
-    from scalable.protocol.private_socket import SocketComm
-
     name, known = directory.record().name, directory.scheduler() or {}
     refuse_gone(directory)
     pid, path = known.get("pid"), known.get("socket")
@@ -102,11 +100,10 @@ def _ask_session(
         )
     logger.debug("asking session %s in process %s", name, pid)
 
-    async def call() -> _Answer:
-        return await asyncio.wait_for(question(SchedulerCalls(SocketComm(Path(path)))), timeout_s)
+    from scalable.protocol.private_socket import SocketComm
 
     try:
-        return _run(lambda: asyncio.run(call()))
+        return _run(lambda: question(SchedulerCalls(SocketComm(Path(path)))), timeout_s)
     except (OSError, TimeoutError, ValueError) as error:
         here = is_alive(known) is not None
         hint = f"`scalable status {name}` shows its state"
@@ -126,8 +123,6 @@ def ask_at(
     """Send a request to the scheduler at an address. Errors are OSError and ValueError.
     ``connect_s`` limits the connection, by default to 0.8 of ``timeout_s``.
     """
-    import asyncio
-
     from distributed.core import rpc
 
     from scalable.protocol.credentials import security_of
@@ -139,20 +134,22 @@ def ask_at(
         ) as scheduler:
             return await question(SchedulerCalls(scheduler))
 
-    return _run(lambda: asyncio.run(asyncio.wait_for(call(), timeout_s)))
+    return _run(call, timeout_s)
 
 
-def _run(function: Callable[[], _Answer]) -> _Answer:
-    """Call a function that runs an event loop, in a thread if this thread already runs one."""
+def _run(question: Callable[[], Coroutine[Any, Any, _Answer]], timeout_s: float) -> _Answer:
+    """Run a coroutine in a new event loop, in a thread if this thread already runs one."""
     import asyncio
-    from concurrent.futures import ThreadPoolExecutor
+
+    def answer() -> _Answer:
+        return asyncio.run(asyncio.wait_for(question(), timeout_s))
 
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return function()
+        return answer()
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(function).result()
+        return thread.submit(answer).result()
 
 
 def refuse_gone(directory: ClusterDirectory) -> None:
@@ -205,3 +202,17 @@ def drain(name: str, workers: Iterable[str]) -> None:
     directory = find(name)
     reasons = dict.fromkeys(workers, f"asked for by {directory.record().owner}")
     ask(directory, lambda scheduler: scheduler.drain(reasons))
+
+
+# Explanations -------------------------------------------------------------------------------------
+
+
+def explain(name: str, about: str | None = None) -> Explanations:
+    """Return why pools and tasks of a cluster wait, or why a task has failed.
+    ``name`` may also be the cluster's id or run. ``about`` is a tag, a task's key or its prefix, or
+    a task name. None: everything that waits. Raise ClusterError if there is no match or no answer.
+    """
+    directory = find(name)
+    cluster = directory.record().name
+    answer = ask(directory, lambda scheduler: scheduler.explain(name=about, cluster=cluster))
+    return Explanations.from_dict(answer)

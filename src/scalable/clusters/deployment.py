@@ -9,10 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.client.displayed_cluster import DisplayedCluster
-from scalable.clusters.keeping import keeping_of, remove_old_results
-from scalable.clusters.rates import with_prices, worker_prices
-from scalable.clusters.recording import cluster_record, put_on_record
+from scalable.clusters.record import cluster_record, put_on_record
 from scalable.clusters.run_copy import RepeatedPull, StreamCopy
+from scalable.clusters.specs import (
+    keeping_of,
+    remove_old_results,
+    with_prices,
+    worker_prices,
+)
 from scalable.clusters.wiring import Wiring
 from scalable.errors import ClusterError
 from scalable.model import ClusterRecord, DeploymentSpec, Plan, ScalePlan
@@ -54,8 +58,7 @@ class Deployment:
 
     def start(self, plan: Plan) -> None:
         """Build the cluster and set its pools to the plan's counts.
-        Wait for the workers for at most ``ready_timeout_s``, if the provider has it. Raises
-        ClusterError if a pool could not start any worker. Then nothing is left running.
+        Raises ClusterError if a pool could not start any worker.
         """
         spec = self._spec
         if self._run is not None:

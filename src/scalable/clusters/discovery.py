@@ -1,20 +1,24 @@
-"""Discovery of clusters: recorded ones, and those whose jobs or processes providers find."""
+"""Discovery of clusters, and views of running ones."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, TypeAlias, overload
 
+from scalable.clusters.control import ask
 from scalable.clusters.remote import ask_places
-from scalable.errors import ClusterError
+from scalable.errors import ClusterError, UnknownClusterError
 from scalable.model import ClusterStatus
+from scalable.model.overview import Events, Overview, WorkerOverview
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.providers.registry import provider_class, provider_names
 from scalable.records import ClusterDirectory, all_directories, find, status_of
 
@@ -117,15 +121,29 @@ def status(name: str) -> ClusterStatus:
     on_disk = status_of(directory, time.time())
     if on_disk.embedded or on_disk.state not in ANSWERING:
         return on_disk
-    from scalable.clusters.control import ask
-    from scalable.protocol.handlers import SchedulerCalls
-
     try:
         answer = ask(directory, SchedulerCalls.status, timeout_s=STATUS_TIMEOUT_S)
     except ClusterError as error:
         logger.debug("the last written status of %s is taken: %s", name, error)
         return on_disk
     return status_of(directory, time.time(), answer)
+
+
+def only_cluster() -> str:
+    """Return the name of the only running cluster.
+    Raise UnknownClusterError if there is none, and ClusterError, with a hint that lists them, if
+    there are several.
+    """
+    living = [status for status in list_clusters() if status.state in ANSWERING]
+    names = [status.name for status in living if ":" not in status.id and not status.orphan]
+    if len(names) == 1:
+        return names[0]
+    if not names:
+        raise UnknownClusterError("no cluster is running", hint="start one with `scalable up`")
+    raise ClusterError(
+        f"{len(names)} clusters are running: {', '.join(sorted(names))}",
+        hint="name one: scalable explain NAME",
+    )
 
 
 def asking() -> bool:
@@ -162,9 +180,7 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
 
 class _Asked:
     """Plug-ins that are imported one after the other, and queried in parallel.
-    Parallel imports of one package find each other's half-initialized modules. Only an import that
-    takes half of the time limit does not delay the next one. ``loads`` maps the name of a plug-in
-    to a function that imports it and returns its query.
+    Parallel imports of one package find each other's half-initialized modules.
     """
 
     def __init__(self, loads: Mapping[str, Callable[[], _Question]]) -> None:
@@ -239,3 +255,92 @@ def _foreign(point: EntryPoint) -> _Question:
         ]
 
     return lambda: asyncio.run(collect())
+
+
+# Dask's discovery ---------------------------------------------------------------------------------
+
+
+async def clusters_for_dask() -> AsyncIterator[tuple[str, type[Any]]]:
+    """Yield name and class of each cluster that accepts connections."""
+    from scalable.client.attached import DiscoveredCluster
+
+    for directory in all_directories()[0]:
+        try:
+            record, scheduler = directory.record(), directory.scheduler()
+        except (FileNotFoundError, ClusterError):
+            continue  # it has just stopped, or a file is damaged: list the others
+        if not record.embedded and scheduler is not None:
+            yield record.name, DiscoveredCluster
+
+
+# Views of running clusters ------------------------------------------------------------------------
+
+
+#: Kinds of events that a terminal shows.
+SHOWN_KINDS = ("decisions", "failures", "samples")
+#: Maximum number of workers to query.
+MOST_WORKERS = 1_000
+#: States of running clusters.
+LIVING = ("creating", *ANSWERING)
+
+
+@dataclass(frozen=True)
+class RunningClusters:
+    """The running clusters and sessions."""
+
+    #: In order of creation.
+    clusters: tuple[ClusterStatus, ...]
+    #: Names of the runs, by cluster id.
+    runs: dict[str, str]
+    #: One message for each plug-in or record that could not be read.
+    errors: tuple[str, ...] = ()
+
+
+def look(
+    name: str, since: int | None = 0, kinds: Iterable[str] = SHOWN_KINDS
+) -> tuple[Overview, Events]:
+    """Return the overview of a running cluster, and its events.
+    ``name`` may also be an id or a run. ``since`` is the number of the caller's last event: 0 for
+    all events, None for none. ``kinds`` as in :meth:`.SchedulerCalls.overview`. Raise ClusterError
+    if no cluster matches, or its scheduler does not answer.
+    """
+    wanted = tuple(kinds)
+    answer = ask(find(name), lambda scheduler: scheduler.overview(since, wanted))
+    events = answer.get("events")
+    return (
+        Overview.from_dict(answer["overview"]),
+        Events(seq=0) if events is None else Events.from_dict(events),
+    )
+
+
+def workers_of(name: str, tag: str | None = None) -> list[WorkerOverview]:
+    """Return the workers of a running cluster, at most 1,000.
+    ``tag`` is "" for workers without a tag, and None for all.
+    """
+    directory = find(name)
+
+    async def page_by_page(scheduler: SchedulerCalls) -> list[WorkerOverview]:
+        found: list[WorkerOverview] = []
+        while len(found) < MOST_WORKERS:
+            answer = await scheduler.workers(tag, len(found))
+            found += map(WorkerOverview.from_dict, answer["workers"])
+            if not answer["workers"] or len(found) >= answer["total"]:
+                break
+        return found[:MOST_WORKERS]
+
+    return ask(directory, page_by_page)
+
+
+def running_clusters() -> RunningClusters:
+    """Return the running clusters and sessions of this user that can be found from here."""
+    listing = list_clusters()
+    clusters = [s for s in listing if s.state in LIVING and not s.orphan and ":" not in s.id]
+    runs = {}
+    for status in clusters:
+        try:
+            said = ClusterDirectory(ClusterDirectory.parent() / status.id).scheduler() or {}
+        except ClusterError:
+            continue
+        if said.get("run"):
+            runs[status.id] = Path(said["run"]).name
+    return RunningClusters(tuple(clusters), runs, listing.errors)

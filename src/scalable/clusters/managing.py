@@ -20,8 +20,7 @@ from typing import Any
 from distributed.core import rpc
 
 from scalable import settings
-from scalable.clusters.rates import worker_prices
-from scalable.clusters.stored_specs import stored_spec
+from scalable.clusters.specs import stored_spec, worker_prices
 from scalable.errors import ClusterError
 from scalable.files import private_directory, write_private
 from scalable.harmless import log_to_stderr
@@ -104,9 +103,7 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
 
 
 def _outer_address(directory: ClusterDirectory, manager: str) -> str | None:
-    """Return the address of a remote scheduler for workers elsewhere, if its site has one.
-    The manager may reach the scheduler through a tunnel, but its workers cannot.
-    """
+    """Return the address of a remote scheduler for workers elsewhere, if its site has one."""
     record = directory.record()
     if not record.remote or record.managers[manager]["provider"] == record.provider:
         return None
@@ -245,7 +242,7 @@ class ManagerProcess:
         self._leaving += 1
         if self._leaving == 1:
             logger.info(
-                "manager %r leaves when its workers have finished their calls", self.config.manager
+                "manager %r leaves when its workers have finished their tasks", self.config.manager
             )
             self._reconciler.inventory.leave()
         else:

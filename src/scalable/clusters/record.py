@@ -1,19 +1,94 @@
-"""The run record of a session, from its plan to its outcome."""
+"""The records of a new cluster and of its run. This module does not import Dask."""
 
 from __future__ import annotations
 
+import logging
 import os
+import pwd
+import re
 import time
 import traceback
+import uuid
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
 from scalable import settings
-from scalable.model import DeploymentSpec, Plan
+from scalable.errors import ClusterError
+from scalable.liveness import identify_process
+from scalable.model import ClusterRecord, DeploymentSpec, Plan, names
+from scalable.planning import adaptive_bounds, expectations, total_limit
+from scalable.records import ClusterDirectory
 from scalable.runs import RunDirectory
 from scalable.storage import size_of, without_secrets
+
+# Clusters -----------------------------------------------------------------------------------------
+
+
+logger = logging.getLogger("scalable.clusters")
+
+
+def default_name(spec: DeploymentSpec) -> str:
+    """Return the default name of a cluster: ``project-target``."""
+    project, target = (_slug(name) for name in (spec.project_name, spec.target_name))
+    # The project is cut, not the target: names differ between the targets of a project.
+    project = project[: names.CLUSTER.longest - len(target) - 1]
+    return _slug(f"{project}-{target}") or "cluster"
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).lstrip("-._").rstrip("-.")
+
+
+def _user() -> str:
+    """Return the name of the process's user, or the uid of a user without a name."""
+    uid = os.geteuid()  # not USER, which sudo and su may leave as another user's
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
+    """Return the record of a new cluster, with the fields that every kind of cluster has."""
+    labels: dict[str, list[str]] = {}
+    for tag, component in spec.components.items():
+        for label in component.tags:
+            labels.setdefault(label, []).append(tag)
+    bounds, most = adaptive_bounds(spec), total_limit(spec)
+    return ClusterRecord(
+        id=str(uuid.uuid4()),
+        name=default_name(spec),
+        provider=spec.provider_name,
+        target=spec.target_name,
+        project=spec.project_name,
+        owner=_user(),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        creator=identify_process(),
+        lock=plan.manifest_lock,
+        tags=spec.tags,
+        tasks={task.name: task.component for task in spec.tasks.values()},
+        labels=labels,
+        wanted=dict(plan.scale_plan.workers_by_tag),
+        max_workers=None if most is None else most[1],
+        adaptive={tag: (own.minimum, own.maximum) for tag, own in bounds.pools.items()},
+        adaptive_maximum=bounds.maximum,
+        expectations=expectations(spec, plan),
+        objective=plan.objective,
+        policy=plan.policy,
+    )
+
+
+def put_on_record(record: ClusterRecord) -> ClusterDirectory | None:
+    """Record this process's cluster, so that it is listed. Return None if that fails."""
+    try:
+        return ClusterDirectory.create(record)
+    except (OSError, ClusterError) as error:
+        logger.warning("this cluster will not be listed: %s", error)
+        return None
+
 
 _INTERRUPTED = 130
 
@@ -74,7 +149,7 @@ class SessionRecord:
             code = error.code if isinstance(error, SystemExit) else 1
             self.run.close(
                 "failed",
-                error=f"{type(error).__name__}: {_text(error)}",
+                error=f"{type(error).__name__}: {_error_message(error)}",
                 exit_code=code if isinstance(code, int) else 1,
             )
 
@@ -88,7 +163,7 @@ def announce_run(path: Path | None) -> None:
             file.write(f"{path}\n")
 
 
-def _text(error: BaseException) -> str:
+def _error_message(error: BaseException) -> str:
     """Return the message of an error, even if its ``__str__`` fails."""
     lines = traceback.format_exception_only(error)
     own = next((line for line in lines if type(error).__name__ in line), lines[-1])
@@ -98,7 +173,7 @@ def _text(error: BaseException) -> str:
 def _workflow_failure(error: BaseException) -> dict[str, Any]:
     return {
         "failure_class": type(error).__name__,
-        "message": _text(error),
+        "message": _error_message(error),
         "timestamp": time.time(),
         "details": {
             "phase": "workflow",

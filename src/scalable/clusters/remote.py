@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from scalable import settings
+from scalable.clusters.control import ask, ask_at
+from scalable.clusters.run_copy import copy_run
 from scalable.errors import ClusterError, ProviderError, RunError
 from scalable.files import private_directory, write_private
 from scalable.liveness import is_alive
 from scalable.model import ClusterRecord, names
 from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.providers.base import ProgramState, RemotePlace
 from scalable.providers.registry import get_provider, provider_names, provider_traits
 from scalable.records import ClusterDirectory
@@ -115,9 +118,6 @@ class RemoteCluster(ClusterDirectory):
         return not (self.path / UNNAMED).exists()
 
     def _ask(self, address: str) -> None:
-        from scalable.clusters.control import ask_at
-        from scalable.protocol.handlers import SchedulerCalls
-
         try:
             self._said = ask_at(address, self.pem(), SchedulerCalls.status, STATUS_TIMEOUT_S)
             self._answered_at = time.monotonic()
@@ -179,9 +179,6 @@ class RemoteCluster(ClusterDirectory):
 
     def fetch_run(self) -> None:
         """Update the copy of the cluster's run, which is one of the runs of this machine."""
-        from scalable.clusters.control import ask
-        from scalable.clusters.run_copy import copy_run
-
         runs = settings.runs_dir().absolute()
         try:
             with self.locked():  # two processes that copy at once would write the rows twice
@@ -256,11 +253,11 @@ def ask_places() -> tuple[list[str], list[str]]:
         try:
             found = answer.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
-            errors.append(f"{_shown(name, place)}: no answer within {PLACES_TIMEOUT_S:g} s")
+            errors.append(f"{_place_label(name, place)}: no answer within {PLACES_TIMEOUT_S:g} s")
         except ProviderError as error:
-            errors.append(f"{_shown(name, place)}: {error.message}")
+            errors.append(f"{_place_label(name, place)}: {error.message}")
         except _ODD as error:
-            errors.append(f"{_shown(name, place)}: {type(error).__name__}: {error}")
+            errors.append(f"{_place_label(name, place)}: {type(error).__name__}: {error}")
         else:
             new += _copied(name, place, found)
     return new, errors
@@ -298,7 +295,7 @@ def _remote_records() -> dict[str, ClusterRecord]:
     return {record.id: record for record in copies() if record.remote}
 
 
-def _shown(provider: str, place: Mapping[str, str]) -> str:
+def _place_label(provider: str, place: Mapping[str, str]) -> str:
     return f"{provider} ({', '.join(f'{key} {value}' for key, value in place.items() if value)})"
 
 
@@ -344,9 +341,9 @@ def _copied(
             record = _taken(record_in(files), cluster_id, provider, place)
             unpack(files, record, copied=True)
         except (ClusterError, *_ODD) as error:
-            logger.warning("cluster %s in %s: %s", cluster_id, _shown(provider, place), error)
+            logger.warning("cluster %s in %s: %s", cluster_id, _place_label(provider, place), error)
             continue
-        logger.debug("cluster %s was found in %s", cluster_id, _shown(provider, place))
+        logger.debug("cluster %s was found in %s", cluster_id, _place_label(provider, place))
         new.append(cluster_id)
     return new
 

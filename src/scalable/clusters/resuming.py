@@ -7,9 +7,12 @@ import time
 from contextlib import suppress
 
 from scalable.clusters import services
-from scalable.clusters.stored_specs import stored_spec
+from scalable.clusters.control import ask
+from scalable.clusters.ending import clear_away, why_ended
+from scalable.clusters.specs import stored_spec
 from scalable.errors import ClusterError
 from scalable.liveness import is_alive, place_of
+from scalable.protocol.handlers import SchedulerCalls
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory, all_directories, find, status_of, unreadable
 from scalable.records.directory import UNNAMED
@@ -26,8 +29,6 @@ def running_cluster(name: str) -> ClusterDirectory | None:
     Raise ClusterError if it does not answer, is being deleted, or is embedded in another process.
     Raise ProviderError if the backend of its scheduler's job does not answer.
     """
-    from scalable.clusters.ending import clear_away, why_ended
-
     directory = find_exactly(name)
     if directory is None:
         return None
@@ -56,8 +57,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
 
 def find_exactly(name: str) -> ClusterDirectory | None:
     """Return the cluster of exactly this name, or None.
-    Raise ClusterError if an unreadable record contains the name. Other unreadable records only
-    cause a warning.
+    Raise ClusterError if an unreadable record contains the name.
     """
     directories, _ = all_directories()
     for directory in directories:
@@ -128,9 +128,6 @@ def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
 
 def _reports(directory: ClusterDirectory, manager: str) -> bool:
     """Wait for a manager's next report. Return False once the scheduler has lost the manager."""
-    from scalable.clusters.control import ask
-    from scalable.protocol.handlers import SchedulerCalls
-
     began = time.monotonic()
     while True:
         waited_s = time.monotonic() - began

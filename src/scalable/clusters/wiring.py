@@ -10,18 +10,17 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from scalable.clusters.rates import program_price
+from scalable.clusters.specs import program_price
 from scalable.liveness import identify_process
 from scalable.model import ClusterRecord, DeploymentSpec
 from scalable.protocol.events import scaling_row
 from scalable.records import ClusterDirectory
 from scalable.runs import RunDirectory
 from scalable.scheduler.controller import Controller
-
-if TYPE_CHECKING:
-    from scalable.scheduler.recorder import Recorder
+from scalable.scheduler.recorder import Recorder, RunFiles
+from scalable.scheduler.task_log import TaskLog
 
 
 class Wiring:
@@ -41,9 +40,6 @@ class Wiring:
         """Start recording tasks in the run. Call it in the scheduler's event loop."""
         if self._run is None:
             return None
-        from scalable.scheduler.recorder import Recorder, RunFiles
-        from scalable.scheduler.task_log import TaskLog
-
         self._recorder = Recorder(scheduler, self._run, self._record.tags)
         self._recorder.reruns = self._reruns
         RunFiles(scheduler, self._run.path, self._recorder.flush)

@@ -7,29 +7,28 @@ from typing import TYPE_CHECKING
 from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
-    from scalable.containers.choose import (
+    from scalable.containers.component import (
         ADVICE,
         RUNTIMES,
-        Versions,
+        PackageVersions,
+        check_image,
+        check_mounts,
         choose_runtime,
         describe_mismatch,
         image_fault,
-        read_versions,
-    )
-    from scalable.containers.component import (
-        check_image,
-        check_mounts,
         image_findings,
         probe_versions,
         prove,
+        read_versions,
         request_for,
         run_bounded,
     )
-    from scalable.containers.host_python import HostPython, read_host_python
     from scalable.containers.render import (
         ContainerRequest,
+        HostPython,
         Runtime,
         container_name,
+        read_host_python,
         render_batch,
         render_command,
         render_removal,
@@ -40,8 +39,8 @@ __all__ = [
     "RUNTIMES",
     "ContainerRequest",
     "HostPython",
+    "PackageVersions",
     "Runtime",
-    "Versions",
     "check_image",
     "check_mounts",
     "choose_runtime",
@@ -63,35 +62,31 @@ __all__ = [
 __getattr__, __dir__ = exported_lazily(
     __name__,
     {
-        "scalable.containers.choose": (
+        "scalable.containers.component": (
             "ADVICE",
+            "RUNTIMES",
+            "PackageVersions",
+            "check_image",
+            "check_mounts",
             "choose_runtime",
             "describe_mismatch",
             "image_fault",
-            "read_versions",
-            "RUNTIMES",
-            "Versions",
-        ),
-        "scalable.containers.component": (
-            "check_image",
-            "check_mounts",
             "image_findings",
             "probe_versions",
             "prove",
+            "read_versions",
             "request_for",
             "run_bounded",
         ),
-        "scalable.containers.host_python": (
-            "HostPython",
-            "read_host_python",
-        ),
         "scalable.containers.render": (
-            "container_name",
             "ContainerRequest",
+            "HostPython",
+            "Runtime",
+            "container_name",
+            "read_host_python",
             "render_batch",
             "render_command",
             "render_removal",
-            "Runtime",
         ),
     },
 )

@@ -356,7 +356,7 @@ _script: list[ModuleType] = []
 
 
 def stand_for_script() -> None:
-    """Let ``__main__`` of this worker process stand for the user's script from now on."""
+    """Make ``__main__`` of this worker process stand for the user's script from now on."""
     _script[:] = [ModuleType(_SCRIPT)]
     # The program's own module stays: its functions use their globals.
     sys.modules["__scalable_worker__"] = sys.modules[_SCRIPT]

@@ -105,10 +105,7 @@ def _unique(texts: Iterable[str]) -> list[str]:
 
 
 def share_counted(share: float, request: MachineRequest) -> float:
-    """Return the share of spot prices that counts when the type of a machine is chosen.
-    It is 0 for programs, and for on-demand machines that replace spot machines on an all-spot
-    target.
-    """
+    """Return the share of spot prices that counts when the type of a machine is chosen."""
     return share if request.units and (request.spot or share < 1) else 0.0
 
 
@@ -146,10 +143,7 @@ class Machines:
         return best
 
     def by_price(self, cpus: float, memory_bytes: int, gpus: int = 0) -> list[Offer]:
-        """Return the types that hold workers of this total size, cheapest first.
-        Plans count the first one, and launchers try them in this order. Types with GPUs are left
-        out if no worker needs one.
-        """
+        """Return the types that hold workers of this total size, cheapest first."""
         suited = [offer for offer in self.offers if bool(offer.shape.gpus) == bool(gpus)]
         size = cpus, memory_bytes + self.reserved_bytes, gpus
         return by_price(suited, *size, spot=self.spot)

@@ -12,18 +12,16 @@ from scalable.clusters.creation import (
     Creation,
     DetachOptions,
     ManagerRequest,
-    create,
-)
-from scalable.clusters.recording import default_name
-from scalable.clusters.requests import (
     checked_address,
+    create,
     detached_manifest,
     manager_requests,
     refuse_threads,
     search_path,
 )
+from scalable.clusters.record import default_name
 from scalable.clusters.resuming import running_cluster
-from scalable.clusters.waiting import wait_until_ready
+from scalable.clusters.services import wait_until_ready
 from scalable.errors import ManifestError, NameTakenError, PlanError
 from scalable.session.request import Request
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalable.clusters.bounds import within_bounds
+from scalable.clusters.specs import within_bounds
 from scalable.errors import ClusterError, PlanError
 from scalable.model import DeploymentSpec, Plan, ScalePlan
 from scalable.model.plan import PlanFormatError, decode_plan

@@ -156,7 +156,7 @@ class Request:
         counts = plan.scale_plan.workers_by_tag
         found: Mapping[str, bytes]
         if detached:
-            from scalable.clusters.recording import default_name
+            from scalable.clusters.record import default_name
 
             found = self.provider.render_objects(self.spec, counts, default_name(self.spec))
         else:

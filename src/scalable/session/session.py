@@ -27,7 +27,7 @@ from scalable.model import (
     names,
 )
 from scalable.model.remembering import Keeping, Remembering
-from scalable.providers.local.defaults import DEFAULTS
+from scalable.providers.local.traits import DEFAULTS
 from scalable.providers.registry import provider_traits
 from scalable.session.request import Request
 from scalable.session.shown import Shown
@@ -290,7 +290,7 @@ class ScalableSession(Shown):
         attached.delete()
 
     def _connect(self) -> ScalableClient:
-        from scalable.clusters.keeping import keeping_of
+        from scalable.clusters.specs import keeping_of
 
         return connected_client(self.cluster, self.spec, keeping_of(self.spec, self.run_path))
 

@@ -17,7 +17,6 @@ from scalable.clusters import (
     garbage,
     resuming,
     services,
-    waiting,
 )
 from scalable.clusters.discovery import ClusterListing
 from scalable.errors import ClusterError, ProviderError
@@ -74,7 +73,8 @@ def unanswered(monkeypatch):
     def ask(*_, **__):
         raise ClusterError("no answer")
 
-    monkeypatch.setattr(control, "ask", ask)
+    for module in (control, resuming):
+        monkeypatch.setattr(module, "ask", ask)
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_resume_asks_the_scheduler_about_a_manager_of_another_machine(
     place, monkeypatch, started, reports, expected
 ):
     rows = [{"id": "m", "state": state, "silent_s": silent_s} for state, silent_s in reports]
-    monkeypatch.setattr(control, "ask", lambda *_: {"managers": [rows.pop(0)]})
+    monkeypatch.setattr(resuming, "ask", lambda *_: {"managers": [rows.pop(0)]})
     made = recorded(scheduler=ELSEWHERE, managers={"m": {**MANAGER, "provider": "place"}})
     made.write_services({"m": ELSEWHERE})
     assert resuming.resume("one") == started == expected
@@ -229,7 +229,7 @@ def test_resume_asks_the_scheduler_about_a_manager_of_another_machine(
 
 
 def test_a_manager_whose_workers_are_processes_elsewhere_is_not_resumed_here(monkeypatch):
-    monkeypatch.setattr(control, "ask", lambda *_: {"managers": []})
+    monkeypatch.setattr(resuming, "ask", lambda *_: {"managers": []})
     made = recorded(scheduler=ELSEWHERE, managers={"m": MANAGER})
     made.write_services({"m": ELSEWHERE})
     with pytest.raises(ClusterError, match="was process 4711 on login1 and has ended") as error:
@@ -303,22 +303,22 @@ def test_waiting_for_a_scheduler_does_not_end_with_its_managers(child, monkeypat
     made = recorded(scheduler=identify(child.pid), managers={"m": MANAGER})
     made.write_services({"m": {**GONE, "pid": 2**22 + 1}})
     made.write_status({**made.status(), "state": "starting"})
-    assert waiting.wait_until_ready(made, workers=False).state == "starting"
+    assert services.wait_until_ready(made, workers=False).state == "starting"
     with pytest.raises(ClusterError, match="manager-m of cluster 'one' ended: no output"):
-        waiting.wait_until_ready(made)
+        services.wait_until_ready(made)
     monkeypatch.setattr(services, "start_manager", lambda *_: None)
     monkeypatch.setattr(resuming, "stored_spec", lambda *_: None)
     assert resuming.resume("one") == ["m"]
 
 
 def test_a_job_that_leaves_the_queue_before_it_listens_is_not_waited_for(place, monkeypatch):
-    monkeypatch.setattr(waiting, "JOBS_INTERVAL_S", 0.1)
+    monkeypatch.setattr(services, "JOBS_INTERVAL_S", 0.1)
     made = recorded(services="place", provider="place")
     made.write_services({"scheduler": {"service": "place"}})
     services.log_path(made, "scheduler").parent.mkdir()
     services.log_path(made, "scheduler").write_text("no such interpreter\n")
     with pytest.raises(ClusterError, match="scheduler of cluster 'one' ended: no such interpreter"):
-        waiting.wait_until_ready(made, timeout_s=30)
+        services.wait_until_ready(made, timeout_s=30)
 
 
 @pytest.mark.parametrize(("transient", "left"), [(False, []), (True, ["creating"])])

@@ -7,7 +7,7 @@ import uuid
 
 import pytest
 
-from scalable.clusters.stored_specs import encoded, stored_spec
+from scalable.clusters.specs import encoded, stored_spec
 from scalable.errors import ClusterError
 from scalable.model import ClusterRecord, ComponentSpec, DeploymentSpec
 from scalable.records import ClusterDirectory
@@ -78,7 +78,7 @@ from pathlib import Path
 import scalable.clusters.programs.manager
 import scalable.clusters.programs.scheduler
 from scalable.clusters.managing import ManagerProcess
-from scalable.clusters.stored_specs import stored_spec
+from scalable.clusters.specs import stored_spec
 from scalable.manager.pools import ManagerSite
 from scalable.protocol.credentials import new_credentials, security_of
 from scalable.providers.registry import get_provider

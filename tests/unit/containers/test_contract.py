@@ -4,7 +4,7 @@ import pytest
 
 from scalable.containers import component as module
 from scalable.containers import image_fault, image_findings, prove, read_versions
-from scalable.containers.choose import Versions, lacking
+from scalable.containers.component import PackageVersions, lacking
 from scalable.errors import ProviderError
 
 
@@ -64,7 +64,7 @@ def test_packages_that_an_image_lacks_are_named_together():
 def test_a_trial_start_says_what_an_image_lacks(request_for, monkeypatch):
     here = read_versions()
     monkeypatch.setattr(module, "check_image", lambda _: None)
-    found = Versions(here.python, {**here.packages, "scalable": None})
+    found = PackageVersions(here.python, {**here.packages, "scalable": None})
     monkeypatch.setattr(module, "probe_versions", lambda _: found)
     with pytest.raises(ProviderError, match="does not have the package scalable") as caught:
         prove(request_for("podman"))

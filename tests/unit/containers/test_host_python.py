@@ -6,9 +6,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from scalable.containers import host_python as module
 from scalable.containers import read_host_python
-from scalable.containers.host_python import PythonLayout, host_python_of
+from scalable.containers import render as module
+from scalable.containers.render import PythonLayout, host_python_of
 
 PROTECTED = (*module.SYSTEM_DIRECTORIES, "/tmp", "/home/ann")
 ENVIRONMENT = PythonLayout(

@@ -5,9 +5,11 @@ from dataclasses import replace
 
 import distributed
 
-from scalable.containers import Versions, describe_mismatch, read_versions
+from scalable.containers import PackageVersions, describe_mismatch, read_versions
 
-HERE = Versions("3.12.4", {"distributed": "2026.6.0", "dask": "2026.6.0", "msgpack": "1.1.0"})
+HERE = PackageVersions(
+    "3.12.4", {"distributed": "2026.6.0", "dask": "2026.6.0", "msgpack": "1.1.0"}
+)
 
 
 def with_packages(**packages):
@@ -30,7 +32,7 @@ def test_each_difference_is_named_with_both_sides():
 def test_a_missing_package_is_a_difference_and_an_unknown_one_is_not():
     assert "msgpack is missing (here 1.1.0)" in describe_mismatch(HERE, with_packages(msgpack=None))
     assert "msgpack 1.1.0 (not here)" in describe_mismatch(with_packages(msgpack=None), HERE)
-    assert describe_mismatch(HERE, Versions("3.12.0", {})) is None
+    assert describe_mismatch(HERE, PackageVersions("3.12.0", {})) is None
 
 
 def test_the_versions_here_are_those_that_are_imported():

@@ -1,6 +1,6 @@
 """Bounds of pools that follow their load."""
 
-from scalable.clusters.bounds import within_bounds
+from scalable.clusters.specs import within_bounds
 from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.planning import adaptive_bounds, expectations
 

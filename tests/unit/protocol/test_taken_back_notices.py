@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
+from scalable.clusters.programs.machine import NoticeWatch
 from scalable.errors import ProviderError
-from scalable.providers.remote.notices import NoticeWatch
 from scalable.worker.config import WorkerConfig, read_file
 from scalable.worker.notices import NOTICE_FILE, read_notice, write_notice
 

@@ -9,17 +9,17 @@ import pytest
 
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, DeploymentSpec
-from scalable.providers.aws import instances, names, render, roles, states, userdata
+from scalable.providers.aws import instances, names, render, roles, states
 from scalable.providers.aws.api import Identity, refusal
-from scalable.providers.aws.network import Ground, rules
-from scalable.providers.aws.objects import objects
+from scalable.providers.aws.cloud import objects
+from scalable.providers.aws.network import NetworkIds, rules
 from scalable.providers.aws.options import AWSOptions
 from scalable.providers.aws.provider import findings
 from scalable.providers.aws.secrets import LIMIT, packed, unpacked
 from scalable.providers.aws.shapes import is_arm
 from scalable.providers.remote.cloud import CLUSTER, NAME, ROLE, TAG, MachineRequest, MachineState
 
-GROUND = Ground({"s-a": "z-a", "s-b": "z-b", "s-c": "z-b"}, ("in",), ("in", "out"), True)
+GROUND = NetworkIds({"s-a": "z-a", "s-b": "z-b", "s-c": "z-b"}, ("in",), ("in", "out"), True)
 
 
 def request(**fields):
@@ -119,21 +119,21 @@ def test_the_script_of_an_instance_is_a_script_and_quotes_what_it_is_given(tmp_p
     assert "'--preload=/a b'" in text
     assert "a '\"'\"'b'\"'\"' $c" in text
     assert data["MetadataOptions"]["HttpTokens"] == "required"
-    ecr = userdata.Container("c", "r", "1.dkr.ecr.eu-west-1.amazonaws.com/x:1", ["p"], {})
-    assert "--region eu-west-1" in userdata.script(ecr)
+    ecr = render.Container("c", "r", "1.dkr.ecr.eu-west-1.amazonaws.com/x:1", ["p"], {})
+    assert "--region eu-west-1" in render.script(ecr)
 
 
 def test_an_environment_that_is_too_long_for_user_data_is_an_error():
-    large = userdata.Container("c", "r", "i", ["p"], {"A": "x" * 20_000})
+    large = render.Container("c", "r", "i", ["p"], {"A": "x" * 20_000})
     with pytest.raises(ProviderError, match="EC2 accepts 16384"):
-        userdata.user_data(large)
+        render.user_data(large)
 
 
 @pytest.mark.parametrize(
     ("text", "end"), [("", (None, False)), ("3 false\n", (3, False)), ("137 true\n", (137, True))]
 )
 def test_the_end_of_a_program_is_read_from_its_log(text, end):
-    assert userdata.end_in(text) == end
+    assert render.end_in(text) == end
 
 
 def test_files_fit_a_secret_or_are_refused_with_the_largest():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.providers.aws.sizes import SIZES, fargate_size, rounding
+from scalable.providers.aws.shapes import SIZES, fargate_size, rounding
 
 GB = 2**30
 

@@ -10,14 +10,13 @@ import pytest
 from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.model.components import WorkerRange
 from scalable.model.prices import Shape
-from scalable.providers.gcp import names, network, payloads, refusals, startup
-from scalable.providers.gcp.check import left_of, metrics_of
-from scalable.providers.gcp.config import Config, config_of
-from scalable.providers.gcp.errors import no_credentials, refusal
+from scalable.providers.gcp import instances, names, network, refusals, secrets
+from scalable.providers.gcp.api import no_credentials, refusal
+from scalable.providers.gcp.cloud import left_of, metrics_of
+from scalable.providers.gcp.config import Config, candidates, config_of, units_on
 from scalable.providers.gcp.instances import Attempt, instance_body, machine_of
 from scalable.providers.gcp.provider import findings
-from scalable.providers.gcp.refusals import Failure, Kind, Tried, failure_of
-from scalable.providers.gcp.shapes import candidates, units_on
+from scalable.providers.gcp.refusals import FailureKind, LaunchFailure, Tried, failure_of
 from scalable.providers.remote.cloud import (
     CLUSTER,
     MANAGING,
@@ -69,7 +68,7 @@ def test_labels_are_valid_and_texts_that_do_not_fit_have_a_checksum():
 @pytest.mark.parametrize("gpus", [0, 2])
 @pytest.mark.parametrize("leaves", [True, False])
 def test_the_startup_script_is_one_that_bash_reads(gpus, leaves):
-    script = startup.startup_script(
+    script = instances.startup_script(
         "a/b:1", ["python3", "-m", "x", "it's"], {"A": "1 '2' $HOME"}, gpus=gpus, leaves=leaves
     )
     subprocess.run([shutil.which("bash"), "-n"], input=script, text=True, check=True)
@@ -82,10 +81,10 @@ def test_output_is_told_apart_from_what_else_is_on_the_console():
         "[ 1.0] kernel: scalable things\r\nscalable: starting\r\n"
         "Nov 22 host x[1]: startup-script: scalable| said | by a call\r\nnoise\n"
     )
-    assert startup.program_output(console) == "[machine] starting\nsaid | by a call\n"
-    assert startup.parse_end("137 out-of-memory") == (137, True)
-    assert startup.parse_end("0 ") == (0, False)
-    assert startup.parse_end("what") == (None, False)
+    assert instances.program_output(console) == "[machine] starting\nsaid | by a call\n"
+    assert instances.parse_end("137 out-of-memory") == (137, True)
+    assert instances.parse_end("0 ") == (0, False)
+    assert instances.parse_end("what") == (None, False)
 
 
 # Instances ----------------------------------------------------------------------------------------
@@ -146,12 +145,12 @@ def test_instances_of_others_have_no_marks_and_odd_metadata_is_no_error():
 @pytest.mark.parametrize(
     ("code", "message", "kind"),
     [
-        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "x", Kind.EXHAUSTED),
-        ("QUOTA_EXCEEDED", "Quota 'N2_CPUS' exceeded.  Limit: 24.0 in region us-east1.", Kind.QUOTA_OF_REGION),
-        ("quotaExceeded", "Quota 'INSTANCES' exceeded. Limit: 8.0 in zone a.", Kind.QUOTA),
-        ("IP_SPACE_EXHAUSTED", "IP space of 'x' is exhausted.", Kind.ADDRESSES),
-        ("invalid", "Machine type with name 'y' does not exist in zone 'z'.", Kind.NOT_OFFERED),
-        ("invalid", "Invalid value for field 'resource.name'", Kind.FATAL),
+        ("ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", "x", FailureKind.EXHAUSTED),
+        ("QUOTA_EXCEEDED", "Quota 'N2_CPUS' exceeded.  Limit: 24.0 in region us-east1.", FailureKind.QUOTA_OF_REGION),
+        ("quotaExceeded", "Quota 'INSTANCES' exceeded. Limit: 8.0 in zone a.", FailureKind.QUOTA),
+        ("IP_SPACE_EXHAUSTED", "IP space of 'x' is exhausted.", FailureKind.ADDRESSES),
+        ("invalid", "Machine type with name 'y' does not exist in zone 'z'.", FailureKind.NOT_OFFERED),
+        ("invalid", "Invalid value for field 'resource.name'", FailureKind.FATAL),
     ],
 )  # fmt: skip
 def test_refusals_are_told_apart(code, message, kind):
@@ -161,7 +160,7 @@ def test_refusals_are_told_apart(code, message, kind):
 def test_a_quota_of_the_region_rules_out_its_other_zones_and_no_other_type():
     tried = Tried()
     first = Attempt("z-a", "n2-standard-2")
-    tried.note(first, Failure(Kind.QUOTA_OF_REGION, "", "N2_CPUS (limit 24)"))
+    tried.note(first, LaunchFailure(FailureKind.QUOTA_OF_REGION, "", "N2_CPUS (limit 24)"))
     assert tried.is_pointless(Attempt("z-b", "n2-standard-2"))
     assert not tried.is_pointless(Attempt("z-b", "e2-standard-2"))
     assert tried.told() == "the quota N2_CPUS (limit 24) of the project is used up (n2-standard-2)"
@@ -232,16 +231,16 @@ def test_machines_of_a_subnetwork_reach_each_other_by_its_range():
 
 def test_files_that_are_too_large_for_one_secret_have_several_parts():
     large = "".join(f"{n * 7919 % 10007:x}" for n in range(60_000))
-    parts = payloads.pack({"a": large})
-    assert len(parts) == payloads.number_of_parts(parts[0]) > 1
+    parts = secrets.pack({"a": large})
+    assert len(parts) == secrets.number_of_parts(parts[0]) > 1
     assert all(len(part) < 65_536 for part in parts)
-    assert payloads.unpack([payloads.from_text(payloads.to_text(p)) for p in parts]) == {"a": large}
+    assert secrets.unpack([secrets.from_text(secrets.to_text(p)) for p in parts]) == {"a": large}
     with pytest.raises(ValueError, match="is missing"):
-        payloads.unpack(parts[:-1])
+        secrets.unpack(parts[:-1])
     with pytest.raises(ValueError, match="different versions"):
-        payloads.unpack([parts[0], payloads.pack({"a": large + "x"})[1]])
+        secrets.unpack([parts[0], secrets.pack({"a": large + "x"})[1]])
     with pytest.raises(ValueError, match="no files of scalable"):
-        payloads.unpack([b"something"])
+        secrets.unpack([b"something"])
 
 
 # Sizes --------------------------------------------------------------------------------------------

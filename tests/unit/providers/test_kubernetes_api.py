@@ -9,7 +9,13 @@ import pytest
 from scalable.errors import ManifestError, ProviderError
 from scalable.manager.launcher import LimitReachedError, UnitState
 from scalable.manifest import Manifest
-from scalable.providers.kubernetes.api import ATTEMPTS, Api, KubernetesError, Resource, refusal
+from scalable.providers.kubernetes.api import (
+    ATTEMPTS,
+    KubernetesApi,
+    KubernetesError,
+    Resource,
+    refusal,
+)
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.permissions import role
 from scalable.providers.kubernetes.watch import PodWatch
@@ -31,7 +37,7 @@ def status(code, message="no", reason="", **details):
     )
 
 
-class Answers(Api):
+class Answers(KubernetesApi):
     """An API whose server gives the answers of a list; errors are raised."""
 
     def __init__(self, *answers):

@@ -8,7 +8,7 @@ from test_kubernetes_render import frame_of, request
 
 from scalable.manager.launcher import UnitState
 from scalable.model import ComponentSpec
-from scalable.providers.kubernetes import drafts
+from scalable.providers.kubernetes import objects as drafts
 from scalable.providers.kubernetes.form import OperatorForm
 from scalable.providers.kubernetes.launcher import PodLauncher
 from scalable.providers.kubernetes.remote import state_of

@@ -8,10 +8,16 @@ import pytest
 
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, DeploymentSpec
-from scalable.providers.kubernetes import drafts, render
-from scalable.providers.kubernetes.names import label_value, object_name
+from scalable.providers.kubernetes import objects as drafts
+from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.options import KubernetesOptions
-from scalable.providers.kubernetes.render import merge, parse_mount, volumes
+from scalable.providers.kubernetes.render import (
+    label_value,
+    merge,
+    object_name,
+    parse_mount,
+    volumes,
+)
 
 VERSIONS = ("1.31", "1.34")
 
@@ -244,7 +250,7 @@ def test_equal_values_are_no_clash():
         ("[1]", "must be a map"),
         ("kind: Job", "its kind is 'Job'"),
         ("spce: {}", "unknown key 'spce'"),
-        ("{", "is no YAML"),
+        ("{", "is not YAML"),
         (None, "cannot be read"),
         ("spec: {restartPolicy: Always}", "spec.restartPolicy"),
     ],

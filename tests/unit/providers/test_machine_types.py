@@ -8,14 +8,12 @@ from scalable.model import ComponentSpec, DeploymentSpec, Price, WorkerRange
 from scalable.providers import quotes
 from scalable.providers.aws.instances import Instances
 from scalable.providers.aws.provider import AWSBatchProvider
-from scalable.providers.aws.quote import quote as aws_quote
 from scalable.providers.aws.settings import settings_at
 from scalable.providers.aws.shapes import offers_for as aws_offers
-from scalable.providers.gcp.config import config_of
+from scalable.providers.aws.shapes import quote as aws_quote
+from scalable.providers.gcp.config import candidates, config_of, offers_for
+from scalable.providers.gcp.config import quote as gcp_quote
 from scalable.providers.gcp.provider import GCPProvider
-from scalable.providers.gcp.quote import offers_for
-from scalable.providers.gcp.quote import quote as gcp_quote
-from scalable.providers.gcp.shapes import candidates
 from scalable.providers.quotes import share_counted
 from scalable.providers.remote.cloud import MachineRequest
 

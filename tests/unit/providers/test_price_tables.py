@@ -5,9 +5,9 @@ import datetime as dt
 import pytest
 
 from scalable.model.prices import UNITS
-from scalable.providers.aws import quote as aws
-from scalable.providers.aws.sizes import fargate_size
-from scalable.providers.gcp import shapes as gcp
+from scalable.providers.aws import shapes as aws
+from scalable.providers.aws.shapes import fargate_size
+from scalable.providers.gcp import config as gcp
 
 GIB = 2**30
 

@@ -4,13 +4,13 @@ import pytest
 
 from scalable.model import ComponentSpec, DeploymentSpec, ScalePlan, WorkerRange
 from scalable.providers.aws.provider import AWSBatchProvider
-from scalable.providers.aws.quote import price_warnings as aws_warnings
-from scalable.providers.aws.quote import quote as aws_quote
-from scalable.providers.aws.quote import region_of as aws_region
+from scalable.providers.aws.shapes import price_warnings as aws_warnings
+from scalable.providers.aws.shapes import quote as aws_quote
+from scalable.providers.aws.shapes import region_of as aws_region
+from scalable.providers.gcp.config import price_warnings as gcp_warnings
+from scalable.providers.gcp.config import quote as gcp_quote
 from scalable.providers.gcp.config import region_of as gcp_region
 from scalable.providers.gcp.provider import GCPProvider
-from scalable.providers.gcp.quote import price_warnings as gcp_warnings
-from scalable.providers.gcp.quote import quote as gcp_quote
 
 PARTS = {
     "model": ComponentSpec("model", cpus=2, memory="6G"),

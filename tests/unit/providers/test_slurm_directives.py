@@ -5,9 +5,8 @@ from pydantic import ValidationError
 
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec
-from scalable.providers.slurm.directives import directive_fault
 from scalable.providers.slurm.options import SlurmOptions
-from scalable.providers.slurm.render import JobTemplate, batch_script
+from scalable.providers.slurm.render import JobTemplate, batch_script, directive_fault
 
 
 @pytest.mark.parametrize(

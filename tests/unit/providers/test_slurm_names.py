@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from scalable.providers.slurm.names import (
+from scalable.providers.slurm.queue import (
+    Element,
+    JobState,
     cluster_of,
     comment,
     kind_of,
@@ -14,7 +16,6 @@ from scalable.providers.slurm.names import (
     service_name,
     worker_of,
 )
-from scalable.providers.slurm.queue import Element, JobState
 
 ID = "529452be-7b19-4b31-99aa-1c7fc8f1d685"
 ELEMENT = Element(7, 2, "n", JobState.THERE, "", None, "RUNNING")

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.model import ComponentSpec
-from scalable.providers.slurm.names import pool_name
 from scalable.providers.slurm.options import SlurmOptions
+from scalable.providers.slurm.queue import pool_name
 from scalable.providers.slurm.render import (
     UNIT,
     JobTemplate,

@@ -4,8 +4,8 @@ import gc
 
 import pytest
 
-from scalable.clusters.programs import collecting, scheduler
-from scalable.clusters.programs.collecting import NEVER, SHARE, SeldomCollections
+from scalable.clusters.programs import scheduler
+from scalable.clusters.programs.scheduler import NEVER, SHARE, SeldomCollections
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def clock(monkeypatch):
             return self.now
 
     made = Clock()
-    monkeypatch.setattr(collecting, "time", made)
+    monkeypatch.setattr(scheduler, "time", made)
     return made
 
 

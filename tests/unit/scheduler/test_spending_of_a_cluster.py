@@ -6,7 +6,7 @@ import logging
 import pytest
 from distributed import Scheduler
 
-from scalable.clusters.rates import program_price, worker_prices
+from scalable.clusters.specs import program_price, worker_prices
 from scalable.errors import ClusterError
 from scalable.model import ComponentSpec, DeploymentSpec, PoolStatus
 from scalable.model.costs import HourlyPrice

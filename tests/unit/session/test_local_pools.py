@@ -7,8 +7,8 @@ import pytest
 
 from scalable import ManifestError, ScalableSession
 from scalable.manifest import Manifest
-from scalable.providers.local.defaults import DEFAULTS
 from scalable.providers.local.options import LocalOptions
+from scalable.providers.local.traits import DEFAULTS
 from scalable.providers.registry import option_models
 from scalable.session.request import Request
 

@@ -3,6 +3,7 @@
 import pytest
 
 from scalable import PlanError, ScalableSession
+from scalable.providers.local import cluster
 from scalable.providers.local import provider as local
 
 
@@ -45,7 +46,7 @@ def test_a_session_that_cannot_plan_ends_what_was_started_early(servers, session
 
 def test_a_cluster_takes_over_what_was_started_early(servers, session, monkeypatch):
     provider, taken = local.LocalProvider(), []
-    monkeypatch.setattr(provider, "_build_cluster", lambda _spec, server: taken.append(server))
+    monkeypatch.setattr(cluster, "build_cluster", lambda _spec, server: taken.append(server))
     end = provider.prepare(session.spec)
     provider.build_cluster(session.spec)
     end()

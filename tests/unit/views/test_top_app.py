@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from made_overviews import HOSTILE, NOW, events, failure, overview, pool, task, workers
 
-from scalable.clusters.watching import Living
+from scalable.clusters.discovery import RunningClusters
 from scalable.errors import ClusterError
 from scalable.model.clusters import ClusterStatus
 from scalable.model.overview import Events, RunningCall
@@ -55,7 +55,7 @@ class Made:
 
     def living(self):
         made = ClusterStatus("climate", "id-1", "slurm", "hpc", "running", embedded=True)
-        return Living((made,), {"id-1": "run-1"})
+        return RunningClusters((made,), {"id-1": "run-1"})
 
     def open(self, name):
         self.asked.append(name)

@@ -26,7 +26,8 @@ def command(name: str | None, about: str | None, *, output: Output) -> int:
     the key of a call, its beginning, or the name of a task. Without both, all pools and all calls
     that wait are explained.
     """
-    from scalable.clusters.explaining import explain, only_cluster
+    from scalable.clusters.control import explain
+    from scalable.clusters.discovery import only_cluster
     from scalable.errors import ClusterError
     from scalable.views.explanation import State
 

@@ -15,7 +15,7 @@ from scalable.cli.output import VERSION, Output, Result
 from scalable.errors import ClusterError
 
 if TYPE_CHECKING:
-    from scalable.clusters.watching import Living
+    from scalable.clusters.discovery import RunningClusters
     from scalable.model.overview import Events, Overview
 
 #: Width in columns of printed output.
@@ -33,7 +33,7 @@ def command(name: str | None, *, once: bool, output: Output) -> int:
     its run. Without NAME, all that live are listed. With --once, no extra and no terminal is
     needed.
     """
-    from scalable.clusters.watching import all_that_live, look
+    from scalable.clusters.discovery import look, running_clusters
 
     if not once:
         _run(name)
@@ -41,7 +41,7 @@ def command(name: str | None, *, once: bool, output: Output) -> int:
     if name is not None:
         output.show(_shown(*look(name)))
         return 0
-    living = all_that_live()
+    living = running_clusters()
     for error in living.errors:
         output.warn(error)
     output.show(_listed(living))
@@ -74,7 +74,7 @@ def _shown(overview: Overview, events: Events) -> Result:
     return Result("\n".join(page(overview, events, WIDTH)) + "\n", data)
 
 
-def _listed(living: Living) -> Result:
+def _listed(living: RunningClusters) -> Result:
     from scalable.views.workers import clusters_table
 
     table = clusters_table(living.clusters, living.runs, time.time())

@@ -84,7 +84,7 @@ def command(  # noqa: PLR0913 - what a user may say
     A running cluster of the same name is scaled to the plan's counts.
     """
     from scalable.clusters.creation import DetachOptions
-    from scalable.clusters.recording import default_name
+    from scalable.clusters.record import default_name
     from scalable.clusters.resuming import running_cluster
     from scalable.session.detached import create_cluster, requested_managers
 
@@ -273,7 +273,7 @@ def _bring_managers(
     """Start the managers that are not running, or all managers of a cluster without any."""
     from scalable.clusters.creation import add_managers
     from scalable.clusters.resuming import resume
-    from scalable.clusters.waiting import wait_for_managers
+    from scalable.clusters.services import wait_for_managers
     from scalable.session.detached import requested_managers
 
     if directory.record().managers:
@@ -292,7 +292,7 @@ def _bring_managers(
 def _wait(
     directory: ClusterDirectory, output: Output, *, wait: bool, workers: bool
 ) -> ClusterStatus:
-    from scalable.clusters.waiting import wait_until_ready
+    from scalable.clusters.services import wait_until_ready
     from scalable.records import status_of
 
     if not wait:

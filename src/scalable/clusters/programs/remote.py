@@ -22,16 +22,21 @@ from distributed.comm.addressing import get_address_host_port
 
 from scalable import settings
 from scalable.clusters.programs.once import ended
+from scalable.clusters.specs import stored_spec
 from scalable.errors import ClusterError, ProviderError
 from scalable.harmless import log_to_stderr
 from scalable.model import ClusterRecord, names
 from scalable.protocol.addresses import HOST_VARIABLE
+from scalable.protocol.code import in_image
+from scalable.protocol.importing import Importer
+from scalable.protocol.streams import RELAY_PORT
 from scalable.providers.registry import get_provider
 from scalable.records import ClusterDirectory
 from scalable.records.packing import path_of, record_in, unpack
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.managers import CreatorReports
 from scalable.scheduler.stream_relay import StreamRelay
+from scalable.units import parse_duration
 
 logger = logging.getLogger("scalable.clusters.programs")
 
@@ -72,11 +77,6 @@ def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | N
     pod.
     """
     from scalable.clusters.programs.scheduler import serve
-    from scalable.clusters.stored_specs import stored_spec
-    from scalable.protocol.code import in_image
-    from scalable.protocol.importing import Importer
-    from scalable.protocol.streams import RELAY_PORT
-    from scalable.units import parse_duration
 
     # The scheduler also unpickles objects of the workflow's modules.
     Importer(in_image("the scheduler")).install()

@@ -109,7 +109,7 @@ class Identity:
         return self.arn.split(":")[1]
 
 
-class Api:
+class AWSApi:
     """The AWS services of one region, by default that of the AWS configuration."""
 
     def __init__(
@@ -162,7 +162,6 @@ class Api:
 
     async def call(self, service: str, operation: str, **parameters: Any) -> dict[str, Any]:
         """Send a request such as ``ecs``, ``run_task``, with retries, and return the answer.
-
         Throttling, server errors and lost connections are retried with growing pauses: at most nine
         attempts within 45 s. Expired credentials are read again once. Raises ProviderError if AWS
         refuses the request or does not answer.

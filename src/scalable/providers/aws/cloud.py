@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
-from scalable.providers.aws.api import Api, AWSError
-from scalable.providers.aws.fargate import Tasks, cluster_is_gone
+from scalable.providers.aws import instances, render, roles
+from scalable.providers.aws.api import AWSApi, AWSError, Identity
+from scalable.providers.aws.fargate import FargateTasks, cluster_is_gone
 from scalable.providers.aws.instances import InstanceFrame, Instances, Logs, like
 from scalable.providers.aws.names import owner_of
-from scalable.providers.aws.network import Ground, Network
+from scalable.providers.aws.network import AWSNetwork, NetworkIds, rules
 from scalable.providers.aws.render import TaskFrame
-from scalable.providers.aws.roles import Roles
-from scalable.providers.aws.secrets import Secrets
+from scalable.providers.aws.roles import EXECUTION, Roles, Scope
+from scalable.providers.aws.secrets import AWSSecrets
 from scalable.providers.aws.settings import EC2, FARGATE, Settings, settings_at
-from scalable.providers.aws.shapes import units_on
+from scalable.providers.aws.shapes import chosen, fargate_size, units_on
+from scalable.providers.quotes import share_counted
 from scalable.providers.remote.cloud import (
     CLUSTER,
     MANAGING,
@@ -32,6 +36,7 @@ from scalable.providers.remote.cloud import (
     StoredFiles,
 )
 from scalable.providers.remote.cloud_place import ask
+from scalable.providers.remote.machines import MachineFrame
 
 logger = logging.getLogger("scalable.providers.aws")
 
@@ -45,19 +50,19 @@ class AWSCloud:
     """One AWS account and region, as one user can access it (a :class:`.Cloud`)."""
 
     def __init__(
-        self, settings: Settings, *, owner: str | None = None, api: Api | None = None
+        self, settings: Settings, *, owner: str | None = None, api: AWSApi | None = None
     ) -> None:
         self._settings = settings
         #: Given to a manager in the cloud, which has another role. None until it is requested.
         self._owner = owner
-        self.api = api or Api(settings.region)
-        self._secrets = Secrets(self.api)
+        self.api = api or AWSApi(settings.region)
+        self._secrets = AWSSecrets(self.api)
         self._roles = Roles(self.api, settings.passed_roles)
-        self._network = Network(self.api, settings.network)
+        self._network = AWSNetwork(self.api, settings.network)
         self._logs = Logs(self.api, settings.logs_kept_days)
-        self._tasks = Tasks(self.api, settings)
+        self._tasks = FargateTasks(self.api, settings)
         self._instances = Instances(self.api, settings, self._logs)
-        self._grounds: dict[str, asyncio.Task[Ground]] = {}
+        self._network_ids_of: dict[str, asyncio.Task[NetworkIds]] = {}
 
     @property
     def spot_share(self) -> float:
@@ -78,7 +83,7 @@ class AWSCloud:
 
     async def prepare(self, cluster_id: str, marks: Mapping[str, str]) -> None:
         """Find or create the network, its rules, the roles, the log group and the ECS cluster."""
-        await self._ground(cluster_id, marks)
+        await self._network_ids(cluster_id, marks)
 
     async def missing(self, cluster_id: str) -> list[str]:
         """Return descriptions of what :meth:`prepare` would create."""
@@ -100,16 +105,16 @@ class AWSCloud:
         there = await self._instances.offered() if wanted else []
         return {name: like(name, there) for name in wanted if name not in there}
 
-    async def _ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
+    async def _network_ids(self, cluster_id: str, marks: Mapping[str, str]) -> NetworkIds:
         """Return a cluster's network, which is prepared once even with concurrent callers."""
-        task = self._grounds.get(cluster_id)
+        task = self._network_ids_of.get(cluster_id)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
             marks = {key: marks[key] for key in (CLUSTER, OWNER) if key in marks}
-            task = asyncio.ensure_future(self._make_ground(cluster_id, marks))
-            self._grounds[cluster_id] = task
+            task = asyncio.ensure_future(self._make_network_ids(cluster_id, marks))
+            self._network_ids_of[cluster_id] = task
         return await asyncio.shield(task)
 
-    async def _make_ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
+    async def _make_network_ids(self, cluster_id: str, marks: Mapping[str, str]) -> NetworkIds:
         marks = {CLUSTER: cluster_id, OWNER: await self.owner(), **marks}
         beside = [self._logs.prepare()]
         if FARGATE in self._settings.kinds:
@@ -117,10 +122,10 @@ class AWSCloud:
         elif not self._settings.task_role:
             # A manager in the cloud passes these to its workers, and may not create them itself.
             beside += [self._prepare_role(cluster_id, role, marks) for role in (SCHEDULER, WORKERS)]
-        ground, _ = await asyncio.gather(
-            self._network.ground(cluster_id, marks), asyncio.gather(*beside)
+        network_ids, _ = await asyncio.gather(
+            self._network.network_ids(cluster_id, marks), asyncio.gather(*beside)
         )
-        return ground
+        return network_ids
 
     async def _prepare_tasks(self, cluster_id: str, marks: Mapping[str, str]) -> None:
         await self._tasks.prepare()
@@ -137,12 +142,7 @@ class AWSCloud:
     # Machines -------------------------------------------------------------------------------------
 
     async def run(self, requests: Sequence[MachineRequest]) -> Mapping[str, Machine | Refusal]:
-        """Start machines, ten requests at a time.
-
-        ``RunTask`` can start ten tasks with one request, but they share its command, environment
-        and tags, and workers differ in command and tags. So each worker is a request with its own
-        client token.
-        """
+        """Start machines, ten requests at a time."""
         results: dict[str, Machine | Refusal] = {}
         for i in range(0, len(requests), BATCH):
             batch = requests[i : i + BATCH]
@@ -162,12 +162,12 @@ class AWSCloud:
             if not cluster_is_gone(error):
                 raise
         # Another user's last cluster has deleted the ECS cluster.
-        self._grounds.pop(request.marks[CLUSTER], None)
+        self._network_ids_of.pop(request.marks[CLUSTER], None)
         return await self._start_task(request)
 
     async def _start_task(self, request: MachineRequest) -> Machine | Refusal:
         cluster_id = request.marks[CLUSTER]
-        ground = await self._ground(cluster_id, request.marks)
+        network_ids = await self._network_ids(cluster_id, request.marks)
         marks = {key: request.marks[key] for key in (CLUSTER, OWNER) if key in request.marks}
         frame = TaskFrame(
             region=self.api.region,
@@ -176,7 +176,7 @@ class AWSCloud:
             secret=await self._secrets.arn(cluster_id, request.files),
             disk_gib=self._settings.disk_gib,
         )
-        return await self._tasks.start(request, frame, ground)
+        return await self._tasks.start(request, frame, network_ids)
 
     async def _task_role(self, request: MachineRequest, marks: Mapping[str, str]) -> str | None:
         if request.marks[ROLE] != MANAGING:
@@ -188,7 +188,7 @@ class AWSCloud:
     async def _start_instance(self, request: MachineRequest) -> Machine | Refusal:
         cluster_id = request.marks[CLUSTER]
         types = self._instances.types(request)
-        ground = await self._ground(cluster_id, request.marks)
+        network_ids = await self._network_ids(cluster_id, request.marks)
         ami = await self._instances.image(types, request.gpus)
         frame = InstanceFrame(
             region=self.api.region,
@@ -197,7 +197,7 @@ class AWSCloud:
             secret=await self._secrets.arn(cluster_id, request.files),
             disk=await self._instances.root_disk(ami),
         )
-        return await self._instances.start(request, types, frame, ground)
+        return await self._instances.start(request, types, frame, network_ids)
 
     async def _profile(self, request: MachineRequest) -> str:
         role = request.marks[ROLE]
@@ -227,7 +227,7 @@ class AWSCloud:
             logger.debug("machines of kind %s are not asked for: %s", kind, error)
             return []
 
-    def _fleet(self, kind: str) -> Tasks | Instances:
+    def _fleet(self, kind: str) -> FargateTasks | Instances:
         return self._tasks if kind == FARGATE else self._instances
 
     async def stop(self, machines: Sequence[Machine]) -> None:
@@ -279,7 +279,7 @@ class AWSCloud:
         return removed
 
     async def _clean_cluster(self, cluster_id: str) -> list[str]:
-        self._grounds.pop(cluster_id, None)
+        self._network_ids_of.pop(cluster_id, None)
         removed: list[str] = []
         for kind in self._settings.kinds:
             removed += await self._fleet(kind).clean(cluster_id)
@@ -364,3 +364,102 @@ async def _findings(spec: DeploymentSpec, cloud: AWSCloud) -> list[Diagnostic]:
 
 
 _WAYS = "name your own in subnets, security_groups and the options whose names end with role_arn"
+
+
+# Objects of a plan --------------------------------------------------------------------------------
+
+
+#: Placeholders for values that AWS chooses.
+ACCOUNT, CLUSTER_ID, USER, SECRET = "000000000000", "CLUSTER", "OWNER", "SECRET"
+#: Placeholder for an image that the manifest does not name.
+NO_IMAGE = "IMAGE"
+
+
+def objects(
+    spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
+) -> dict[str, bytes]:
+    """Return each request of a cluster by file name, in the order in which they are sent.
+    ``counts`` are workers by tag. ``name`` is None for a session's cluster.
+    """
+    its = settings_at({}, spec)
+    options = {**spec.options, "image": spec.options["image"] or NO_IMAGE}
+    frame = MachineFrame(CLUSTER_ID, USER, options)
+    requests = [frame.scheduler_request()]
+    if name is not None and spec.options["manager"] != "here":
+        requests.append(frame.manager_request(spec.target_name, "0"))
+    made = _prepared(its, detached=name is not None)
+    for tag, count in counts.items():
+        if count:
+            requests.append(_workers(its, frame, spec.components[tag], spec.target_name))
+    for request in requests:
+        made |= _machine(its, request)
+    return {file: (json.dumps(body, indent=2) + "\n").encode() for file, body in made.items()}
+
+
+def _workers(
+    its: Settings, frame: MachineFrame, component: ComponentSpec, manager: str
+) -> MachineRequest:
+    share = 1
+    if its.kinds == (EC2,):
+        share = units_on(its.offers, its.instance_types, component, its.spot_share)
+    units = [f"{component.name}-{i}" for i in range(share)]
+    return frame.worker_request(manager, component, units, units[0], spot=its.spot_share > 0)
+
+
+def _prepared(its: Settings, *, detached: bool) -> dict[str, Any]:
+    """Return the resources that are created before the machines."""
+    made: dict[str, Any] = {}
+    if not its.network.security_groups:
+        for purpose in ("inside", "clients"):
+            made[f"security-group-{purpose}.json"] = rules(
+                purpose, "sg-inside", its.network.clients_from
+            )
+    scope = Scope(Identity(ACCOUNT, f"arn:aws:iam::{ACCOUNT}:user/{USER}"), its.region or "REGION",
+                  CLUSTER_ID)  # fmt: skip
+    texts: dict[str, str] = {}
+    if its.kinds == (EC2,):
+        for role in (SCHEDULER, WORKERS):
+            texts[f"role-ec2-{role}.json"] = roles.instance_policy(scope, role)
+    elif not its.execution_role:
+        texts[f"role-{EXECUTION}.json"] = roles.execution_policy(scope)
+    if detached and not its.manager_role:
+        texts["role-manager.json"] = roles.manager_policy(scope, its.passed_roles)
+    return made | {file: json.loads(text) for file, text in texts.items()}
+
+
+def _machine(its: Settings, request: MachineRequest) -> dict[str, Any]:
+    name = request.marks.get("scalable-tag") or request.program[0]
+    network_ids = NetworkIds(
+        dict.fromkeys(its.network.subnets or ("subnet-0",), "ZONE"),
+        its.network.security_groups or ("sg-inside",),
+        its.network.security_groups or ("sg-inside", "sg-clients"),
+        its.network.public,
+    )
+    region = its.region or "REGION"
+    if its.kinds == (EC2,):
+        types = chosen(
+            its.offers, its.instance_types, request.cpus, request.memory_bytes, request.gpus,
+            max(1, len(request.units)), share_counted(its.spot_share, request),
+        )  # fmt: skip
+        frame = InstanceFrame(region, its.ami or "ami-0", "INSTANCE-PROFILE", SECRET)
+        return {
+            f"launch-template-{name}.json": instances.launch_template(request, frame, network_ids),
+            f"fleet-{name}.json": instances.fleet(
+                request, name, types, network_ids, its.spot_allocation
+            ),
+        }
+    size = fargate_size(request.cpus, request.memory_bytes)
+    managing = request.program[0] == MANAGING
+    role = (its.manager_role or "MANAGER-ROLE") if managing else its.task_role
+    task = TaskFrame(region, its.execution_role or "EXECUTION-ROLE", role, SECRET, its.disk_gib)
+    place = render.places(tuple(network_ids.subnets), spot=request.spot)[0]
+    order = render.run_task(
+        request, place, name, its.ecs_cluster, network_ids.groups,
+        public=network_ids.public,
+    )  # fmt: skip
+    return {
+        f"task-definition-{name}.json": render.task_definition(
+            request, task, (size.cpu_units, size.memory_mib)
+        ),
+        f"run-task-{name}.json": order,
+    }

@@ -10,7 +10,7 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.providers.aws import render
-from scalable.providers.aws.api import Api, AWSError
+from scalable.providers.aws.api import AWSApi, AWSError
 from scalable.providers.aws.names import (
     SHARED,
     content_name,
@@ -20,10 +20,10 @@ from scalable.providers.aws.names import (
     log_stream,
     pairs,
 )
-from scalable.providers.aws.network import Ground
-from scalable.providers.aws.render import ON_DEMAND, SPOT, Place, TaskFrame, detail
+from scalable.providers.aws.network import NetworkIds
+from scalable.providers.aws.render import ON_DEMAND, SPOT, SubnetPlace, TaskFrame, detail
 from scalable.providers.aws.settings import Settings
-from scalable.providers.aws.sizes import fargate_size
+from scalable.providers.aws.shapes import fargate_size
 from scalable.providers.aws.states import ENDED_BY_US, in_words, lacks_capacity, task_machine
 from scalable.providers.remote.cloud import (
     CLUSTER,
@@ -50,10 +50,10 @@ _DESCRIBED_AT_ONCE = 100
 _DELETED_AT_ONCE = 10
 
 
-class Tasks:
+class FargateTasks:
     """The Fargate tasks in one ECS cluster."""
 
-    def __init__(self, api: Api, settings: Settings) -> None:
+    def __init__(self, api: AWSApi, settings: Settings) -> None:
         self._api = api
         self._settings = settings
         self._cluster = settings.ecs_cluster
@@ -65,7 +65,7 @@ class Tasks:
         self._listed_ended = False
         self._public: dict[str, str] = {}
         #: Times until which a size without capacity is not requested.
-        self._exhausted: dict[tuple[str, Place], float] = {}
+        self._exhausted: dict[tuple[str, SubnetPlace], float] = {}
 
     # The ECS cluster ------------------------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class Tasks:
     # Starting -------------------------------------------------------------------------------------
 
     async def start(
-        self, request: MachineRequest, frame: TaskFrame, ground: Ground
+        self, request: MachineRequest, frame: TaskFrame, network_ids: NetworkIds
     ) -> Machine | Refusal:
         """Start a task, and return its machine or the refusal for lack of capacity."""
         try:
@@ -104,29 +104,29 @@ class Tasks:
         definition = content_name(request.marks[CLUSTER], purpose, content)
         await self._define(definition, content, request.marks)
         said = ""
-        for place in render.places(tuple(ground.subnets), spot=request.spot):
+        for place in render.places(tuple(network_ids.subnets), spot=request.spot):
             if self._exhausted.get((str(size), place), 0.0) > time.monotonic():
                 continue
-            said = await self._try(request, definition, place, ground)
+            said = await self._try(request, definition, place, network_ids)
             if said.startswith("arn:"):
                 self._started[said] = time.monotonic()
                 return _new(request, said, str(size), place)
             logger.debug("%s: %s: %s", request.name, place, said)
             self._exhausted[str(size), place] = time.monotonic() + EXHAUSTED_S
-        zones = ", ".join(sorted(set(ground.subnets.values())))
+        zones = ", ".join(sorted(set(network_ids.subnets.values())))
         kinds = "spot" if request.spot else "on demand"
         reason = in_words(said) if said else "there was no capacity a moment ago"
         return Refusal(f"{reason} (tried {size}, {kinds}, in {zones})")
 
     async def _try(
-        self, request: MachineRequest, definition: str, place: Place, ground: Ground
+        self, request: MachineRequest, definition: str, place: SubnetPlace, network_ids: NetworkIds
     ) -> str:
         """Return the ARN of the started task, or the reason for the lack of capacity."""
-        groups = ground.groups
+        groups = network_ids.groups
         if request.marks[ROLE] == SCHEDULER:
-            groups = ground.scheduler_groups
+            groups = network_ids.scheduler_groups
         order = render.run_task(
-            request, place, definition, self._cluster, groups, public=ground.public
+            request, place, definition, self._cluster, groups, public=network_ids.public
         )
         until = time.monotonic() + ROLE_TIMEOUT_S
         while True:
@@ -137,7 +137,7 @@ class Tasks:
                 if lacks_capacity(error.message):
                     return error.message
                 if "assume the role" not in error.message or time.monotonic() > until:
-                    raise _explained(error, self._cluster) from error
+                    raise _with_hint(error, self._cluster) from error
             await asyncio.sleep(ROLE_POLL_S)  # a new role takes seconds to be known everywhere
         if answer.get("tasks"):
             return str(answer["tasks"][0]["taskArn"])
@@ -173,12 +173,12 @@ class Tasks:
                 "ecs", "register_task_definition", family=name, tags=ecs_tags(kept), **content
             )
         except AWSError as error:
-            raise _explained(error, self._cluster) from error
+            raise _with_hint(error, self._cluster) from error
 
     # Observing ------------------------------------------------------------------------------------
 
     async def machines(self, marks: Mapping[str, str]) -> list[Machine]:
-        arns = await self._listed(marks)
+        arns = await self._list_task_arns(marks)
         if arns is None:
             return []
         now = time.monotonic()
@@ -205,12 +205,8 @@ class Tasks:
         seen = {machine.id: machine for machine in [*self._ended.values(), *found]}
         return [machine for machine in seen.values() if has(machine.marks, marks)]
 
-    async def _listed(self, marks: Mapping[str, str]) -> list[str] | None:
-        """Return the tasks that ECS lists, or None without the ECS cluster.
-
-        Tasks of one cluster are listed by their starter, which ECS combines with no other filter.
-        So stopped tasks are listed once, and tracked afterwards.
-        """
+    async def _list_task_arns(self, marks: Mapping[str, str]) -> list[str] | None:
+        """Return the tasks that ECS lists, or None without the ECS cluster."""
         limited = {"startedBy": marks[CLUSTER]} if CLUSTER in marks else {}
         try:
             arns = await self._list(**limited)
@@ -320,7 +316,7 @@ def cluster_is_gone(error: AWSError) -> bool:
     return error.error_code == "ClusterNotFoundException" or "cluster was inactive" in error.message
 
 
-def _new(request: MachineRequest, arn: str, shape: str, place: Place) -> Machine:
+def _new(request: MachineRequest, arn: str, shape: str, place: SubnetPlace) -> Machine:
     return Machine(
         id=arn,
         marks={**request.marks, NAME: request.name},
@@ -333,7 +329,7 @@ def _new(request: MachineRequest, arn: str, shape: str, place: Place) -> Machine
     )
 
 
-def _explained(error: AWSError, cluster: str) -> AWSError:
+def _with_hint(error: AWSError, cluster: str) -> AWSError:
     """Return the error, with a hint for missing capacity providers."""
     hint = None
     if "capacity provider" in error.message.lower():

@@ -20,9 +20,13 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.providers.aws.names import STOPPED, UNITS, units_in
-from scalable.providers.aws.render import FILES_VARIABLE, SPOT_VARIABLE, STOP_TIMEOUT_S
+from scalable.providers.aws.render import (
+    FILES_AT_VARIABLE,
+    FILES_VARIABLE,
+    SPOT_VARIABLE,
+    STOP_TIMEOUT_S,
+)
 from scalable.providers.aws.secrets import unpacked
-from scalable.providers.aws.userdata import FILES_AT_VARIABLE
 
 logger = logging.getLogger("scalable.providers.aws")
 
@@ -73,9 +77,8 @@ class FargateTask:
 
     def notice(self) -> float | None:
         """Return the seconds until this spot task is preempted, or None without a notice.
-
-        The notice is SIGTERM. Fargate also sends it to tasks that their user stops, without a
-        difference: a spot task then stops with its last running task.
+        Fargate also sends it to tasks that their user stops, without a difference: a spot task then
+        stops with its last running task.
         """
         if SPOT_VARIABLE not in os.environ:
             return None

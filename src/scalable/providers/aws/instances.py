@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.providers.aws.api import Api, AWSError
+from scalable.providers.aws.api import AWSApi, AWSError
 from scalable.providers.aws.names import (
     LOG_GROUP,
     SHARED,
@@ -22,18 +22,18 @@ from scalable.providers.aws.names import (
     tags,
     token,
 )
-from scalable.providers.aws.network import Ground
-from scalable.providers.aws.render import program
-from scalable.providers.aws.settings import Settings
-from scalable.providers.aws.shapes import chosen, is_arm
-from scalable.providers.aws.states import instance_machine
-from scalable.providers.aws.userdata import (
+from scalable.providers.aws.network import NetworkIds
+from scalable.providers.aws.render import (
     END_STREAM,
     FILES_AT_VARIABLE,
     Container,
     end_in,
+    program,
     user_data,
 )
+from scalable.providers.aws.settings import Settings
+from scalable.providers.aws.shapes import chosen, is_arm
+from scalable.providers.aws.states import instance_machine
 from scalable.providers.quotes import share_counted
 from scalable.providers.remote.cloud import (
     CLUSTER,
@@ -60,7 +60,7 @@ END_ATTEMPTS = 3
 class Instances:
     """The EC2 instances of one region."""
 
-    def __init__(self, api: Api, settings: Settings, logs: Logs) -> None:
+    def __init__(self, api: AWSApi, settings: Settings, logs: Logs) -> None:
         self._api = api
         self._settings = settings
         self._logs = logs
@@ -103,14 +103,18 @@ class Instances:
         return device, self._settings.disk_gib
 
     async def start(
-        self, request: MachineRequest, types: list[str], frame: InstanceFrame, ground: Ground
+        self,
+        request: MachineRequest,
+        types: list[str],
+        frame: InstanceFrame,
+        network_ids: NetworkIds,
     ) -> Machine | Refusal:
         """Start an instance, and return its machine or the refusal for lack of capacity."""
-        data = launch_template(request, frame, ground)
+        data = launch_template(request, frame, network_ids)
         purpose = request.marks.get(TAG) or request.marks[ROLE]
         template = content_name(request.marks[CLUSTER], purpose, data)
         await self._define(template, data, request.marks)
-        order = fleet(request, template, types, ground, self._settings.spot_allocation)
+        order = fleet(request, template, types, network_ids, self._settings.spot_allocation)
         until = time.monotonic() + PROFILE_TIMEOUT_S
         attempt = 0
         while True:
@@ -132,21 +136,21 @@ class Instances:
             attempt += 1  # a token repeats its first answer, which is a refusal
             order["ClientToken"] = token(order["ClientToken"], str(attempt))
             await asyncio.sleep(PROFILE_POLL_S)
-        return await self._refused(request, errors, types, ground)
+        return await self._refused(request, errors, types, network_ids)
 
     async def _refused(
         self,
         request: MachineRequest,
         errors: list[dict[str, Any]],
         types: list[str],
-        ground: Ground,
+        network_ids: NetworkIds,
     ) -> Refusal:
         if any(lacks_capacity(str(error.get("ErrorCode"))) for error in errors):
-            return Refusal(refusal_of(errors, types, ground, spot=request.spot))
+            return Refusal(refusal_of(errors, types, network_ids, spot=request.spot))
         if lacks_type(errors):
             raise ProviderError(
                 f"region {self._api.region} does not have {', '.join(types)} in "
-                f"{', '.join(sorted(set(ground.subnets.values())))}",
+                f"{', '.join(sorted(set(network_ids.subnets.values())))}",
                 hint=await self._types_there(types[0]),
             )
         said = "; ".join(
@@ -312,10 +316,10 @@ def _new(request: MachineRequest, made: Mapping[str, Any]) -> Machine:
 
 def _is_unknown_profile(errors: Sequence[Mapping[str, Any]]) -> bool:
     """Return whether the errors mean that a new profile is not available yet."""
-    return any("instanceprofile" in _plain(error.get("ErrorMessage")) for error in errors)
+    return any("instanceprofile" in _one_line(error.get("ErrorMessage")) for error in errors)
 
 
-def _plain(text: object) -> str:
+def _one_line(text: object) -> str:
     return str(text).lower().replace(" ", "").replace("iam", "")
 
 
@@ -395,7 +399,7 @@ def container_of(request: MachineRequest, frame: InstanceFrame) -> Container:
 
 
 def launch_template(
-    request: MachineRequest, frame: InstanceFrame, ground: Ground
+    request: MachineRequest, frame: InstanceFrame, network_ids: NetworkIds
 ) -> dict[str, Any]:
     """Return the data of a machine's launch template, which equal machines share."""
     scheduler = request.marks[ROLE] == SCHEDULER
@@ -414,9 +418,9 @@ def launch_template(
         "NetworkInterfaces": [
             {
                 "DeviceIndex": 0,
-                "AssociatePublicIpAddress": ground.public,
+                "AssociatePublicIpAddress": network_ids.public,
                 "DeleteOnTermination": True,
-                "Groups": list(ground.scheduler_groups if scheduler else ground.groups),
+                "Groups": list(network_ids.scheduler_groups if scheduler else network_ids.groups),
             }
         ],
     }
@@ -431,11 +435,11 @@ def fleet(
     request: MachineRequest,
     template: str,
     types: Sequence[str],
-    ground: Ground,
+    network_ids: NetworkIds,
     allocation: str,
 ) -> dict[str, Any]:
     """Return the request that starts one instance, with ``types`` in order of preference."""
-    zones = {zone: subnet for subnet, zone in reversed(list(ground.subnets.items()))}
+    zones = {zone: subnet for subnet, zone in reversed(list(network_ids.subnets.items()))}
     overrides = [
         {"InstanceType": name, "SubnetId": subnet, "Priority": float(rank)}
         for rank, name in enumerate(types)
@@ -481,13 +485,17 @@ def lacks_type(errors: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def refusal_of(
-    errors: Sequence[Mapping[str, Any]], types: Sequence[str], ground: Ground, *, spot: bool
+    errors: Sequence[Mapping[str, Any]],
+    types: Sequence[str],
+    network_ids: NetworkIds,
+    *,
+    spot: bool,
 ) -> str:
     """Return the reason of a refusal in plain words, with what was tried."""
     codes = dict.fromkeys(str(error.get("ErrorCode")) for error in errors)
     said = [_IN_WORDS[code] for code in codes if code in _IN_WORDS]
     reason = "; ".join(said) or "AWS has no such instance free at the moment"
-    zones = ", ".join(sorted(set(ground.subnets.values())))
+    zones = ", ".join(sorted(set(network_ids.subnets.values())))
     kind = "spot" if spot else "on demand"
     return f"{reason} ({', '.join(codes)}; tried {', '.join(types)}, {kind}, in {zones})"
 
@@ -502,7 +510,7 @@ LONGEST = 400_000
 class Logs:
     """The log group of one region, created with a retention of ``kept_days``."""
 
-    def __init__(self, api: Api, kept_days: int) -> None:
+    def __init__(self, api: AWSApi, kept_days: int) -> None:
         self._api = api
         self._kept_days = kept_days
         self._known = False

@@ -15,9 +15,9 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.protocol.streams import RELAY_PORT
-from scalable.providers.aws.api import Api, AWSError
+from scalable.providers.aws.api import AWSApi, AWSError
 from scalable.providers.aws.names import MADE, SHARED, family, marks_in, pairs, tags
-from scalable.providers.aws.settings import Wish
+from scalable.providers.aws.settings import NetworkOptions
 from scalable.providers.remote.cloud import CLUSTER, ROLE
 
 logger = logging.getLogger("scalable.providers.aws")
@@ -30,7 +30,7 @@ _GONE = {"InvalidGroup.NotFound", "InvalidGroupId.NotFound"}
 
 
 @dataclass(frozen=True)
-class Ground:
+class NetworkIds:
     """The network of a cluster's machines."""
 
     #: Zone of each subnet, by its id.
@@ -42,35 +42,35 @@ class Ground:
     public: bool
 
 
-class Network:
+class AWSNetwork:
     """The networks of one region."""
 
-    def __init__(self, api: Api, wish: Wish) -> None:
+    def __init__(self, api: AWSApi, options: NetworkOptions) -> None:
         self._api = api
-        self._wish = wish
+        self._options = options
         self._vpcs = Vpcs(api)
 
-    async def ground(self, cluster_id: str, marks: Mapping[str, str]) -> Ground:
+    async def network_ids(self, cluster_id: str, marks: Mapping[str, str]) -> NetworkIds:
         """Return the network of a cluster, and create what is missing."""
         vpc, subnets = await self._subnets()
         if not subnets:
-            vpc = await self._vpcs.make(self._wish.zones)
+            vpc = await self._vpcs.make(self._options.zones)
             subnets = self._in_zones(await self._subnets_of(vpc))
-        if self._wish.security_groups:
-            inner = door = self._wish.security_groups
+        if self._options.security_groups:
+            inner = door = self._options.security_groups
         else:
             inside = await self._group(cluster_id, "inside", vpc, marks)
             opened = await self._group(cluster_id, "clients", vpc, marks)
             inner, door = (inside,), (inside, opened)
-        return Ground(subnets, inner, door, self._wish.public)
+        return NetworkIds(subnets, inner, door, self._options.public)
 
     async def missing(self, cluster_id: str) -> list[str]:
-        """Return descriptions of what :meth:`ground` would create."""
+        """Return descriptions of what :meth:`network_ids` would create."""
         _, subnets = await self._subnets()
         created = [] if subnets else [f"VPC {VPC_CIDR} with subnets in up to {ZONES} zones"]
-        if not self._wish.security_groups:
+        if not self._options.security_groups:
             ports = f"the scheduler's ports {SCHEDULER_PORT} and {RELAY_PORT}"
-            blocks = ", ".join(self._wish.clients_from)
+            blocks = ", ".join(self._options.clients_from)
             created += [
                 f"security group {_name(cluster_id, 'inside')}: all within the cluster",
                 f"security group {_name(cluster_id, 'clients')}: {ports} from {blocks}",
@@ -79,7 +79,6 @@ class Network:
 
     async def clean(self, cluster_id: str) -> list[str]:
         """Delete the security groups of a cluster, and return a description of each.
-
         Raises a transient ProviderError if a machine has not left its group within 40 s.
         """
         marked = [{"Name": f"tag:{CLUSTER}", "Values": [cluster_id]}]
@@ -136,9 +135,9 @@ class Network:
 
     async def _subnets(self) -> tuple[str, dict[str, str]]:
         """Return the VPC, and the zones by id of its subnets for machines."""
-        wish = self._wish
-        if wish.subnets:
-            found = await self._named_subnets(wish.subnets)
+        options = self._options
+        if options.subnets:
+            found = await self._named_subnets(options.subnets)
             vpcs = {str(subnet["VpcId"]) for subnet in found}
             if len(vpcs) > 1:
                 raise ProviderError(
@@ -146,8 +145,8 @@ class Network:
                     hint="name subnets of one VPC",
                 )
             return vpcs.pop(), self._in_zones(found)
-        if wish.vpc:
-            return wish.vpc, self._in_zones(await self._subnets_of(wish.vpc))
+        if options.vpc:
+            return options.vpc, self._in_zones(await self._subnets_of(options.vpc))
         default = [{"Name": "is-default", "Values": ["true"]}]
         defaults = await self._api.pages("ec2", "describe_vpcs", "Vpcs", Filters=default)
         own = None if defaults else await self._vpcs.find()
@@ -179,16 +178,16 @@ class Network:
             )
         # In a VPC that we have chosen, use only public subnets: images have to be pulled.
         public = [each for each in found if each.get("MapPublicIpOnLaunch")]
-        return public if public and self._wish.public else found
+        return public if public and self._options.public else found
 
     def _in_zones(self, found: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         zones = {str(each["SubnetId"]): str(each["AvailabilityZone"]) for each in found}
-        if not self._wish.zones:
+        if not self._options.zones:
             return dict(sorted(zones.items(), key=lambda pair: (pair[1], pair[0])))
-        kept = {subnet: zone for subnet, zone in zones.items() if zone in self._wish.zones}
+        kept = {subnet: zone for subnet, zone in zones.items() if zone in self._options.zones}
         if not kept:
             raise ProviderError(
-                f"no subnet is in {', '.join(self._wish.zones)}",
+                f"no subnet is in {', '.join(self._options.zones)}",
                 hint=f"zones with subnets: {', '.join(sorted(set(zones.values())))}",
             )
         return kept
@@ -217,7 +216,7 @@ class Network:
                 "ec2",
                 "authorize_security_group_ingress",
                 GroupId=group,
-                IpPermissions=rules(purpose, group, self._wish.clients_from),
+                IpPermissions=rules(purpose, group, self._options.clients_from),
             )
         except AWSError as error:
             if error.error_code != "InvalidPermission.Duplicate":
@@ -250,7 +249,6 @@ class Network:
 
 def rules(purpose: str, group: str, clients_from: Sequence[str]) -> list[dict[str, Any]]:
     """Return the ingress rules of a security group.
-
     ``inside`` allows everything from the cluster's machines, ``clients`` the scheduler's ports from
     CIDR blocks; blocks with a colon are IPv6.
     """
@@ -291,13 +289,9 @@ VPC, SUBNET, GATEWAY = "vpc", "subnet", "gateway"
 
 
 class Vpcs:
-    """The VPC of this package in one region.
+    """The VPC of this package in one region."""
 
-    Each step of its creation first checks for an existing result: if a creator dies, the next one
-    completes the VPC.
-    """
-
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: AWSApi) -> None:
         self._api = api
 
     async def find(self) -> str | None:

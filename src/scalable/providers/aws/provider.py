@@ -9,10 +9,22 @@ from typing import TYPE_CHECKING
 
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic
-from scalable.providers.aws.quote import region_of, types_of
-from scalable.providers.aws.settings import EC2
-from scalable.providers.aws.shapes import chosen, offers_for
-from scalable.providers.aws.sizes import fargate_size
+from scalable.providers.aws.settings import (
+    EC2,
+    has_credentials,
+    known_places,
+    place_of,
+    settings_at,
+)
+from scalable.providers.aws.shapes import (
+    chosen,
+    estimate_cost,
+    fargate_size,
+    offers_for,
+    price_warnings,
+    region_of,
+    types_of,
+)
 from scalable.providers.aws.traits import TRAITS
 from scalable.providers.base import OptionsModel, ValidationReport
 from scalable.providers.remote.cloud_provider import CloudProvider
@@ -32,8 +44,6 @@ class AWSProvider(CloudProvider):
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
         """Check what needs no request: the region, sizes, types, zones, roles, mounts."""
-        from scalable.providers.aws.quote import price_warnings
-
         report = ValidationReport()
         report.extend(findings(spec))
         report.extend(price_warnings(spec))
@@ -49,20 +59,17 @@ class AWSProvider(CloudProvider):
         self, spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
     ) -> dict[str, bytes]:
         """Return each request of a cluster by file name, without sending any."""
-        from scalable.providers.aws.objects import objects
+        from scalable.providers.aws.cloud import objects
 
         return objects(spec, counts, name)
 
     def estimate_cost(self, spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
-        from scalable.providers.aws.quote import estimate_cost
-
         return estimate_cost(spec, plan)
 
     # Places ---------------------------------------------------------------------------------------
 
     def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> AWSCloud:
         from scalable.providers.aws.cloud import AWSCloud
-        from scalable.providers.aws.settings import settings_at
 
         return AWSCloud(settings_at(place, spec), owner=place.get("owner"))
 
@@ -73,13 +80,10 @@ class AWSProvider(CloudProvider):
 
     def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
         """Return the site that a target names: ``region`` and ``ecs_cluster``."""
-        from scalable.providers.aws.settings import place_of
-
         return place_of(spec.options)
 
     def places(self) -> list[dict[str, str]]:
         """Return the sites of the environment, and of earlier clusters from here."""
-        from scalable.providers.aws.settings import has_credentials, known_places
         from scalable.records.directory import all_places
 
         return all_places(self.name, known_places()) if has_credentials() else []
@@ -136,7 +140,7 @@ def _options(spec: DeploymentSpec) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 "E_BAD_OPTION",
                 (*target, option),
-                f"{arn!r} is no ARN of a role",
+                f"{arn!r} is not the ARN of a role",
                 hint="write it as arn:aws:iam::123456789012:role/NAME",
             )
     for block in spec.options["clients_from"]:
@@ -146,7 +150,7 @@ def _options(spec: DeploymentSpec) -> Iterator[Diagnostic]:
             yield Diagnostic(
                 "E_BAD_OPTION",
                 (*target, "clients_from"),
-                f"{block!r} is no CIDR block: {error}",
+                f"{block!r} is not a CIDR block: {error}",
                 hint="write it as 203.0.113.0/24",
             )
     days = spec.options["logs_kept_days"]

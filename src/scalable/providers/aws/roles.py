@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scalable.providers.aws.api import Api, AWSError, Identity
+from scalable.providers.aws.api import AWSApi, AWSError, Identity
 from scalable.providers.aws.names import (
     LOG_GROUP,
     MADE,
@@ -33,7 +33,7 @@ _EXISTS = "EntityAlreadyExists"
 class Roles:
     """The roles of one account, where managers pass the roles ``passed`` to their machines."""
 
-    def __init__(self, api: Api, passed: tuple[str, ...] = ()) -> None:
+    def __init__(self, api: AWSApi, passed: tuple[str, ...] = ()) -> None:
         self._api = api
         self._passed = passed
         self._known: set[str] = set()

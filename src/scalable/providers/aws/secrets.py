@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 
 from scalable.errors import ProviderError
-from scalable.providers.aws.api import Api, AWSError
+from scalable.providers.aws.api import AWSApi, AWSError
 from scalable.providers.aws.names import SECRETS_PATH, has, marks_in, pairs, secret_name, tags
 from scalable.providers.remote.cloud import CLUSTER, StoredFiles
 
@@ -50,10 +50,10 @@ def unpacked(text: str) -> dict[str, str]:
         raise ProviderError("a secret does not hold files of a cluster") from error
 
 
-class Secrets:
+class AWSSecrets:
     """The secrets of one region."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: AWSApi) -> None:
         self._api = api
         #: ARNs by name of secrets that this object has used. Lists may lack the latest.
         self._arns: dict[str, str] = {}

@@ -13,16 +13,15 @@ from scalable.errors import ProviderError
 from scalable.model import DeploymentSpec
 from scalable.model.prices import Offer
 from scalable.providers.aws.names import ECS_CLUSTER
-from scalable.providers.aws.quote import region_of, types_of
-from scalable.providers.aws.shapes import offers_for
+from scalable.providers.aws.shapes import offers_for, region_of, types_of
 from scalable.providers.quotes import spot_share
 from scalable.units import parse_bytes
 
-# Wish ---------------------------------------------------------------------------------------------
+# Network ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Wish:
+class NetworkOptions:
     """Network options of a target."""
 
     #: Ids. None or empty for resources that are found or created.
@@ -50,7 +49,7 @@ class Settings:
     region: str | None = None
     #: Kinds of machines: the target's, or all for a site without a target.
     kinds: tuple[str, ...] = KINDS
-    network: Wish = field(default_factory=Wish)
+    network: NetworkOptions = field(default_factory=NetworkOptions)
     ecs_cluster: str = ECS_CLUSTER
     #: ARNs of the manifest's roles.
     execution_role: str | None = None
@@ -80,7 +79,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
     return Settings(
         region=options["region"],
         kinds=(options["cluster_type"],),
-        network=Wish(
+        network=NetworkOptions(
             vpc=options["vpc"],
             subnets=tuple(options["subnets"]),
             security_groups=tuple(options["security_groups"]),

@@ -67,7 +67,6 @@ def in_words(reason: str) -> str:
 
 def task_machine(task: Mapping[str, Any], public: Mapping[str, str]) -> Machine:
     """Return the machine of a task from ``DescribeTasks``, with its tags.
-
     ``public`` contains the public addresses of network interfaces.
     """
     tagged = pairs(task.get("tags"))

@@ -12,11 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.providers.gcp.api import Api, Operations
-from scalable.providers.gcp.config import Config
-from scalable.providers.gcp.errors import CHANGED, CONFLICT, NOT_FOUND, GoogleError
+from scalable.providers.gcp.api import (
+    CHANGED,
+    CONFLICT,
+    NOT_FOUND,
+    GoogleApi,
+    GoogleError,
+    Operations,
+)
+from scalable.providers.gcp.config import Config, candidates
 from scalable.providers.gcp.instances import (
+    ATTRIBUTES,
+    END,
     STOPPED,
+    TAIL,
     Attempt,
     account_of,
     instance_body,
@@ -24,24 +33,18 @@ from scalable.providers.gcp.instances import (
     machine_of,
     marks_of,
     metadata_of,
+    parse_end,
+    program_output,
     unix_time,
 )
 from scalable.providers.gcp.names import label_filter, last
 from scalable.providers.gcp.refusals import (
-    Failure,
-    Kind,
+    FailureKind,
+    LaunchFailure,
     Tried,
     attempts,
     failure_from,
     failure_in,
-)
-from scalable.providers.gcp.shapes import candidates
-from scalable.providers.gcp.startup import (
-    ATTRIBUTES,
-    END,
-    TAIL,
-    parse_end,
-    program_output,
 )
 from scalable.providers.quotes import share_counted
 from scalable.providers.remote.cloud import NAME, Machine, MachineRequest, MachineState, Refusal
@@ -57,7 +60,7 @@ CHANGES = 5
 class Fleet:
     """All instances with our marks in one region."""
 
-    def __init__(self, api: Api, config: Config) -> None:
+    def __init__(self, api: GoogleApi, config: Config) -> None:
         self._api = api
         self._config = config
         # Existing machines that were not stopped here, by name, as last reported.
@@ -74,7 +77,7 @@ class Fleet:
 
     async def survey(self, marks: Mapping[str, str]) -> tuple[list[Machine], list[Machine]]:
         """Return the machines with these marks, and those that are gone since the last call."""
-        found, unseen = await self._listed(marks)
+        found, unseen = await self._list_machines(marks)
         known = {_name(machine) for machine in found}
         missing = [
             machine
@@ -93,7 +96,7 @@ class Fleet:
         await self._remove_old(ended)
         return [self._with_end(machine) for machine in found], missing
 
-    async def _listed(self, marks: Mapping[str, str]) -> tuple[list[Machine], set[str]]:
+    async def _list_machines(self, marks: Mapping[str, str]) -> tuple[list[Machine], set[str]]:
         """Return the machines, and the zones that did not answer."""
         url = await self._api.compute_url("aggregated/instances")
         query = {"filter": label_filter(marks)}
@@ -280,14 +283,14 @@ AT_ONCE = 12
 class Launching:
     """Starts instances."""
 
-    def __init__(self, api: Api, operations: Operations, config: Config) -> None:
+    def __init__(self, api: GoogleApi, operations: Operations, config: Config) -> None:
         self._api = api
         self._operations = operations
         self._config = config
         self._zones: list[str] = []
         self._slots = asyncio.Semaphore(AT_ONCE)
         # Times and failures of the last minute's attempts.
-        self._full: dict[Attempt, tuple[float, Failure]] = {}
+        self._full: dict[Attempt, tuple[float, LaunchFailure]] = {}
         # Machines and their unfinished operations, by name.
         self._unsure: dict[str, tuple[Machine, str]] = {}
 
@@ -350,12 +353,16 @@ class Launching:
                         return answer
                     failure = answer
             logger.debug("%s in %s: %s", request.name, attempt, failure.message)
-            if failure.kind is Kind.FATAL:
+            if failure.kind is FailureKind.FATAL:
                 raise ProviderError(
                     f"Google Cloud refuses machine {request.name} in {attempt.zone}: "
                     f"{failure.message}"
                 )
-            if failure.kind in (Kind.EXHAUSTED, Kind.QUOTA, Kind.QUOTA_OF_REGION):
+            if failure.kind in (
+                FailureKind.EXHAUSTED,
+                FailureKind.QUOTA,
+                FailureKind.QUOTA_OF_REGION,
+            ):
                 self._full.setdefault(attempt, (time.monotonic(), failure))
             tried.note(attempt, failure)
         if tried.never():
@@ -365,7 +372,7 @@ class Launching:
             )
         return Refusal(tried.told())
 
-    def _known_failure(self, attempt: Attempt) -> Failure | None:
+    def _known_failure(self, attempt: Attempt) -> LaunchFailure | None:
         """Return the failure of the same attempt for another machine in the last minute."""
         since, failure = self._full.get(attempt, (0.0, None))
         if failure is not None and time.monotonic() - since > EXHAUSTED_S:
@@ -373,7 +380,7 @@ class Launching:
             return None
         return failure
 
-    async def _insert(self, request: MachineRequest, attempt: Attempt) -> Machine | Failure:
+    async def _insert(self, request: MachineRequest, attempt: Attempt) -> Machine | LaunchFailure:
         body = instance_body(request, self._config, attempt)
         scope = f"zones/{attempt.zone}"
         # Retries of this request have its id, so that a lost answer creates no second instance.
@@ -386,8 +393,8 @@ class Launching:
             if error.status == CONFLICT:
                 return await self._existing(request, attempt.zone)
             failure = failure_from(error)
-            if failure.kind is Kind.FATAL:
-                raise _explained(error, self._config) from error
+            if failure.kind is FailureKind.FATAL:
+                raise _with_hint(error, self._config) from error
             return failure
         operation = await self._operations.outcome(scope, operation, TAKEN_AFTER_S)
         failure_there = failure_in(operation)
@@ -403,7 +410,7 @@ class Launching:
         instance = await self._api.compute("GET", path)
         if marks_of(instance).get(NAME) != request.name:
             raise ProviderError(
-                f"an instance {instance_name(request.name)!r} in {zone} is no machine of this "
+                f"an instance {instance_name(request.name)!r} in {zone} is not a machine of this "
                 "cluster",
                 hint="delete it, or use another project",
             )
@@ -443,7 +450,7 @@ def _requested(request: MachineRequest, attempt: Attempt, operation: Mapping[str
     )
 
 
-def _explained(error: GoogleError, config: Config) -> ProviderError:
+def _with_hint(error: GoogleError, config: Config) -> ProviderError:
     """Return the error, with a hint for a missing network or permission."""
     if error.status == NOT_FOUND and "network" in error.message:
         return ProviderError(

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from scalable.errors import ProviderError
 from scalable.providers.gcp.api import service_url
 from scalable.providers.gcp.instances import FILES, STOPPED
-from scalable.providers.gcp.payloads import from_text, number_of_parts, unpack
+from scalable.providers.gcp.secrets import from_text, number_of_parts, unpack
 
 logger = logging.getLogger("scalable.providers.gcp")
 

@@ -15,9 +15,15 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.protocol.streams import RELAY_PORT
-from scalable.providers.gcp.api import Api, Operations
+from scalable.providers.gcp.api import (
+    CONFLICT,
+    FORBIDDEN,
+    NOT_FOUND,
+    GoogleApi,
+    GoogleError,
+    Operations,
+)
 from scalable.providers.gcp.config import Config
-from scalable.providers.gcp.errors import CONFLICT, FORBIDDEN, NOT_FOUND, GoogleError
 from scalable.providers.gcp.instances import network_path, subnetwork_path, unix_time
 from scalable.providers.gcp.names import PREFIX, checksum, last, network_tag, resource_name
 from scalable.providers.gcp.refusals import failure_in
@@ -30,10 +36,10 @@ RULE_TIMEOUT_S = 40.0
 _PATH = re.compile(r"(?:.*/)?projects/(?P<project>[^/]+)/(?P<rest>.+)")
 
 
-class Network:
+class GoogleNetwork:
     """Firewall rules of clusters in one network."""
 
-    def __init__(self, api: Api, operations: Operations, config: Config) -> None:
+    def __init__(self, api: GoogleApi, operations: Operations, config: Config) -> None:
         self._api = api
         self._operations = operations
         self._config = config
@@ -74,7 +80,7 @@ class Network:
         except GoogleError as error:
             if error.status == CONFLICT:
                 return
-            raise _explained(error, need, network) from error
+            raise _with_hint(error, need, network) from error
         done = await self._operations.outcome("global", operation, RULE_TIMEOUT_S, project)
         failure = failure_in(done)
         if failure is not None:
@@ -164,7 +170,7 @@ def _carries(rule: Mapping[str, Any], marks: Mapping[str, str]) -> bool:
     return ours and bool(marks) and marks.items() <= marks_of(rule).items()
 
 
-def _explained(error: GoogleError, need: Need, network: str) -> ProviderError:
+def _with_hint(error: GoogleError, need: Need, network: str) -> ProviderError:
     """Return the error, with a hint for a user without the permission."""
     if error.status != FORBIDDEN:
         return error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,9 +10,17 @@ from typing import TYPE_CHECKING
 
 from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic
 from scalable.providers.base import OptionsModel, ValidationReport
-from scalable.providers.gcp.config import Config, config_of
-from scalable.providers.gcp.quote import region_of
-from scalable.providers.gcp.shapes import candidates, offers_in, shape_named
+from scalable.providers.gcp.config import (
+    Config,
+    candidates,
+    config_of,
+    estimate_cost,
+    offers_for,
+    offers_in,
+    price_warnings,
+    region_of,
+    shape_named,
+)
 from scalable.providers.gcp.traits import TRAITS
 from scalable.providers.remote.cloud_provider import CloudProvider
 
@@ -33,32 +42,24 @@ class GCPProvider(CloudProvider):
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
         """Check what needs no request: the region, zones, machine types, mounts."""
-        from scalable.providers.gcp.quote import price_warnings
-
         report = ValidationReport()
         report.extend(findings(spec))
         report.extend(price_warnings(spec))
         return report
 
     def estimate_cost(self, spec: DeploymentSpec, plan: ScalePlan) -> CostEstimate | None:
-        from scalable.providers.gcp.quote import estimate_cost
-
         return estimate_cost(spec, plan)
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
         """Compare region, quotas, machine types, network and permissions with the live project."""
-        from scalable.providers.gcp.check import check
+        from scalable.providers.gcp.cloud import check
 
         return check(spec, self.cloud({}, spec))
 
     # Sites ----------------------------------------------------------------------------------------
 
     def cloud(self, place: Mapping[str, str], spec: DeploymentSpec | None = None) -> GoogleCloud:
-        import dataclasses
-
         from scalable.providers.gcp.cloud import GoogleCloud
-        from scalable.providers.gcp.config import Config, config_of
-        from scalable.providers.gcp.quote import offers_for
 
         if spec is None:
             config = Config(region=place["region"], project=place.get("project", ""))
@@ -79,14 +80,11 @@ class GCPProvider(CloudProvider):
 
     def place_of(self, spec: DeploymentSpec) -> dict[str, str]:
         """Return the site that a target names: ``project`` and ``region``."""
-        from scalable.providers.gcp.config import config_of
-
         config = config_of(spec.options)
         return {"project": config.project or default_project(), "region": config.region}
 
     def places(self) -> list[dict[str, str]]:
         """Return the sites of the environment, and of earlier clusters from here."""
-        from scalable.providers.gcp.quote import region_of
         from scalable.records.directory import all_places
 
         if not has_credentials():

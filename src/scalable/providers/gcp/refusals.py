@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from scalable.providers.gcp.errors import NOT_FOUND, GoogleError, one_line
+from scalable.providers.gcp.api import NOT_FOUND, GoogleError, one_line
 from scalable.providers.gcp.instances import Attempt
 
 
-class Kind(Enum):
+class FailureKind(Enum):
     """The kind of a failure, on which the next attempt depends."""
 
     #: The zone has no such machine now, but another zone may.
@@ -30,10 +30,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Failure:
+class LaunchFailure:
     """A failure to start an instance."""
 
-    kind: Kind
+    kind: FailureKind
     #: Message of Compute Engine.
     message: str
     #: Name and limit of the exceeded quota; empty for other failures.
@@ -47,11 +47,11 @@ _QUOTA_NAME = re.compile(
 )
 
 
-def failure_of(code: str, message: str, status: int = 0) -> Failure:
+def failure_of(code: str, message: str, status: int = 0) -> LaunchFailure:
     """Return the failure for an error code or reason, its message, and the HTTP status or 0."""
     word, text = code.upper(), one_line(message)
     if any(part in word for part in _EXHAUSTED) or "RESOURCE_POOL_EXHAUSTED" in text:
-        return Failure(Kind.EXHAUSTED, text)
+        return LaunchFailure(FailureKind.EXHAUSTED, text)
     if any(part in word for part in _QUOTA):
         found = _QUOTA_NAME.search(text)
         quota = ""
@@ -59,17 +59,19 @@ def failure_of(code: str, message: str, status: int = 0) -> Failure:
             limit = f" (limit {found['limit']})" if found["limit"] else ""
             quota = f"{found['name']}{limit}"
         regional = "in region" in text or "ALL_REGIONS" in text or "globally" in text
-        return Failure(Kind.QUOTA_OF_REGION if regional else Kind.QUOTA, text, quota)
+        return LaunchFailure(
+            FailureKind.QUOTA_OF_REGION if regional else FailureKind.QUOTA, text, quota
+        )
     if "IP_SPACE_EXHAUSTED" in word:
-        return Failure(Kind.ADDRESSES, text)
+        return LaunchFailure(FailureKind.ADDRESSES, text)
     about_type = "machineType" in text or "Machine type" in text or "acceleratorType" in text
     absent = "does not exist" in text or "not found" in text or "not available" in text
     if about_type and (absent or status == NOT_FOUND):
-        return Failure(Kind.NOT_OFFERED, text)
-    return Failure(Kind.FATAL, text)
+        return LaunchFailure(FailureKind.NOT_OFFERED, text)
+    return LaunchFailure(FailureKind.FATAL, text)
 
 
-def failure_in(operation: Mapping[str, Any]) -> Failure | None:
+def failure_in(operation: Mapping[str, Any]) -> LaunchFailure | None:
     """Return the failure of an operation, or None if it has none."""
     errors = (operation.get("error") or {}).get("errors") or ()
     if errors:
@@ -80,7 +82,7 @@ def failure_in(operation: Mapping[str, Any]) -> Failure | None:
     return None
 
 
-def failure_from(error: GoogleError) -> Failure:
+def failure_from(error: GoogleError) -> LaunchFailure:
     """Return the failure for an answer."""
     return failure_of(error.reason, error.message, error.status)
 
@@ -89,9 +91,9 @@ class Tried:
     """The attempts for one machine and their failures, which rule out other attempts."""
 
     def __init__(self) -> None:
-        self.failures: list[tuple[Attempt, Failure]] = []
+        self.failures: list[tuple[Attempt, LaunchFailure]] = []
 
-    def note(self, attempt: Attempt, failure: Failure) -> None:
+    def note(self, attempt: Attempt, failure: LaunchFailure) -> None:
         self.failures.append((attempt, failure))
 
     def is_pointless(self, attempt: Attempt) -> bool:
@@ -101,36 +103,36 @@ class Tried:
     def never(self) -> bool:
         """Return whether no later attempt can succeed either."""
         kinds = {failure.kind for _, failure in self.failures}
-        return kinds == {Kind.NOT_OFFERED}
+        return kinds == {FailureKind.NOT_OFFERED}
 
     def told(self) -> str:
         """Return what was tried, in plain words."""
         return "; ".join(_told(self.failures))
 
 
-def _rules_out(earlier: Attempt, failure: Failure, attempt: Attempt) -> bool:
-    if failure.kind is Kind.ADDRESSES:
+def _rules_out(earlier: Attempt, failure: LaunchFailure, attempt: Attempt) -> bool:
+    if failure.kind is FailureKind.ADDRESSES:
         return True
     if earlier.shape != attempt.shape:
         return False
-    if failure.kind is Kind.QUOTA_OF_REGION:
+    if failure.kind is FailureKind.QUOTA_OF_REGION:
         return earlier.spot == attempt.spot
-    if failure.kind is Kind.NOT_OFFERED:
+    if failure.kind is FailureKind.NOT_OFFERED:
         return earlier.zone == attempt.zone
     return earlier == attempt
 
 
-def _told(failures: Iterable[tuple[Attempt, Failure]]) -> list[str]:
-    zones: dict[tuple[Kind, str, str], list[str]] = {}
+def _told(failures: Iterable[tuple[Attempt, LaunchFailure]]) -> list[str]:
+    zones: dict[tuple[FailureKind, str, str], list[str]] = {}
     for attempt, failure in failures:
         name = f"spot {attempt.shape}" if attempt.spot else attempt.shape
         zones.setdefault((failure.kind, name, failure.quota), []).append(attempt.zone)
     words = {
-        Kind.EXHAUSTED: "{zones} has no {shape} free",
-        Kind.NOT_OFFERED: "{zones} does not offer {shape}",
-        Kind.QUOTA: "the quota {quota} of the project is used up in {zones} ({shape})",
-        Kind.QUOTA_OF_REGION: "the quota {quota} of the project is used up ({shape})",
-        Kind.ADDRESSES: "the subnetwork has no free address",
+        FailureKind.EXHAUSTED: "{zones} has no {shape} free",
+        FailureKind.NOT_OFFERED: "{zones} does not offer {shape}",
+        FailureKind.QUOTA: "the quota {quota} of the project is used up in {zones} ({shape})",
+        FailureKind.QUOTA_OF_REGION: "the quota {quota} of the project is used up ({shape})",
+        FailureKind.ADDRESSES: "the subnetwork has no free address",
     }
     return [
         words.get(kind, "{zones} refused {shape}").format(

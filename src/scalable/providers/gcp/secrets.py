@@ -7,20 +7,84 @@ has its own policy, and the machines' account is the only reader added to it.
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
+import hashlib
 import json
 import logging
 import time
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.providers.gcp.api import Api, service_url
+from scalable.providers.gcp.api import (
+    CONFLICT,
+    FORBIDDEN,
+    NOT_FOUND,
+    GoogleApi,
+    GoogleError,
+    service_url,
+)
 from scalable.providers.gcp.config import Config
-from scalable.providers.gcp.errors import CONFLICT, FORBIDDEN, NOT_FOUND, GoogleError
 from scalable.providers.gcp.instances import unix_time
 from scalable.providers.gcp.names import label_filter, labels, last, secret_id
-from scalable.providers.gcp.payloads import from_text, pack, to_text, unpack
 from scalable.providers.remote.cloud import CLUSTER, MANAGING, ROLE, SCHEDULER, StoredFiles
+
+# Payloads -----------------------------------------------------------------------------------------
+
+
+#: Maximum number of bytes of a part; the limit of a secret's version is 64 KiB.
+LARGEST = 60_000
+FORM = b"scalable-files-1"
+
+
+def pack(files: Mapping[str, str]) -> list[bytes]:
+    """Return the payloads with the files. Each starts with a line about the whole."""
+    whole = zlib.compress(json.dumps(dict(files)).encode(), 9)
+    digest = hashlib.sha256(whole).hexdigest().encode()
+    parts = [whole[start : start + LARGEST] for start in range(0, len(whole), LARGEST)]
+    count = str(len(parts)).encode()
+    return [b" ".join((FORM, digest, count)) + b"\n" + part for part in parts]
+
+
+def number_of_parts(payload: bytes) -> int:
+    """Return the number of parts, from the first one. Raises ValueError for other payloads."""
+    return int(_head(payload)[1])
+
+
+def unpack(payloads: Sequence[bytes]) -> dict[str, str]:
+    """Return the files by relative path. Raises ValueError if parts are missing or do not match."""
+    heads = {_head(payload) for payload in payloads}
+    if len(heads) != 1:
+        raise ValueError("the parts of the files belong to different versions")
+    ((digest, count),) = heads
+    whole = b"".join(payload.partition(b"\n")[2] for payload in payloads)
+    if int(count) != len(payloads) or hashlib.sha256(whole).hexdigest().encode() != digest:
+        raise ValueError("a part of the files is missing")
+    found = json.loads(zlib.decompress(whole))
+    return {str(path): str(text) for path, text in found.items()}
+
+
+def _head(payload: bytes) -> tuple[bytes, bytes]:
+    form, *rest = payload.partition(b"\n")[0].split(b" ")
+    if form != FORM or len(rest) != 2:
+        raise ValueError("the secret holds no files of scalable")
+    return rest[0], rest[1]
+
+
+def to_text(payload: bytes) -> str:
+    """Return a payload in the encoding of requests."""
+    return base64.b64encode(payload).decode()
+
+
+def from_text(text: str) -> bytes:
+    """Return the payload in an answer. Raises ValueError if it is not base64."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("the payload of a secret is not base64") from error
+
 
 logger = logging.getLogger("scalable.providers.gcp")
 
@@ -29,10 +93,10 @@ MARKS, NAME, PART = "scalable-marks", "scalable-files", "scalable-part"
 ACCESSOR = "roles/secretmanager.secretAccessor"
 
 
-class Secrets:
+class GoogleSecrets:
     """Files in Secret Manager."""
 
-    def __init__(self, api: Api, config: Config) -> None:
+    def __init__(self, api: GoogleApi, config: Config) -> None:
         self._api = api
         self._config = config
         self._default_account = ""
@@ -66,14 +130,14 @@ class Secrets:
             await self._request("POST", "", query={"secretId": secret}, body=body)
         except GoogleError as error:
             if error.status != CONFLICT:
-                raise _explained(error) from error
+                raise _with_hint(error) from error
             new = False
             earlier = await self._versions(secret)
         policy = {"bindings": [{"role": ACCESSOR, "members": [f"serviceAccount:{reader}"]}]}
         try:
             await self._request("POST", f"{secret}:setIamPolicy", body={"policy": policy})
         except GoogleError as error:
-            raise _explained(error) from error
+            raise _with_hint(error) from error
         payload = {"payload": {"data": to_text(part)}}
         await self._request("POST", f"{secret}:addVersion", body=payload)
         for version in earlier:
@@ -112,7 +176,7 @@ class Secrets:
     async def files(self, marks: Mapping[str, str]) -> list[StoredFiles]:
         """Return all files with these marks, except incomplete ones."""
         groups: dict[str, list[dict[str, Any]]] = {}
-        for secret in await self._listed(marks):
+        for secret in await self._list_secrets(marks):
             groups.setdefault(secret["annotations"].get(NAME, ""), []).append(secret)
         found = await asyncio.gather(*(self._read(n, secrets) for n, secrets in groups.items()))
         return [files for files in found if files is not None]
@@ -124,7 +188,7 @@ class Secrets:
             files = unpack(payloads)
         except (GoogleError, ValueError) as error:
             if isinstance(error, GoogleError) and error.status != NOT_FOUND:
-                raise _explained(error) from error
+                raise _with_hint(error) from error
             # They are being created, replaced or deleted.
             logger.debug("files %s cannot be read: %s", name, error)
             return None
@@ -136,7 +200,7 @@ class Secrets:
 
     async def clusters(self, marks: Mapping[str, str]) -> set[str]:
         """Return the ids of all clusters with these marks that have secrets, in any region."""
-        listed = await self._listed(marks, here=False)
+        listed = await self._list_secrets(marks, here=False)
         return {_marks(secret).get(CLUSTER, "") for secret in listed}
 
     async def without_version(self, marks: Mapping[str, str], older_than_s: float) -> set[str]:
@@ -144,12 +208,14 @@ class Secrets:
         own = {**marks, ROLE: SCHEDULER}
         begun = {
             _marks(secret).get(CLUSTER, "")
-            for secret in await self._listed(own)
+            for secret in await self._list_secrets(own)
             if time.time() - unix_time(secret["createTime"]) > older_than_s
         }
         return begun - {stored.marks.get(CLUSTER, "") for stored in await self.files(own)}
 
-    async def _listed(self, marks: Mapping[str, str], *, here: bool = True) -> list[dict[str, Any]]:
+    async def _list_secrets(
+        self, marks: Mapping[str, str], *, here: bool = True
+    ) -> list[dict[str, Any]]:
         query = {"filter": label_filter(marks, joined=" AND "), "pageSize": "250"}
         found: list[dict[str, Any]] = []
         async for page in self._api.pages(await self._url(""), query):
@@ -167,7 +233,7 @@ class Secrets:
 
     async def delete(self, marks: Mapping[str, str]) -> list[str]:
         """Delete all files with these marks, and return a description of each."""
-        found = [last(secret["name"]) for secret in await self._listed(marks)]
+        found = [last(secret["name"]) for secret in await self._list_secrets(marks)]
         gone = await asyncio.gather(*(self._delete(secret) for secret in found))
         return [f"secret {name}" for name, was_there in zip(found, gone, strict=True) if was_there]
 
@@ -176,7 +242,7 @@ class Secrets:
             await self._request("DELETE", secret)
         except GoogleError as error:
             if error.status != NOT_FOUND:
-                raise _explained(error) from error
+                raise _with_hint(error) from error
             return False
         return True
 
@@ -199,7 +265,7 @@ def _marks(secret: Mapping[str, Any]) -> dict[str, str]:
     return {str(key): str(text) for key, text in found.items()} if isinstance(found, dict) else {}
 
 
-def _explained(error: GoogleError) -> ProviderError:
+def _with_hint(error: GoogleError) -> ProviderError:
     """Return the error, with a hint for a disabled service or a missing permission."""
     if error.status != FORBIDDEN:
         return error

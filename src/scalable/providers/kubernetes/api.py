@@ -30,7 +30,7 @@ from scalable.providers.kubernetes.permissions import (
     ACCOUNT_KINDS,
     DETACHED_RULES,
     RULES,
-    Rule,
+    AccessRule,
     role,
 )
 
@@ -88,7 +88,7 @@ class Resource:
         return "/".join((f"{root}{inside}/{self.name}", *parts))
 
 
-class Api:
+class KubernetesApi:
     """The API server of a kubeconfig's context, by default the current one."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Api:
         context: str | None = None,
         *,
         pause: Callable[[int], float] | None = None,
-        rules: tuple[Rule, ...] = RULES,
+        rules: tuple[AccessRule, ...] = RULES,
     ) -> None:
         self._context = context
         #: Permissions that errors about a missing one show.
@@ -124,7 +124,6 @@ class Api:
 
     async def create(self, resource: Resource, body: bytes) -> dict[str, Any]:
         """Create an object, and return the server's version.
-
         Already there is success: our names are used once, so that it was created by an attempt
         whose answer was lost.
         """
@@ -158,7 +157,6 @@ class Api:
         content: str = JSON,
     ) -> Any:
         """Send a request, with retries, and return the decoded JSON or the plain answer.
-
         Status 429 and 5xx, conflicts and lost connections are retried, in at most seven attempts.
         ``parts`` are the object's name and its part. Raises ProviderError if the server refuses the
         request or does not answer.
@@ -167,7 +165,7 @@ class Api:
         try:
             return await self.request_path(method, path, query=query, body=body, content=content)
         except KubernetesError as error:
-            raise _explained(error, method, resource, parts, self._rules) from error
+            raise _with_hint(error, method, resource, parts, self._rules) from error
 
     async def request_path(
         self,
@@ -290,12 +288,12 @@ def refusal(status: int, text: str) -> KubernetesError:
     return error
 
 
-def _explained(
+def _with_hint(
     error: KubernetesError,
     method: str,
     resource: Resource,
     parts: tuple[str, ...],
-    rules: tuple[Rule, ...],
+    rules: tuple[AccessRule, ...],
 ) -> ProviderError:
     """Return the error, with the Role that grants a missing permission as a hint."""
     if error.status != FORBIDDEN:
@@ -421,19 +419,18 @@ Result = TypeVar("Result")
 
 def ask(
     context: str,
-    question: Callable[[Api], Awaitable[Result]],
+    question: Callable[[KubernetesApi], Awaitable[Result]],
     timeout_s: float,
-    rules: tuple[Rule, ...] = DETACHED_RULES,
+    rules: tuple[AccessRule, ...] = DETACHED_RULES,
 ) -> Result:
     """Run ``question`` with a new connection to a context, which is closed afterwards.
-
     Can be called in an event loop. Blocks for at most ``timeout_s`` seconds. An empty ``context``
     is the current one, or the pod's own. Errors about a missing permission show ``rules``. Raises
     ProviderError if the request is refused or not answered in time.
     """
 
     async def asked() -> Result:
-        api = Api(context or None, rules=rules)
+        api = KubernetesApi(context or None, rules=rules)
         try:
             return await asyncio.wait_for(question(api), timeout_s)
         except TimeoutError as error:

@@ -11,11 +11,17 @@ from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
-from scalable.providers.kubernetes.api import FORBIDDEN, NOT_FOUND, Api, KubernetesError, Resource
+from scalable.providers.kubernetes.api import (
+    FORBIDDEN,
+    NOT_FOUND,
+    KubernetesApi,
+    KubernetesError,
+    Resource,
+)
 from scalable.providers.kubernetes.form import form_of
 from scalable.providers.kubernetes.permissions import (
     ACCOUNT_KINDS,
-    Rule,
+    AccessRule,
     detached_rules,
     merged,
     role,
@@ -36,8 +42,8 @@ def check(spec: DeploymentSpec) -> ValidationReport:
 
 
 async def _check(spec: DeploymentSpec) -> list[Diagnostic]:
-    api = Api(spec.options["context"])
-    look = _Look(api, spec)
+    api = KubernetesApi(spec.options["context"])
+    look = _LiveCheck(api, spec)
     try:
         found = [*await look.version(), *await look.namespace()]
         if found:
@@ -49,10 +55,10 @@ async def _check(spec: DeploymentSpec) -> list[Diagnostic]:
         await api.close()
 
 
-class _Look:
+class _LiveCheck:
     """Checks of one request against one API server."""
 
-    def __init__(self, api: Api, spec: DeploymentSpec) -> None:
+    def __init__(self, api: KubernetesApi, spec: DeploymentSpec) -> None:
         self._api = api
         self._spec = spec
         self._namespace = str(spec.options["namespace"])
@@ -129,10 +135,10 @@ class _Look:
         )
         needed = [each for each in missing if each in _verbs(now)]
         if needed:
-            message = f"this user may not {_listed(missing)} {here}"
+            message = f"this user may not {_format_verbs(missing)} {here}"
             return [self._bad("namespace", message, granting)]
         message = (
-            f"this user may not {_listed(missing)} {here}, which detached clusters need; "
+            f"this user may not {_format_verbs(missing)} {here}, which detached clusters need; "
             "sessions do not"
         )
         if any(resource in ACCOUNT_KINDS for _, resource, _ in missing):
@@ -172,8 +178,8 @@ class _Look:
                         if wanted > left:
                             name = quota["metadata"]["name"]
                             message = (
-                                f"quota {name!r} leaves {_shown(noun, left)} of {key}, and one "
-                                f"worker of {tag!r} takes {_shown(noun, wanted)}"
+                                f"quota {name!r} leaves {_format_quantity(noun, left)} of {key}, "
+                                f"and one worker of {tag!r} takes {_format_quantity(noun, wanted)}"
                             )
                             path = ("components", tag)
                             found.append(Diagnostic("E_BAD_OPTION", path, message))
@@ -197,8 +203,8 @@ class _Look:
                     (amount(_room(node).get(key, "0")) for node in fitting), default=math.inf
                 )
                 if need > most:
-                    message = f"{noun} {_shown(noun, need)} exceeds every node"
-                    hint = f"the largest node has {_shown(noun, most)}"
+                    message = f"{noun} {_format_quantity(noun, need)} exceeds every node"
+                    hint = f"the largest node has {_format_quantity(noun, most)}"
                     found.append(
                         Diagnostic("E_BAD_OPTION", ("components", tag, noun), message, hint)
                     )
@@ -246,7 +252,7 @@ def _room(node: Mapping[str, Any]) -> Mapping[str, str]:
     return room
 
 
-def _shown(noun: str, number: float) -> str:
+def _format_quantity(noun: str, number: float) -> str:
     return (
         as_written(round(number)) if noun == "memory" and math.isfinite(number) else f"{number:g}"
     )
@@ -255,12 +261,12 @@ def _shown(noun: str, number: float) -> str:
 _Verb = tuple[str, str, str]
 
 
-def _verbs(rules: Iterable[Rule]) -> list[_Verb]:
+def _verbs(rules: Iterable[AccessRule]) -> list[_Verb]:
     """Return (group, resource, API verb) of each permission."""
     return [(rule.group, rule.resource, verb) for rule in rules for verb in rule.verbs]
 
 
-def _listed(verbs: Iterable[_Verb]) -> str:
+def _format_verbs(verbs: Iterable[_Verb]) -> str:
     return ", ".join(f"{verb} {resource}" for _, resource, verb in verbs)
 
 

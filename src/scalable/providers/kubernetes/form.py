@@ -13,21 +13,21 @@ from typing import Any, Protocol
 from scalable.manager.launcher import UnitState
 from scalable.model import ComponentSpec
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes.names import ROLE, SCHEDULER
 from scalable.providers.kubernetes.permissions import (
     MANAGER_RULES,
     OPERATOR_MANAGER_RULES,
     OPERATOR_RULES,
     RULES,
-    Rule,
+    AccessRule,
 )
 from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.render import ROLE, SCHEDULER
 
 Pod = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Kind:
+class ObjectKind:
     """A kind of object, as in API paths."""
 
     #: Plural name, such as ``pods``.
@@ -36,14 +36,14 @@ class Kind:
     group: str = ""
 
 
-JOBS, PODS = Kind("jobs", "batch/v1"), Kind("pods")
+JOBS, PODS = ObjectKind("jobs", "batch/v1"), ObjectKind("pods")
 
 
 class Form(Protocol):
     """The objects that are created and deleted for the scheduler and for each unit."""
 
     #: Kind of the object of a unit.
-    unit_kind: Kind
+    unit_kind: ObjectKind
     #: Fields of ``DeleteOptions`` for that object.
     deletion: Mapping[str, Any]
     #: The object of a unit is gone as soon as its pod is.
@@ -53,13 +53,13 @@ class Form(Protocol):
     #: State of a pod that does not exist yet, in words.
     unmade: str
     #: Kinds that not every cluster has.
-    custom_kinds: tuple[Kind, ...]
+    custom_kinds: tuple[ObjectKind, ...]
     #: Hint for clusters without them.
     installation: str
     #: Permissions that the creator of a cluster needs.
-    rules: tuple[Rule, ...]
+    rules: tuple[AccessRule, ...]
     #: Permissions that a manager in a pod needs.
-    manager_rules: tuple[Rule, ...]
+    manager_rules: tuple[AccessRule, ...]
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
         """Return the root object, which Kubernetes stops after ``deadline_s`` seconds."""
@@ -73,7 +73,7 @@ class Form(Protocol):
         """Return the object that creates one worker's pod."""
         ...
 
-    def awaited(self, frame: render.Frame) -> list[tuple[Kind, str]]:
+    def awaited(self, frame: render.Frame) -> list[tuple[ObjectKind, str]]:
         """Return kind and name of the objects that have to be gone after the root's deletion."""
         ...
 
@@ -83,7 +83,6 @@ class Form(Protocol):
 
     def first_life(self, before: Pod | None, pod: Pod) -> Pod:
         """Return the pod of a program's first run.
-
         ``before`` is the last result for the same object, and ``pod`` one of its pods.
         """
         ...
@@ -97,10 +96,10 @@ class PodForm:
     ends_with_pod = True
     starts_again = False
     unmade = "it was requested"
-    custom_kinds: tuple[Kind, ...] = ()
+    custom_kinds: tuple[ObjectKind, ...] = ()
     installation = ""
-    rules: tuple[Rule, ...] = RULES
-    manager_rules: tuple[Rule, ...] = MANAGER_RULES
+    rules: tuple[AccessRule, ...] = RULES
+    manager_rules: tuple[AccessRule, ...] = MANAGER_RULES
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
         return render.root_job(frame, deadline_s)
@@ -111,7 +110,7 @@ class PodForm:
     def unit(self, frame: render.Frame, component: ComponentSpec, unit: str) -> render.Object:
         return render.worker_pod(frame, component, unit)
 
-    def awaited(self, frame: render.Frame) -> list[tuple[Kind, str]]:
+    def awaited(self, frame: render.Frame) -> list[tuple[ObjectKind, str]]:
         return [(JOBS, frame.root)]
 
     def object_of(self, pod: Pod) -> str:
@@ -122,17 +121,20 @@ class PodForm:
         return pod
 
 
-def kind_of(thing: Mapping[str, Any]) -> Kind:
+def kind_of(thing: Mapping[str, Any]) -> ObjectKind:
     """Return the kind of an object that will be created."""
     group = str(thing["apiVersion"])
-    return Kind(f"{thing['kind'].lower()}s", "" if group == "v1" else group)
+    return ObjectKind(f"{thing['kind'].lower()}s", "" if group == "v1" else group)
 
 
 # Dask operator ------------------------------------------------------------------------------------
 
 GROUP = "kubernetes.dask.org"
 VERSION = f"{GROUP}/v1"
-CLUSTERS, WORKER_GROUPS = Kind("daskclusters", VERSION), Kind("daskworkergroups", VERSION)
+CLUSTERS, WORKER_GROUPS = (
+    ObjectKind("daskclusters", VERSION),
+    ObjectKind("daskworkergroups", VERSION),
+)
 #: The operator's labels.
 CLUSTER_NAME, COMPONENT = "dask.org/cluster-name", "dask.org/component"
 WORKER_GROUP_NAME = "dask.org/workergroup-name"
@@ -165,10 +167,10 @@ class OperatorForm:
     ends_with_pod = False
     starts_again = True
     unmade = "the Dask operator has not made its pod yet"
-    custom_kinds: tuple[Kind, ...] = (CLUSTERS, WORKER_GROUPS)
+    custom_kinds: tuple[ObjectKind, ...] = (CLUSTERS, WORKER_GROUPS)
     installation = INSTALL
-    rules: tuple[Rule, ...] = OPERATOR_RULES
-    manager_rules: tuple[Rule, ...] = OPERATOR_MANAGER_RULES
+    rules: tuple[AccessRule, ...] = OPERATOR_RULES
+    manager_rules: tuple[AccessRule, ...] = OPERATOR_MANAGER_RULES
 
     def root(self, frame: render.Frame, deadline_s: int) -> render.Object:
         """Return the Job whose pod, the keeper, exits when the scheduler has ended."""
@@ -252,7 +254,7 @@ class OperatorForm:
             },
         }
 
-    def awaited(self, frame: render.Frame) -> list[tuple[Kind, str]]:
+    def awaited(self, frame: render.Frame) -> list[tuple[ObjectKind, str]]:
         return [(JOBS, frame.root), (CLUSTERS, frame.name)]
 
     def object_of(self, pod: Pod) -> str:

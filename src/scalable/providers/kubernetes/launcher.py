@@ -17,12 +17,11 @@ from scalable.manager.launcher import LimitReachedError, Observation, UnitName, 
 from scalable.manager.pools import ManagerSite, Pool
 from scalable.model import DeploymentSpec
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, Resource
+from scalable.providers.kubernetes.api import NOT_FOUND, KubernetesApi, KubernetesError, Resource
 from scalable.providers.kubernetes.form import Form, PodForm, form_of
-from scalable.providers.kubernetes.names import TAG, UNIT, selector
 from scalable.providers.kubernetes.place import watch_of
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
-from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, to_body
+from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, TAG, UNIT, selector, to_body
 from scalable.providers.kubernetes.watch import PodWatch
 from scalable.providers.remote.workers import pool_of, worker_config
 from scalable.records import ClusterDirectory
@@ -41,13 +40,12 @@ Pod = Mapping[str, Any]
 
 class PodLauncher:
     """Launcher of pods, or of objects that create one pod, with one watch for all pods.
-
-    Only this launcher's pods have ``labels``. ``render(tag, unit)`` returns the object of a unit.
+    Only this launcher's pods have ``labels``.
     """
 
     def __init__(
         self,
-        api: Api,
+        api: KubernetesApi,
         namespace: str,
         labels: Mapping[str, str],
         render: Callable[[str, str], dict[str, Any]],
@@ -127,10 +125,7 @@ class PodLauncher:
         raise limit
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Take over this manager's objects: the watch's pods, or all worker groups.
-
-        A group whose pod has ended is included, since it stays until it is deleted.
-        """
+        """Take over this manager's objects: the watch's pods, or all worker groups."""
         adopted: dict[UnitName, str] = {}
         if not self._form.ends_with_pod:
             query = {"labelSelector": selector(self._labels)}
@@ -252,7 +247,7 @@ def pools(spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
     record = cluster.record()
     # A manager in a pod may not create Secrets: its starter has created them.
     secrets = worker_secrets(frame, spec, site.security) if record.remote else []
-    launcher = ManagedPods(Api(record.place["context"] or None), frame, spec, secrets)
+    launcher = ManagedPods(KubernetesApi(record.place["context"] or None), frame, spec, secrets)
     return [pool_of(component, launcher, spec) for component in spec.components.values()]
 
 
@@ -261,7 +256,7 @@ class ManagedPods(PodLauncher):
 
     def __init__(
         self,
-        api: Api,
+        api: KubernetesApi,
         frame: render.Frame,
         spec: DeploymentSpec,
         secrets: Sequence[render.Object] = (),

@@ -39,7 +39,7 @@ class KubernetesOptions(RemoteOptions):
         default=(), description="Secrets with which images are pulled."
     )
     resources: Resources | None = Field(
-        default=None, description="Requests and limits beside those of the components."
+        default=None, description="Requests and limits in addition to those of the components."
     )
     mounts: TextMap = Field(
         default={},

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Rule:
+class AccessRule:
     """Permitted verbs on one resource."""
 
     #: Empty for the core group.
@@ -19,21 +19,21 @@ class Rule:
 
 
 RULES = (
-    Rule("batch", "jobs", ("create", "delete", "get", "patch")),
-    Rule("", "secrets", ("create",)),
-    Rule("", "services", ("create",)),
-    Rule("", "pods", ("create", "delete", "get", "list", "watch")),
-    Rule("", "pods/log", ("get",)),
+    AccessRule("batch", "jobs", ("create", "delete", "get", "patch")),
+    AccessRule("", "secrets", ("create",)),
+    AccessRule("", "services", ("create",)),
+    AccessRule("", "pods", ("create", "delete", "get", "list", "watch")),
+    AccessRule("", "pods/log", ("get",)),
     # A WebSocket starts with GET, and newer versions check both verbs.
-    Rule("", "pods/portforward", ("create", "get")),
+    AccessRule("", "pods/portforward", ("create", "get")),
 )
 #: For clusters of the Dask operator, which creates the pods and the Service.
 OPERATOR_RULES = (
-    Rule("batch", "jobs", ("create", "delete", "get", "patch")),
-    Rule("", "secrets", ("create",)),
-    Rule("kubernetes.dask.org", "daskclusters", ("create", "get")),
-    Rule("kubernetes.dask.org", "daskworkergroups", ("create", "delete", "get", "list")),
-    Rule("", "pods", ("get", "list", "watch")),
+    AccessRule("batch", "jobs", ("create", "delete", "get", "patch")),
+    AccessRule("", "secrets", ("create",)),
+    AccessRule("kubernetes.dask.org", "daskclusters", ("create", "get")),
+    AccessRule("kubernetes.dask.org", "daskworkergroups", ("create", "delete", "get", "list")),
+    AccessRule("", "pods", ("get", "list", "watch")),
     *RULES[-2:],
 )
 
@@ -42,39 +42,42 @@ OPERATOR_RULES = (
 ACCOUNT_KINDS = ("serviceaccounts", "roles", "rolebindings")
 #: Additional permissions for a detached cluster, compared with a session's cluster.
 _DETACHED_RULES = (
-    Rule("batch", "jobs", ("list",)),
-    Rule("", "secrets", ("get", "list")),
-    Rule("", "services", ("create",)),
+    AccessRule("batch", "jobs", ("list",)),
+    AccessRule("", "secrets", ("get", "list")),
+    AccessRule("", "services", ("create",)),
 )
 #: Additional permissions for a session's manager in a pod.
-_PLACED_RULES = (Rule("batch", "jobs", ("list",)), Rule("", "services", ("create",)))
+_PLACED_RULES = (AccessRule("batch", "jobs", ("list",)), AccessRule("", "services", ("create",)))
 _ACCOUNT_RULES = (
-    Rule("", "serviceaccounts", ("create",)),
-    Rule("rbac.authorization.k8s.io", "roles", ("create",)),
-    Rule("rbac.authorization.k8s.io", "rolebindings", ("create",)),
+    AccessRule("", "serviceaccounts", ("create",)),
+    AccessRule("rbac.authorization.k8s.io", "roles", ("create",)),
+    AccessRule("rbac.authorization.k8s.io", "rolebindings", ("create",)),
 )
 #: Permissions of a manager in a pod, except those on its units.
 _MANAGER_RULES = (
-    Rule("", "pods/log", ("get",)),
+    AccessRule("", "pods/log", ("get",)),
     # It sets its cluster's deadline, and deletes the cluster after it has ended.
-    Rule("batch", "jobs", ("delete", "list", "patch")),
+    AccessRule("batch", "jobs", ("delete", "list", "patch")),
 )
-MANAGER_RULES = (Rule("", "pods", ("create", "delete", "get", "list", "watch")), *_MANAGER_RULES)
+MANAGER_RULES = (
+    AccessRule("", "pods", ("create", "delete", "get", "list", "watch")),
+    *_MANAGER_RULES,
+)
 #: Permissions of a manager whose units are worker groups of the Dask operator.
 OPERATOR_MANAGER_RULES = (
-    Rule("kubernetes.dask.org", "daskworkergroups", ("create", "delete", "get", "list")),
-    Rule("", "pods", ("get", "list", "watch")),
+    AccessRule("kubernetes.dask.org", "daskworkergroups", ("create", "delete", "get", "list")),
+    AccessRule("", "pods", ("get", "list", "watch")),
     *_MANAGER_RULES,
 )
 
 
-def merged(*parts: tuple[Rule, ...]) -> tuple[Rule, ...]:
+def merged(*parts: tuple[AccessRule, ...]) -> tuple[AccessRule, ...]:
     """Return all permissions, with one rule for each resource."""
     found: dict[tuple[str, str], tuple[str, ...]] = {}
     for rule in (rule for part in parts for rule in part):
         known = found.get((rule.group, rule.resource), ())
         found[rule.group, rule.resource] = tuple(sorted({*known, *rule.verbs}))
-    return tuple(Rule(group, resource, verbs) for (group, resource), verbs in found.items())
+    return tuple(AccessRule(group, resource, verbs) for (group, resource), verbs in found.items())
 
 
 #: Permissions of a user of detached clusters whose units are pods.
@@ -86,20 +89,24 @@ def _has_account(options: Mapping[str, Any]) -> bool:
     return options["manager_service_account"] is None
 
 
-def session_rules(rules: tuple[Rule, ...], options: Mapping[str, Any]) -> tuple[Rule, ...]:
+def session_rules(
+    rules: tuple[AccessRule, ...], options: Mapping[str, Any]
+) -> tuple[AccessRule, ...]:
     """Return the permissions of a session's creator, from those for scheduler and units."""
     if options["manager"] != "there":
         return rules
     return merged(rules, _PLACED_RULES, _ACCOUNT_RULES if _has_account(options) else ())
 
 
-def detached_rules(rules: tuple[Rule, ...], options: Mapping[str, Any]) -> tuple[Rule, ...]:
+def detached_rules(
+    rules: tuple[AccessRule, ...], options: Mapping[str, Any]
+) -> tuple[AccessRule, ...]:
     """Return the permissions of a detached cluster's creator, like :func:`session_rules`."""
     accounts = options["manager"] != "here" and _has_account(options)
     return merged(rules, _DETACHED_RULES, _ACCOUNT_RULES if accounts else ())
 
 
-def role(namespace: str, rules: tuple[Rule, ...] = RULES) -> str:
+def role(namespace: str, rules: tuple[AccessRule, ...] = RULES) -> str:
     """Return the Role, as YAML, that grants permissions in a namespace."""
     lines = [
         "apiVersion: rbac.authorization.k8s.io/v1",

@@ -13,10 +13,16 @@ from scalable.containers import ADVICE
 from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes.api import MERGE_PATCH, NOT_FOUND, Api, KubernetesError, Resource
+from scalable.providers.kubernetes.api import (
+    MERGE_PATCH,
+    NOT_FOUND,
+    KubernetesApi,
+    KubernetesError,
+    Resource,
+)
 from scalable.providers.kubernetes.form import JOBS, Form, kind_of
-from scalable.providers.kubernetes.names import CLUSTER, ROLE, SCHEDULER, selector
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
+from scalable.providers.kubernetes.render import CLUSTER, ROLE, SCHEDULER, selector
 from scalable.providers.kubernetes.watch import PodWatch
 from scalable.records.packing import key_of
 from scalable.worker.config import WorkerConfig
@@ -29,10 +35,12 @@ POLL_S = 1.0
 BATCH = JOBS.group
 
 
-class Place:
+class NamespacePlace:
     """The objects of one cluster."""
 
-    def __init__(self, api: Api, frame: render.Frame, watch: PodWatch, form: Form) -> None:
+    def __init__(
+        self, api: KubernetesApi, frame: render.Frame, watch: PodWatch, form: Form
+    ) -> None:
         self.frame = frame
         self._api = api
         self._watch = watch
@@ -42,7 +50,6 @@ class Place:
 
     async def create(self, frame_of: Any, files: Mapping[str, str], start_s: float) -> None:
         """Create the root object, the Secret and the other objects of the scheduler.
-
         ``frame_of(uid)`` returns the frame with the root's uid. Until the cluster is up, the root's
         deadline is ``start_s`` seconds and a margin, so that a creator that dies leaves nothing.
         """
@@ -172,7 +179,7 @@ def resource_of(thing: render.Object) -> Resource:
     return Resource(kind.plural, thing["metadata"]["namespace"], kind.group)
 
 
-async def create(api: Api, thing: render.Object, form: Form) -> None:
+async def create(api: KubernetesApi, thing: render.Object, form: Form) -> None:
     """Create an object. Raises ProviderError if its kind is unknown, or it is refused."""
     kind = kind_of(thing)
     try:
@@ -184,7 +191,7 @@ async def create(api: Api, thing: render.Object, form: Form) -> None:
         raise ProviderError(message, hint=form.installation) from error
 
 
-def watch_of(api: Api, frame: render.Frame, on_change: Any) -> PodWatch:
+def watch_of(api: KubernetesApi, frame: render.Frame, on_change: Any) -> PodWatch:
     """Return the watch of all pods of a cluster, which calls ``on_change(pod, gone)``."""
     return PodWatch(api, frame.namespace, selector({CLUSTER: frame.cluster_id}), on_change)
 
@@ -195,7 +202,7 @@ _REASON = "FailedCreate"
 _PREFIX = "Error creating: "
 
 
-async def why_no_pod(api: Api, namespace: str, uid: str) -> str | None:
+async def why_no_pod(api: KubernetesApi, namespace: str, uid: str) -> str | None:
     """Return from Events why a Job got no pod, or None, even if the user may not list them."""
     wanted = {"involvedObject.uid": uid, "reason": _REASON}
     selector = ",".join(f"{key}={value}" for key, value in wanted.items())

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from scalable.providers.base import OptionsModel, ValidationReport
+from scalable.providers.kubernetes.kubeconfig import current_place
+from scalable.providers.kubernetes.objects import findings, objects, read_template
 from scalable.providers.kubernetes.traits import TRAITS
 
 if TYPE_CHECKING:
@@ -18,9 +20,7 @@ if TYPE_CHECKING:
 
 class KubernetesProvider:
     """Provider whose scheduler and workers are pods.
-
-    A session's manager runs in the user's process, or with ``manager: there`` in a pod. The cluster
-    stops with that process. The manager of a detached cluster is a pod too.
+    A session's manager runs in the user's process, or with ``manager: there`` in a pod.
     """
 
     name = "kubernetes"
@@ -29,8 +29,6 @@ class KubernetesProvider:
 
     def validate(self, spec: DeploymentSpec) -> ValidationReport:
         """Check mounts, scripts and the pod template, without contacting Kubernetes."""
-        from scalable.providers.kubernetes.drafts import findings
-
         report = ValidationReport()
         report.extend(findings(spec))
         return report
@@ -45,14 +43,11 @@ class KubernetesProvider:
         self, spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
     ) -> dict[str, bytes]:
         """Return each object of a cluster by file name, in the form in which it is sent."""
-        from scalable.providers.kubernetes.drafts import objects
-
         return objects(spec, counts, name)
 
     def build_cluster(self, spec: DeploymentSpec) -> SessionCluster:
         """Start a scheduler with empty pools in a pod. An error leaves nothing running."""
-        from scalable.providers.kubernetes.drafts import read_template
-        from scalable.providers.kubernetes.site import KubernetesSite
+        from scalable.providers.kubernetes.services import KubernetesSite
         from scalable.providers.remote.session_cluster import SessionCluster
 
         template = read_template(spec)
@@ -71,8 +66,6 @@ class KubernetesProvider:
 
     def places(self) -> list[dict[str, str]]:
         """Return the site of the kubeconfig, or of this process's pod."""
-        from scalable.providers.kubernetes.kubeconfig import current_place
-
         place = current_place()
         return [] if place is None else [place]
 

@@ -19,17 +19,21 @@ from scalable.providers.base import ProgramState
 from scalable.providers.kubernetes.api import (
     MERGE_PATCH,
     NOT_FOUND,
-    Api,
+    KubernetesApi,
     KubernetesError,
     Resource,
     ask,
 )
 from scalable.providers.kubernetes.form import KEEPER, as_started_once
 from scalable.providers.kubernetes.kubeconfig import current_context, inside, user_of
-from scalable.providers.kubernetes.names import (
+from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S, why_no_pod
+from scalable.providers.kubernetes.reasons import fault_in_output, observation
+from scalable.providers.kubernetes.render import (
     CLUSTER,
+    CONTAINER,
     MANAGER,
     MANAGING,
+    MARGIN_S,
     OWNER,
     ROLE,
     SCHEDULER,
@@ -38,10 +42,9 @@ from scalable.providers.kubernetes.names import (
     label_value,
     root_name,
     selector,
+    service_address,
+    to_body,
 )
-from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S, why_no_pod
-from scalable.providers.kubernetes.reasons import fault_in_output, observation
-from scalable.providers.kubernetes.render import CONTAINER, MARGIN_S, service_address, to_body
 from scalable.providers.kubernetes.tunnel import PodDial
 from scalable.records import RECORD, ClusterDirectory
 from scalable.records.packing import PLACE, path_of
@@ -75,7 +78,7 @@ class KubernetesPlace:
     def clusters(self) -> dict[str, dict[str, str]]:
         return ask(self._context, self._clusters, ANSWER_TIMEOUT_S)
 
-    async def _clusters(self, api: Api) -> dict[str, dict[str, str]]:
+    async def _clusters(self, api: KubernetesApi) -> dict[str, dict[str, str]]:
         own = {OWNER: await self.owner_label(api)}
         jobs, secrets = await asyncio.gather(
             self._list(api, self._jobs, {ROLE: SCHEDULER, **own}),
@@ -105,16 +108,18 @@ class KubernetesPlace:
             if any(_is_root(job, cluster_id, files, self._owner) for job in living.values())
         }
 
-    async def owner_label(self, api: Api) -> str:
+    async def owner_label(self, api: KubernetesApi) -> str:
         """Return the label value of the user's clusters."""
         self._owner = self._owner or await owner(api, self._context)
         return label_value(self._owner)
 
-    async def _list(self, api: Api, resource: Resource, marks: Mapping[str, str]) -> list[Thing]:
+    async def _list(
+        self, api: KubernetesApi, resource: Resource, marks: Mapping[str, str]
+    ) -> list[Thing]:
         answer = await api.request("GET", resource, query={"labelSelector": selector(marks)})
         return list(answer.get("items") or ())
 
-    async def _root(self, api: Api, cluster_id: str) -> Thing | None:
+    async def _root(self, api: KubernetesApi, cluster_id: str) -> Thing | None:
         marks = {CLUSTER: cluster_id, ROLE: SCHEDULER, OWNER: await self.owner_label(api)}
         jobs = await self._list(api, self._jobs, marks)
         uid = _known_root(cluster_id)
@@ -125,7 +130,7 @@ class KubernetesPlace:
     def programs(self, cluster_id: str) -> dict[str, ProgramState]:
         return ask(self._context, lambda api: self._programs(api, cluster_id), ANSWER_TIMEOUT_S)
 
-    async def _programs(self, api: Api, cluster_id: str) -> dict[str, ProgramState]:
+    async def _programs(self, api: KubernetesApi, cluster_id: str) -> dict[str, ProgramState]:
         jobs, pods = await asyncio.gather(
             self._list(api, self._jobs, {CLUSTER: cluster_id}),
             self._list(api, self._pods, {CLUSTER: cluster_id}),
@@ -138,7 +143,7 @@ class KubernetesPlace:
                 found[_program(job)] = state_of(job, pods)
         scheduler = found.get(SCHEDULER)
         if scheduler is not None and scheduler.state == "failed":
-            found[SCHEDULER] = await self._explained(api, scheduler, pods)
+            found[SCHEDULER] = await self._with_reason(api, scheduler, pods)
         for job in jobs:
             its = found.get(_program(job))
             if (
@@ -152,7 +157,9 @@ class KubernetesPlace:
                 found[_program(job)] = ProgramState(its.state, words)
         return found if scheduler is not None else {}
 
-    async def _explained(self, api: Api, state: ProgramState, pods: list[Thing]) -> ProgramState:
+    async def _with_reason(
+        self, api: KubernetesApi, state: ProgramState, pods: list[Thing]
+    ) -> ProgramState:
         """Return the state of a failed scheduler, with the reason in its output."""
         own = [pod for pod in pods if label(pod, ROLE) == SCHEDULER]
         for pod in sorted(own, key=made_at, reverse=True):
@@ -177,10 +184,10 @@ class KubernetesPlace:
     def outer_address(self, cluster_id: str) -> None:
         """Return None: a Service cannot be reached from outside."""
 
-    def tunnel(self, cluster_id: str) -> SchedulerTunnel:
-        return SchedulerTunnel(self, self._context, self._namespace, cluster_id)
+    def tunnel(self, cluster_id: str) -> PodTunnel:
+        return PodTunnel(self, self._context, self._namespace, cluster_id)
 
-    async def scheduler_pod(self, api: Api, cluster_id: str) -> str:
+    async def scheduler_pod(self, api: KubernetesApi, cluster_id: str) -> str:
         """Return the name of the scheduler's pod. Raises ProviderError if it does not run."""
         for pod in await self._list(api, self._pods, {CLUSTER: cluster_id, ROLE: SCHEDULER}):
             if observation(pod).state is UnitState.RUNNING and not is_going(pod):
@@ -191,7 +198,7 @@ class KubernetesPlace:
         return ask(self._context, lambda api: self._logs(api, cluster_id, since), LOGS_TIMEOUT_S)
 
     async def _logs(
-        self, api: Api, cluster_id: str, since: Mapping[str, str]
+        self, api: KubernetesApi, cluster_id: str, since: Mapping[str, str]
     ) -> dict[str, tuple[str, str]]:
         pods = await self._list(api, self._pods, {CLUSTER: cluster_id})
         named = [(_log_name(pod), pod) for pod in sorted(pods, key=made_at)]
@@ -204,7 +211,7 @@ class KubernetesPlace:
                 found[name] = (found.get(name, ("", ""))[0] + text, mark)
         return found
 
-    async def _log(self, api: Api, pod: Thing, mark: str) -> tuple[str, str]:
+    async def _log(self, api: KubernetesApi, pod: Thing, mark: str) -> tuple[str, str]:
         query = {"timestamps": "true", "limitBytes": str(MOST_LOG_BYTES)}
         text = await self._request_log(api, pod, query | ({"sinceTime": mark} if mark else {}))
         # The server's resolution is a second: lines of the same second are sent twice.
@@ -213,7 +220,7 @@ class KubernetesPlace:
         new = [(moment, rest) for moment, _, rest in lines if moment > mark]
         return "".join(rest for _, rest in new), new[-1][0] if new else ""
 
-    async def _request_log(self, api: Api, pod: Thing, query: Mapping[str, str]) -> str:
+    async def _request_log(self, api: KubernetesApi, pod: Thing, query: Mapping[str, str]) -> str:
         """Return a pod's output, or an empty string if it has not started or is gone."""
         asked = {"container": CONTAINER, **query}
         name = pod["metadata"]["name"]
@@ -230,7 +237,7 @@ class KubernetesPlace:
         deadline = None if seconds is None else int(seconds + MARGIN_S)
         body = json.dumps({"spec": {"activeDeadlineSeconds": deadline}}).encode()
 
-        async def patch(api: Api) -> None:
+        async def patch(api: KubernetesApi) -> None:
             root = await self._root(api, cluster_id)
             if root is not None:
                 name = root["metadata"]["name"]
@@ -245,7 +252,7 @@ class KubernetesPlace:
             REMOVAL_TIMEOUT_S + POLL_S,
         )
 
-    async def _delete(self, api: Api, cluster_id: str, *, wait: bool) -> list[str]:
+    async def _delete(self, api: KubernetesApi, cluster_id: str, *, wait: bool) -> list[str]:
         try:
             root = await asyncio.wait_for(self._root(api, cluster_id), ANSWER_TIMEOUT_S)
         except TimeoutError as error:
@@ -268,21 +275,21 @@ class KubernetesPlace:
             await asyncio.sleep(POLL_S)
         return [f"job {name} in namespace {self._namespace}, with all that it owns"]
 
-    async def _left(self, api: Api, cluster_id: str) -> list[str]:
+    async def _left(self, api: KubernetesApi, cluster_id: str) -> list[str]:
         found = await asyncio.gather(
             *(self._list(api, kind, {CLUSTER: cluster_id}) for kind in (self._jobs, self._pods))
         )
         return [thing["metadata"]["name"] for things in found for thing in things]
 
 
-class SchedulerTunnel:
+class PodTunnel:
     """Tunnel to the scheduler of one cluster, whose pod ``open`` looks up."""
 
     def __init__(
         self, place: KubernetesPlace, context: str, namespace: str, cluster_id: str
     ) -> None:
         self._place, self._namespace, self._cluster_id = place, namespace, cluster_id
-        self._api = Api(context or None)
+        self._api = KubernetesApi(context or None)
         self._tunnel: Tunnel | None = None
 
     async def open(self) -> int:
@@ -298,7 +305,7 @@ class SchedulerTunnel:
         await self._api.close()
 
 
-async def owner(api: Api, context: str) -> str:
+async def owner(api: KubernetesApi, context: str) -> str:
     """Return the user's name in Kubernetes, or in the kubeconfig for servers before 1.28."""
     body = to_body({"apiVersion": REVIEWS, "kind": "SelfSubjectReview"})
     try:
@@ -410,7 +417,7 @@ def _kept_state(job: Thing, pods: list[Thing]) -> ProgramState:
         succeeded = first.get("status", {}).get("phase") == "Succeeded"
         return ProgramState("completed" if succeeded else "failed", seen.reason)
     if has_completed(job):
-        return ProgramState("failed", "the scheduler's pod was lost, and its calls with it")
+        return ProgramState("failed", "the scheduler's pod was lost, and its tasks with it")
     return ProgramState("running" if seen.state is UnitState.RUNNING else "pending", seen.reason)
 
 

@@ -1,4 +1,4 @@
-"""Scheduler and managers of a detached cluster, as Jobs of Kubernetes."""
+"""Scheduler and managers of a detached cluster as Jobs, and the objects of a session's cluster."""
 
 from __future__ import annotations
 
@@ -7,39 +7,53 @@ import dataclasses
 import json
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scalable.client.tunnel import BackgroundTunnel
 from scalable.errors import NameTakenError
 from scalable.files import write_private
-from scalable.model import ClusterRecord, DeploymentSpec
+from scalable.manager.launcher import UnitState
+from scalable.model import ClusterRecord, DeploymentSpec, ProgramState
 from scalable.protocol.credentials import security_of
-from scalable.providers.kubernetes import manager_objects, render
-from scalable.providers.kubernetes.api import Api, Resource, ask
-from scalable.providers.kubernetes.drafts import read_template
+from scalable.protocol.streams import RELAY_PORT
+from scalable.providers.kubernetes import objects, render
+from scalable.providers.kubernetes.api import KubernetesApi, Resource, ask
 from scalable.providers.kubernetes.form import form_of
 from scalable.providers.kubernetes.kubeconfig import current_context
-from scalable.providers.kubernetes.launcher import facts_of, stored_frame, worker_secrets
-from scalable.providers.kubernetes.names import (
-    CLUSTER,
-    OWNER,
-    SCHEDULER,
-    label,
-    root_name,
-    selector,
+from scalable.providers.kubernetes.launcher import (
+    PodLauncher,
+    facts_of,
+    stored_frame,
+    worker_secrets,
 )
-from scalable.providers.kubernetes.permissions import detached_rules
-from scalable.providers.kubernetes.place import BATCH, create, resource_of
+from scalable.providers.kubernetes.objects import manager_parts, read_template
+from scalable.providers.kubernetes.permissions import detached_rules, session_rules
+from scalable.providers.kubernetes.place import BATCH, NamespacePlace, create, resource_of, watch_of
+from scalable.providers.kubernetes.reasons import observation
 from scalable.providers.kubernetes.remote import (
     KubernetesPlace,
     has_ended,
     owner,
 )
+from scalable.providers.kubernetes.render import (
+    CLUSTER,
+    MANAGING,
+    OWNER,
+    ROLE,
+    SCHEDULER,
+    label,
+    root_name,
+    selector,
+)
+from scalable.providers.kubernetes.tunnel import tunnel_to
+from scalable.providers.remote.session_files import manager_files
 from scalable.records import ClusterDirectory
 from scalable.records.directory import RECORD
 from scalable.records.packing import PLACE, packed
 from scalable.units import parse_duration
+from scalable.worker.config import WorkerConfig
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
@@ -80,7 +94,9 @@ class KubernetesServices:
 
     # Scheduler ------------------------------------------------------------------------------------
 
-    async def _start_scheduler(self, api: Api, cluster: ClusterDirectory, _service: str) -> None:
+    async def _start_scheduler(
+        self, api: KubernetesApi, cluster: ClusterDirectory, _service: str
+    ) -> None:
         assert self._spec is not None
         record, spec = cluster.record(), self._spec
         name = await owner(api, record.place["context"])
@@ -97,30 +113,32 @@ class KubernetesServices:
         made = await _make_root(api, form.root(frame, deadline), record)
         frame = dataclasses.replace(frame, root_uid=made["metadata"]["uid"])
         write_private(cluster.path / PLACE, json.dumps(facts_of(frame)))
-        for thing in manager_objects.scheduler_parts(frame, form, _files(frame, cluster)):
+        for thing in objects.scheduler_parts(frame, form, _files(frame, cluster)):
             await create(api, thing, form)
         logger.debug("cluster %s: job %s in %s", record.id, frame.root, frame.namespace)
 
     # Managers -------------------------------------------------------------------------------------
 
-    async def _start_manager(self, api: Api, cluster: ClusterDirectory, manager: str) -> None:
+    async def _start_manager(
+        self, api: KubernetesApi, cluster: ClusterDirectory, manager: str
+    ) -> None:
         assert self._spec is not None
         frame = stored_frame(cluster, manager, self._spec.options)
         jobs = Resource("jobs", frame.namespace, BATCH)
-        earlier = {CLUSTER: frame.cluster_id, **manager_objects.marks(frame)}
+        earlier = {CLUSTER: frame.cluster_id, **objects.marks(frame)}
         found = await api.request("GET", jobs, query={"labelSelector": selector(earlier)})
         for job in found["items"]:
             await api.delete(jobs, job["metadata"]["name"], propagationPolicy="Background")
         files = _files(frame, cluster, manager)
         workers = worker_secrets(frame, self._spec, security_of(cluster.pem()))
         form = form_of(self._spec.options)
-        parts = manager_objects.manager_parts(frame, form, files, workers, secrets.token_hex(3))
+        parts = objects.manager_parts(frame, form, files, workers, secrets.token_hex(3))
         for thing in parts:
             await create(api, thing, form)
         logger.debug("cluster %s: manager %s is a job", frame.cluster_id, manager)
 
 
-async def _make_root(api: Api, root: render.Object, record: ClusterRecord) -> Any:
+async def _make_root(api: KubernetesApi, root: render.Object, record: ClusterRecord) -> Any:
     """Create the root object, after deleting an ended one of that name."""
     resource = resource_of(root)
     name = root["metadata"]["name"]
@@ -149,3 +167,116 @@ def _files(
         place={"context": "", "namespace": frame.namespace, "owner": frame.owner},
     )
     return files | {RECORD: json.dumps(inner.to_dict())}
+
+
+# Sessions -----------------------------------------------------------------------------------------
+
+
+class KubernetesSite:
+    """A session's cluster (a :class:`.SessionSite`), in which one root object owns the rest."""
+
+    def __init__(self, spec: DeploymentSpec, template: Mapping[str, Any], cluster_id: str) -> None:
+        self.frame = render.Frame(cluster_id, spec.target_name, spec.options, template)
+        for component in (None, *spec.components.values()):
+            render.image_of(self.frame, component)
+        self._form = form_of(spec.options)
+        self._kept_s = parse_duration(spec.options["reconnect_within"])
+        self._api = KubernetesApi(
+            spec.options["context"], rules=session_rules(self._form.rules, spec.options)
+        )
+        self.launcher = PodLauncher(
+            self._api,
+            self.frame.namespace,
+            render.worker_selector(self.frame),
+            lambda tag, unit: self._form.unit(self.frame, spec.components[tag], unit),
+            self._form,
+        )
+        self.watch = watch_of(self._api, self.frame, self._changed)
+        self.launcher.follow(self.watch)
+        self._place = NamespacePlace(self._api, self.frame, self.watch, self._form)
+        self._on_end: Callable[[str], object] = lambda _reason: None
+        self._pod = ""
+        self._files: Mapping[str, str] = {}
+
+    @property
+    def name(self) -> str:
+        return self.frame.name
+
+    @property
+    def manager(self) -> str:
+        return self.frame.manager
+
+    @property
+    def starts_again(self) -> bool:
+        return self._form.starts_again
+
+    async def begin(self, on_end: Callable[[str], object]) -> None:
+        self._on_end = on_end
+        await self.watch.start()
+
+    async def make(self, files: Mapping[str, str], start_s: float) -> None:
+        self._files = files
+        await self._place.create(self._framed, files, start_s)
+
+    def _framed(self, uid: str) -> render.Frame:
+        self.frame = dataclasses.replace(self.frame, root_uid=uid)
+        return self.frame
+
+    async def scheduler(self, start_s: float) -> str:
+        pod = await self._place.scheduler_pod(start_s)
+        self._pod = pod["metadata"]["name"]
+        return f"tls://{pod['status']['podIP']}:{render.PORT}"
+
+    def tunnel(self) -> BackgroundTunnel:
+        """Return a tunnel through the API server to the relay in the scheduler's pod."""
+        return tunnel_to(
+            self.frame.options["context"],
+            self.frame.namespace,
+            self._pod,
+            RELAY_PORT,
+            kept_s=self._kept_s,
+        )
+
+    async def add_workers(self, configs: Mapping[str, WorkerConfig]) -> None:
+        parts = (self._place.add_workers(tag, config) for tag, config in configs.items())
+        await asyncio.gather(*parts)
+
+    async def start_manager(self) -> None:
+        place = {"context": "", "namespace": self.frame.namespace, "owner": self.frame.owner}
+        files = manager_files(self._files, self.manager, place)
+        files[PLACE] = json.dumps(facts_of(self.frame))
+        for thing in manager_parts(self.frame, self._form, files, (), secrets.token_hex(3)):
+            await self._place.add(thing)
+
+    async def manager_state(self) -> ProgramState:
+        pods = [pod for pod in self.watch.pods.values() if label(pod, ROLE) == MANAGING]
+        pod = max(pods, key=lambda its: str(its["metadata"]["creationTimestamp"]), default=None)
+        if pod is None:
+            return ProgramState("pending", "its pod has not been made yet")
+        seen = observation(pod)
+        if seen.state is not UnitState.ENDED:
+            state = "running" if seen.state is UnitState.RUNNING else "pending"
+            return ProgramState(state, seen.reason)
+        output = await self._place.logs(pod["metadata"]["name"])
+        return ProgramState("failed", f"its pod has ended: {seen.reason}{output}")
+
+    async def limit_life(self, seconds: float | None) -> None:
+        await self._place.limit_life(seconds)
+
+    def _changed(self, pod: Mapping[str, Any], gone: bool) -> None:
+        if label(pod, ROLE) != SCHEDULER:
+            self.launcher.noted(pod, gone)
+            return
+        seen = observation(self._form.first_life(None, pod), gone=gone)
+        if self._pod and seen.state is UnitState.ENDED:
+            self._on_end(f"the scheduler's pod has ended: {seen.reason}")
+
+    def all_ends(self) -> None:
+        self.launcher.all_ends()
+
+    async def remove(self) -> None:
+        await self._place.remove()
+
+    async def close(self) -> None:
+        await self.watch.close()
+        await self._api.close()

@@ -18,7 +18,13 @@ from scalable.client.tunnel import BackgroundTunnel, Tunnel, TunnelClosedError
 from scalable.errors import ProviderError
 from scalable.manager.launcher import UnitState
 from scalable.protocol.streams import KEPT_S, Buffer
-from scalable.providers.kubernetes.api import NOT_FOUND, Api, KubernetesError, Resource, refusal
+from scalable.providers.kubernetes.api import (
+    NOT_FOUND,
+    KubernetesApi,
+    KubernetesError,
+    Resource,
+    refusal,
+)
 from scalable.providers.kubernetes.reasons import observation
 
 logger = logging.getLogger("scalable.providers.kubernetes")
@@ -85,7 +91,7 @@ class WebSocketCarrier:
 class PodDial:
     """Opens carriers to a port of a pod."""
 
-    def __init__(self, api: Api, namespace: str, pod: str, port: int) -> None:
+    def __init__(self, api: KubernetesApi, namespace: str, pod: str, port: int) -> None:
         self._api = api
         self._pods, self._pod = Resource("pods", namespace), pod
         self._path = self._pods.path(pod, "portforward")
@@ -93,7 +99,6 @@ class PodDial:
 
     async def __call__(self) -> WebSocketCarrier:
         """Open a carrier.
-
         Raises OSError or ProviderError if the API server does not answer or refuses, and
         TunnelClosedError if the pod has ended or is gone.
         """
@@ -128,7 +133,7 @@ def tunnel_to(
 
     def make() -> Tunnel:
         # A separate connection, which belongs to the event loop of the tunnels.
-        api = Api(context)
+        api = KubernetesApi(context)
         return Tunnel(PodDial(api, namespace, pod, port), hang_up=api.close, kept_s=kept_s)
 
     return BackgroundTunnel(make)

@@ -9,7 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.providers.kubernetes.api import TRANSIENT, Api, KubernetesError, Resource, refusal
+from scalable.providers.kubernetes.api import (
+    TRANSIENT,
+    KubernetesApi,
+    KubernetesError,
+    Resource,
+    refusal,
+)
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
@@ -29,7 +35,7 @@ class PodWatch:
 
     def __init__(
         self,
-        api: Api,
+        api: KubernetesApi,
         namespace: str,
         selector: str,
         on_change: Callable[[Pod, bool], object] = lambda _pod, _gone: None,

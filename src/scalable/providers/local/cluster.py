@@ -1,13 +1,54 @@
-"""The cluster that the local provider builds."""
+"""The cluster that the local provider builds: a scheduler in this process, and its pools."""
 
 from __future__ import annotations
 
-from scalable.manager.pool_cluster import PoolCluster
-from scalable.providers.local.traits import TRAITS
+from pathlib import Path
+from typing import Any
+
+from scalable.manager.pool_cluster import PoolCluster, embedded_site
+from scalable.model import DeploymentSpec
+from scalable.protocol.addresses import LOOPBACK
+from scalable.providers.local.fork_server import ForkServerProcess
+from scalable.providers.local.render import thread_options
+from scalable.scheduler.pool_scheduler import PoolScheduler
+from scalable.worker.pool_worker import PoolWorker
 
 
 class LocalPoolCluster(PoolCluster):
     """A scheduler in this process, and pools of workers on this machine."""
 
     provider_name = "local"
-    starting = TRAITS.starting
+
+
+def build_cluster(spec: DeploymentSpec, server: ForkServerProcess | None) -> PoolCluster:
+    """Start a scheduler with the pools of a spec. An error leaves nothing running."""
+    options = spec.options
+    processes = bool(options["processes"])
+    scheduler: dict[str, Any] = {
+        "dashboard": bool(options["dashboard_address"]),
+        "dashboard_address": options["dashboard_address"],
+    }
+    if processes:
+        scheduler |= {"host": LOOPBACK, "port": 0}
+    else:
+        scheduler |= {"protocol": "inproc://"}
+    cluster = LocalPoolCluster(scheduler={"cls": PoolScheduler, "options": scheduler})
+    try:
+        if processes:
+            from scalable.providers.local.detached import process_pools  # loads containers
+
+            site = embedded_site(cluster, None if spec.log_dir is None else Path(spec.log_dir))
+            cluster.add_pools(process_pools(spec, site, server))
+        else:
+            _add_thread_pools(cluster, spec)
+    except BaseException:
+        cluster.close()
+        raise
+    return cluster
+
+
+def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
+    slots = spec.options["threads_per_worker"]
+    for tag, component in spec.components.items():
+        template = {"cls": PoolWorker, "options": thread_options(component, slots)}
+        cluster.add_pool(tag, template, slots=slots)

@@ -15,7 +15,7 @@ from scalable.manifest.fields import (
     Text,
 )
 from scalable.protocol.addresses import listen_address
-from scalable.providers.local.defaults import DEFAULTS
+from scalable.providers.local.traits import DEFAULTS
 
 # Options ------------------------------------------------------------------------------------------
 
@@ -34,7 +34,7 @@ class LocalOptions(ProviderOptions):
     )
     threads_per_worker: PositiveInt = Field(
         default=DEFAULTS["threads_per_worker"],
-        description="Number of calls that a worker runs at once.",
+        description="Number of tasks that a worker runs at once.",
     )
     processes: bool = Field(
         default=DEFAULTS["processes"],

@@ -1,4 +1,4 @@
-"""Processes of this user that run programs of this package: finding, watching and stopping them.
+"""Processes of this user that run programs of this package: finding, watching, stopping.
 Programs of a detached cluster are found by the private directory in their command line. A process
 id alone is not enough: it may have been reused.
 """
@@ -8,19 +8,22 @@ from __future__ import annotations
 import os
 import re
 import select
+import shutil
 import signal
 import subprocess
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import psutil
 
+from scalable import settings
 from scalable.errors import ProviderError
+from scalable.liveness import end_process, identify
 from scalable.protocol.private_directory import default_parent, make_private
 from scalable.providers.local.fork_server import ForkServerProcess
 
@@ -30,7 +33,7 @@ POLL_S = 0.02
 
 
 @dataclass(frozen=True)
-class Program:
+class RunningProgram:
     """A process that runs a program of this package."""
 
     #: Process with its start time, which tells it apart if the process id is reused.
@@ -41,7 +44,7 @@ class Program:
     arguments: tuple[str, ...]
 
 
-def programs(directory: Path) -> Iterator[Program]:
+def programs(directory: Path) -> Iterator[RunningProgram]:
     """Yield this user's programs whose first argument is in or is a directory, except this process.
     The client of a container's runtime (``docker run``) counts as the program in the container.
     """
@@ -55,7 +58,7 @@ def programs(directory: Path) -> Iterator[Program]:
             # Read again, because the process id may have been reused in between.
             found = _parse(path, directory)
             if found is not None:
-                yield Program(process, *found)
+                yield RunningProgram(process, *found)
 
 
 def _parse(path: Path, directory: Path) -> tuple[str, tuple[str, ...]] | None:
@@ -266,3 +269,78 @@ def find_scratch(cluster_id: str, name: str | None = None) -> tuple[Path, ...]:
             if status.st_uid == os.geteuid() and path.is_dir() and not path.is_symlink():
                 found.append(path)
     return tuple(found)
+
+
+# Discovery ----------------------------------------------------------------------------------------
+
+
+#: Modules of the worker and manager programs.
+WORKER, MANAGER = "scalable.worker.program", "scalable.clusters.programs.manager"
+#: Largest number of searches for processes. One search is not enough: a manager may start another
+#: worker while the manager is being ended.
+ROUNDS = 5
+
+
+def discover() -> list[dict[str, Any]]:
+    """Return one row for each cluster in the state directory with a process on this machine."""
+    parent = _parent()
+    rows: dict[str, list[str]] = {}
+    for program in programs(parent):
+        cluster_id = Path(program.arguments[0]).relative_to(parent).parts[0]
+        rows.setdefault(cluster_id, []).append(_describe(program))
+    return [
+        {"id": cluster_id, "provider": "local", "what": ", ".join(found)}
+        for cluster_id, found in rows.items()
+    ]
+
+
+def delete(cluster_id: str) -> list[str]:
+    """Stop a cluster's processes except this one, and remove their scratch directories.
+    Idempotent. Raise ProviderError if a process does not stop.
+    """
+    ended: list[str] = []
+    directory = _parent() / cluster_id
+    for _ in range(ROUNDS):
+        found = list(programs(directory))
+        if not found:
+            break
+        ended += [_describe(program) for program in found]
+        # Managers first: they replace workers that end.
+        _end_programs([program for program in found if program.module == MANAGER])
+        _end_workers([program for program in found if program.module == WORKER])
+        _end_programs([p for p in found if p.module not in (MANAGER, WORKER)])
+    else:
+        left = ", ".join(_describe(program) for program in programs(directory))
+        if left:
+            raise ProviderError(
+                f"processes of cluster {cluster_id} still run after {ROUNDS} attempts to end "
+                f"them: {left}"
+            )
+    for scratch in find_scratch(cluster_id):
+        shutil.rmtree(scratch, ignore_errors=True)
+    return list(dict.fromkeys(ended))
+
+
+def _parent() -> Path:
+    return settings.state_dir() / "clusters"
+
+
+def _describe(program: RunningProgram) -> str:
+    kind = program.module.rpartition(".")[2].removesuffix("_process")
+    name = f" {program.arguments[1]}" if len(program.arguments) > 1 else ""
+    return f"{kind}{name} (process {program.process.pid})"
+
+
+def _end_programs(found: Sequence[RunningProgram]) -> None:
+    for program in found:
+        if program.process.is_running():
+            end_process(identify(program.process.pid), TERMINATE_S, KILL_S)
+
+
+def _end_workers(found: Sequence[RunningProgram]) -> None:
+    workers = [WorkerProcess(program.process) for program in found]
+    for worker in workers:
+        worker.terminate()
+    wait_for_exits(workers, TERMINATE_S)
+    for worker in workers:
+        worker.end()

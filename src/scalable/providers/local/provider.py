@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable.errors import ProviderError
-from scalable.protocol.addresses import LOOPBACK
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
-from scalable.providers.local.fork_server import StartRequest, can_fork
-from scalable.providers.local.render import own_paths, process_options, resolve, thread_options
+from scalable.providers.local.fork_server import (
+    ForkServerProcess,
+    StartRequest,
+    can_fork,
+    supported,
+)
+from scalable.providers.local.render import resolve, workflow_directory
 from scalable.providers.local.traits import TRAITS
 from scalable.units import format_bytes
 
 if TYPE_CHECKING:
-    from scalable.containers import ContainerRequest
     from scalable.manager.pool_cluster import PoolCluster
     from scalable.manager.pools import ManagerSite, Pool
     from scalable.providers.base import DeploymentSpec, ScalePlan
-    from scalable.providers.local.fork_server import ForkServerProcess
 
 logger = logging.getLogger("scalable.providers")
 
@@ -55,7 +55,7 @@ class LocalProvider:
             report.extend(_needs_processes(spec, target))
         for tag, component in spec.components.items():
             if component.preload_script is not None:
-                script = resolve(component, _directory(spec))
+                script = resolve(component, workflow_directory(spec))
                 if not script.is_file():
                     report.add(
                         Diagnostic(
@@ -88,6 +88,8 @@ class LocalProvider:
 
     def build_cluster(self, spec: DeploymentSpec) -> PoolCluster:
         """Start a scheduler on this machine. Its pools are empty."""
+        from scalable.providers.local.cluster import build_cluster
+
         options = spec.options
         if options["dashboard_address"] and find_spec("bokeh") is None:
             raise ProviderError("a dashboard needs bokeh", hint="pip install 'scalable[dashboard]'")
@@ -96,38 +98,11 @@ class LocalProvider:
         if server is None and processes:
             server = _fork_server(spec)
         try:
-            return self._build_cluster(spec, server)
+            return build_cluster(spec, server)
         except BaseException:
             if server is not None:
                 server.close()
             raise
-
-    def _build_cluster(self, spec: DeploymentSpec, server: ForkServerProcess | None) -> PoolCluster:
-        from scalable.manager.pool_cluster import embedded_site
-        from scalable.providers.local.cluster import LocalPoolCluster
-        from scalable.scheduler.pool_scheduler import PoolScheduler
-
-        options = spec.options
-        processes = bool(options["processes"])
-        scheduler: dict[str, Any] = {
-            "dashboard": bool(options["dashboard_address"]),
-            "dashboard_address": options["dashboard_address"],
-        }
-        if processes:
-            scheduler |= {"host": LOOPBACK, "port": 0}
-        else:
-            scheduler |= {"protocol": "inproc://"}
-        cluster = LocalPoolCluster(scheduler={"cls": PoolScheduler, "options": scheduler})
-        try:
-            if processes:
-                site = embedded_site(cluster, _log_dir(spec))
-                cluster.add_pools(self._process_pools(spec, site, server))
-            else:
-                _add_thread_pools(cluster, spec)
-        except BaseException:
-            cluster.close()
-            raise
-        return cluster
 
     def pools(self, spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
         """Return the empty pools of a manager. Their workers are processes of this machine.
@@ -137,39 +112,9 @@ class LocalProvider:
         ProviderError
             If a component's container cannot be started.
         """
-        return self._process_pools(spec, site)
+        from scalable.providers.local.detached import process_pools
 
-    def _process_pools(
-        self, spec: DeploymentSpec, site: ManagerSite, server: ForkServerProcess | None = None
-    ) -> list[Pool]:
-        from scalable.manager.pools import Pool
-        from scalable.providers.local.detached import DetachedLauncher
-        from scalable.providers.local.launcher import ProcessLauncher
-        from scalable.worker.process_worker import ProcessWorker
-
-        slots = spec.options["threads_per_worker"]
-        containers = _containers(spec, site.sys_path)
-        options = {
-            tag: {
-                **process_options(component, slots, _directory(spec)),
-                "container": containers.get(tag),
-                "interface": spec.options["interface"],
-            }
-            for tag, component in spec.components.items()
-        }
-        launcher = (
-            DetachedLauncher(site, options) if site.detached else ProcessLauncher(site, server)
-        )
-        return [
-            Pool(
-                tag,
-                launcher,
-                {"cls": ProcessWorker, "options": options[tag]},
-                slots,
-                shape={"cpus": part.cpus, "memory": part.memory, "gpus": part.gpus},
-            )
-            for tag, part in spec.components.items()
-        ]
+        return process_pools(spec, site)
 
     def check(self, spec: DeploymentSpec) -> ValidationReport:
         """Start each component's container once, to check that workers can run in its image.
@@ -181,20 +126,21 @@ class LocalProvider:
         """
         from scalable.containers import image_findings
         from scalable.protocol.code import search_path
+        from scalable.providers.local.detached import container_requests
 
         report = ValidationReport()
-        report.extend(image_findings(_requests(spec, search_path())))
+        report.extend(image_findings(container_requests(spec, search_path())))
         return report
 
     def discover(self) -> list[dict[str, Any]]:
         """Return the clusters with processes on this machine, see :mod:`.discovery`."""
-        from scalable.providers.local.discovery import discover
+        from scalable.providers.local.processes import discover
 
         return discover()
 
     def delete(self, cluster_id: str) -> list[str]:
         """Stop every process of a cluster on this machine. Idempotent."""
-        from scalable.providers.local.discovery import delete
+        from scalable.providers.local.processes import delete
 
         return delete(cluster_id)
 
@@ -209,8 +155,6 @@ class LocalProvider:
 
 def _fork_server(spec: DeploymentSpec) -> ForkServerProcess | None:
     """Start a fork server, or return None if the system or no component supports it."""
-    from scalable.providers.local.fork_server import ForkServerProcess, supported
-
     if not supported() or not any(_is_plain(spec, tag) for tag in spec.components):
         return None
     try:
@@ -234,50 +178,6 @@ def _is_plain(spec: DeploymentSpec, tag: str) -> bool:
             server_interpreter=sys.executable,
         )
     )
-
-
-def _directory(spec: DeploymentSpec) -> Path | None:
-    return None if spec.workflow_dir is None else Path(spec.workflow_dir)
-
-
-def _log_dir(spec: DeploymentSpec) -> Path | None:
-    return None if spec.log_dir is None else Path(spec.log_dir)
-
-
-def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
-    from scalable.worker.pool_worker import PoolWorker
-
-    slots = spec.options["threads_per_worker"]
-    for tag, component in spec.components.items():
-        template = {"cls": PoolWorker, "options": thread_options(component, slots)}
-        cluster.add_pool(tag, template, slots=slots)
-
-
-def _containers(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest]:
-    """Map the components that have one to their container, after a trial start of each."""
-    from scalable.containers import prove
-
-    found = {tag: made for tag, made in _requests(spec, sys_path).items() if made is not None}
-    for request in found.values():
-        prove(request)
-    return found
-
-
-def _requests(spec: DeploymentSpec, sys_path: Sequence[str]) -> dict[str, ContainerRequest | None]:
-    """Map each component to its container or None."""
-    from scalable.containers import request_for
-
-    slots, found = spec.options["threads_per_worker"], {}
-    for tag, component in spec.components.items():
-        mounts = {path: path for path in own_paths(component, _directory(spec), sys_path)}
-        found[tag] = request_for(
-            component,
-            spec.options["containers"],
-            unit=f"{tag}-{secrets.token_hex(3)}",
-            environment=component.environment(slots),
-            mounts=mounts,
-        )
-    return found
 
 
 def _needs_processes(spec: DeploymentSpec, target: tuple[str, str]) -> list[Diagnostic]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from scalable.errors import ProviderError
-from scalable.model import ComponentSpec, names
+from scalable.model import ComponentSpec, DeploymentSpec, names
 from scalable.protocol.operations import OUT_OF_MEMORY
 from scalable.units import as_written
 
@@ -47,6 +48,11 @@ def process_options(component: ComponentSpec, slots: int, directory: Path | None
     }
 
 
+def workflow_directory(spec: DeploymentSpec) -> Path | None:
+    """Return the directory of the workflow, or None if it is unknown."""
+    return None if spec.workflow_dir is None else Path(spec.workflow_dir)
+
+
 def resolve(component: ComponentSpec, directory: Path | None) -> Path:
     """Return the path of a component's preload script. A relative path starts at ``directory``."""
     assert component.preload_script is not None
@@ -71,8 +77,6 @@ def end_of(returncode: int, limit: int) -> str:
     if returncode > 128:  # a container's client reports a signal in the container this way
         returncode = 128 - returncode
     if returncode < 0:
-        import signal  # only needed here, and slow to import
-
         signals = {number.value: number.name for number in signal.Signals}
         return f"it was killed by {signals.get(-returncode, f'signal {-returncode}')}"
     return f"it ended with exit code {returncode}"

@@ -211,10 +211,7 @@ async def _programs(cloud: Cloud, cluster_id: str) -> dict[str, ProgramState]:
 
 
 async def has_never_begun(cloud: Cloud, machine: Machine) -> bool:
-    """Return whether a scheduler's machine exists, but its program will not start any more.
-
-    Such a machine does not stop by itself, and it costs money.
-    """
+    """Return whether a scheduler's machine exists, but its program will not start any more."""
     there = machine.state in (MachineState.PENDING, MachineState.RUNNING)
     if not there or not 0 < machine.made_at < time.time() - MACHINELESS_S:
         return False
@@ -292,7 +289,6 @@ def ask(
     timeout_s: float,
 ) -> Result:
     """Run ``question`` with a new connection, which is closed afterwards.
-
     Can be called in an event loop. Blocks for at most ``timeout_s`` seconds. Raises ProviderError
     if the cloud refuses or does not answer in time.
     """

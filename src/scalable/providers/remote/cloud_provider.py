@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from scalable.model import ClusterRecord, DeploymentSpec, ScalePlan, Traits
+from scalable.model.codec import SpecFormatError, decode_spec
 
 if TYPE_CHECKING:
     from scalable.manager.pools import ManagerSite, Pool
@@ -154,8 +155,6 @@ class CloudProvider(ABC):
         self, directory: ClusterDirectory, record: ClusterRecord
     ) -> list[dict[str, str]]:
         """Return the sites in which managers start machines for a cluster of another backend."""
-        from scalable.model.codec import SpecFormatError, decode_spec
-
         found: list[dict[str, str]] = []
         for manager, its in record.managers.items():
             text = directory.spec_text(manager) if its["provider"] == self.name else None

@@ -137,7 +137,6 @@ async def _refuse_taken(
     cloud: Cloud, frame: MachineFrame, record: ClusterRecord, *, begun: bool = False
 ) -> None:
     """Raise NameTakenError if the user has another running cluster of that name in the site.
-
     With ``begun`` the new cluster's files are stored already, and only an earlier cluster counts.
     """
     mine = (record.created_at, record.id)

@@ -73,10 +73,7 @@ class _Placed:
 
 class MachineLauncher:
     """Launcher of units on machines, which polls all machines with one request.
-
-    A request refused for lack of capacity is pending, like a queued job, and is repeated after
-    growing pauses until its units are stopped. A refused spot machine is requested at the usual
-    price at once.
+    A refused spot machine is requested at the usual price at once.
     """
 
     def __init__(
@@ -144,9 +141,7 @@ class MachineLauncher:
             task.add_done_callback(self._asking.discard)
 
     async def _ask_for(self, placed: Sequence[_Placed]) -> list[_Placed]:
-        """Request machines, and refused spot machines again at the usual price.
-        Return those that were refused for lack of capacity.
-        """
+        """Request machines, and refused spot machines again at the usual price."""
         refused = await self._ask_once(placed)
         dearer = [its for its in refused if its.request.spot]
         for its in dearer:

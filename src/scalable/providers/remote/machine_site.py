@@ -97,10 +97,8 @@ async def remove_all(
     cloud: Cloud, frame: MachineFrame, *, wait: bool = True, last: Sequence[str] = ()
 ) -> list[str]:
     """Stop all machines of a cluster, then delete the rest.
-
-    Returns a description of each resource. Machines with an id in ``last`` are stopped after
-    everything else. A program of the cluster itself does not wait: its own machine stops last.
-    Raises ProviderError if machines are left after 300 s.
+    Machines with an id in ``last`` are stopped after everything else. Raises ProviderError if
+    machines are left after 300 s.
     """
     found = [m for m in await cloud.machines(frame.marks()) if m.state is not MachineState.ENDED]
     await cloud.stop([machine for machine in found if machine.id not in last])

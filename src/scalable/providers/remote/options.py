@@ -21,7 +21,7 @@ class RemoteOptions(ProviderOptions):
     env: Environment = Field(default={}, description="Environment of all containers.")
     manager: Literal["here", "there"] | None = Field(
         default=None,
-        description="Where the manager runs: `there`, beside the scheduler (default of detached "
+        description="Where the manager runs: `there`, next to the scheduler (default of detached "
         "clusters), or `here` on this machine (default of sessions, in their own process).",
     )
     start_timeout: Duration = Field(
@@ -39,5 +39,5 @@ class RemoteOptions(ProviderOptions):
     )
     reconnect_within: Duration = Field(
         default="2m",
-        description="Time for which calls wait for a client whose connection was cut.",
+        description="Time for which tasks wait for a client whose connection was cut.",
     )

@@ -82,7 +82,7 @@ def _memory(nodes: Iterable[Record]) -> float:
     return max(sizes, default=0.0) * MIB
 
 
-def _plain(number: float) -> str:
+def _format_number(number: float) -> str:
     return f"{number:g}"
 
 
@@ -91,7 +91,7 @@ def _too_large(
     asked: float,
     most: float,
     partition: str,
-    show: Callable[[float], str] = _plain,
+    show: Callable[[float], str] = _format_number,
 ) -> list[Diagnostic]:
     if asked <= most or not most or not math.isfinite(most):
         return []
@@ -109,9 +109,8 @@ def _bad(path: tuple[str, ...], message: str, hint: str) -> Diagnostic:
 def check(
     spec: DeploymentSpec, scripts: Mapping[str, str], requests: Mapping[str, JobRequest]
 ) -> ValidationReport:
-    """Compare a request with a live Slurm and this machine. Nothing is submitted.
-    Slurm checks the scripts with ``--test-only``. Images are checked last. ``scripts`` and
-    ``requests`` are keyed by tag. Raise ProviderError if Slurm does not answer.
+    """Compare a request with a live Slurm and this machine.
+    ``scripts`` and ``requests`` are keyed by tag. Raise ProviderError if Slurm does not answer.
     """
     report = wait_for(_check(spec, scripts))
     if report.ok:

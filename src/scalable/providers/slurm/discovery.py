@@ -17,8 +17,15 @@ from scalable import settings
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec
 from scalable.providers.slurm.api import Slurm, wait_for
-from scalable.providers.slurm.names import cluster_of, comment, kind_of, said_by, service_name
-from scalable.providers.slurm.queue import Element, JobState
+from scalable.providers.slurm.queue import (
+    Element,
+    JobState,
+    cluster_of,
+    comment,
+    kind_of,
+    said_by,
+    service_name,
+)
 from scalable.providers.slurm.render import JobTemplate, batch_script
 
 logger = logging.getLogger("scalable.providers.slurm")

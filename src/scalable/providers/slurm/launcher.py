@@ -24,7 +24,6 @@ from scalable.manager.pools import ManagerSite, Pool, config_path
 from scalable.model import ComponentSpec, DeploymentSpec
 from scalable.model.deployment import walltime_of
 from scalable.providers.slurm.api import Slurm
-from scalable.providers.slurm.names import comment, number_of, pool_name, said_by, worker_of
 from scalable.providers.slurm.queue import (
     FROM_OUTSIDE,
     OUT_OF_MEMORY,
@@ -32,6 +31,11 @@ from scalable.providers.slurm.queue import (
     WALLTIME_OVER,
     Element,
     JobState,
+    comment,
+    number_of,
+    pool_name,
+    said_by,
+    worker_of,
 )
 from scalable.providers.slurm.render import array_indices, batch_script
 from scalable.providers.slurm.worker import JobRequest, container_of, file_name, job_template

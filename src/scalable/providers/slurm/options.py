@@ -19,8 +19,7 @@ from scalable.manifest.fields import (
     Walltime,
     allowed,
 )
-from scalable.providers.slurm.directives import directive_fault
-from scalable.providers.slurm.render import LOGS
+from scalable.providers.slurm.render import LOGS, directive_fault
 
 
 def _directive(text: str) -> str:
@@ -65,5 +64,5 @@ class SlurmOptions(ProviderOptions):
         default=(), description="Further options of sbatch that scalable does not set itself."
     )
     logs: Annotated[Text, AfterValidator(allowed(LOGS))] | None = Field(
-        default=None, description="Directory for the logs of jobs; by default beside the run."
+        default=None, description="Directory for the logs of jobs; by default next to the run."
     )

@@ -10,7 +10,7 @@ from scalable import settings
 from scalable.manager.pools import config_path
 from scalable.protocol.code import search_path
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
-from scalable.providers.slurm.names import pool_name
+from scalable.providers.slurm.queue import pool_name
 from scalable.providers.slurm.render import batch_script
 from scalable.providers.slurm.traits import TRAITS
 from scalable.providers.slurm.worker import JobRequest, job_template
@@ -44,7 +44,7 @@ class SlurmProvider:
                     Diagnostic(
                         "E_BAD_OPTION",
                         ("tasks", task.name, "duration"),
-                        f"a call is expected to take longer than the walltime {walltime}",
+                        f"a task is expected to take longer than the walltime {walltime}",
                         hint="raise the walltime of the target, or split the task",
                     )
                 )

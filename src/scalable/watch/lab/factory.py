@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from scalable.clusters.creation import DetachOptions
-from scalable.clusters.recording import default_name
-from scalable.clusters.waiting import wait_until_ready
+from scalable.clusters.record import default_name
+from scalable.clusters.services import wait_until_ready
 from scalable.providers.registry import provider_traits
 from scalable.session import ScalableSession
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from scalable.clusters.remote import ask_places
-from scalable.clusters.stored_specs import stored_spec
+from scalable.clusters.specs import stored_spec
 from scalable.errors import ClusterError, ScalableError
 from scalable.model import ClusterStatus, PoolStatus
 from scalable.records import ClusterDirectory, all_directories, status_of

@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from scalable.clusters.watching import Living
+from scalable.clusters.discovery import RunningClusters
 from scalable.errors import ScalableError
 from scalable.views.workers import clusters_table
 from scalable.watch.top.cluster_screen import ClusterScreen
@@ -74,7 +74,7 @@ class ListScreen(Screen[None]):
             return
         self.app.call_from_thread(self._show, living)
 
-    def _show(self, living: Living) -> None:
+    def _show(self, living: RunningClusters) -> None:
         table = clusters_table(living.clusters, living.runs, time.time())
         self.query_one(Grid).fill(table)
         words = "; ".join(living.errors) or ("" if table.rows else table.empty)

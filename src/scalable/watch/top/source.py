@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from scalable.clusters import control, watching
-from scalable.clusters.explaining import explain
-from scalable.clusters.watching import Living
+from scalable.clusters import control, discovery
+from scalable.clusters.control import explain
+from scalable.clusters.discovery import RunningClusters
 from scalable.model.overview import Events, Overview, WorkerOverview
 
 
@@ -40,11 +40,11 @@ class ClusterSource:
         self.name = name
 
     def look(self, since: int) -> tuple[Overview, Events]:
-        return watching.look(self.name, since)
+        return discovery.look(self.name, since)
 
     def workers(self) -> Sequence[WorkerOverview]:
         """Return the workers of the cluster, at most 1,000."""
-        return watching.workers_of(self.name)
+        return discovery.workers_of(self.name)
 
     def explain(self, about: str) -> list[str]:
         found = explain(self.name, about)
@@ -63,7 +63,7 @@ class ClusterSource:
 class Sources(Protocol):
     """The clusters and sessions that can be watched."""
 
-    def living(self) -> Living:
+    def living(self) -> RunningClusters:
         """Return the running clusters and sessions. May block for seconds."""
 
     def open(self, name: str) -> Source:
@@ -73,8 +73,8 @@ class Sources(Protocol):
 class AllClusters:
     """The clusters and sessions of this user."""
 
-    def living(self) -> Living:
-        return watching.all_that_live()
+    def living(self) -> RunningClusters:
+        return discovery.running_clusters()
 
     def open(self, name: str) -> Source:
         return ClusterSource(name)

@@ -1,21 +1,118 @@
-"""Objects of a request before a cluster exists, for validation and for ``plan``."""
+"""Objects of managers, and of a request before a cluster exists, without I/O on Kubernetes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from scalable.errors import ProviderError
 from scalable.model import DeploymentSpec, Diagnostic
-from scalable.providers.kubernetes import manager_objects, render
-from scalable.providers.kubernetes.form import form_of
-from scalable.providers.kubernetes.names import SCHEDULER, WORKER, root_name
-from scalable.providers.kubernetes.render import fault, parse_mount
+from scalable.providers.kubernetes import render
+from scalable.providers.kubernetes.form import Form, form_of
+from scalable.providers.kubernetes.permissions import AccessRule
+from scalable.providers.kubernetes.render import (
+    MANAGER,
+    MANAGING,
+    ROLE,
+    SCHEDULER,
+    SERVICE_PROGRAM,
+    WORKER,
+    Frame,
+    Object,
+    fault,
+    label_value,
+    object_name,
+    owned,
+    parse_mount,
+    program_options,
+    root_name,
+    scheduler_secret_name,
+    secret,
+    service_job,
+)
 from scalable.providers.remote.session_files import FILES
 from scalable.records.directory import MANIFEST, SPEC
 from scalable.records.packing import PLACE, key_of
 from scalable.units import parse_duration
+
+# Objects of managers ------------------------------------------------------------------------------
+
+
+RBAC = "rbac.authorization.k8s.io/v1"
+#: Number of times that Kubernetes restarts a manager; the next one takes over the workers.
+RESTARTS = 6
+
+
+def manager_name(frame: Frame) -> str:
+    """Return the name of the objects of the frame's manager."""
+    return object_name(frame.name, MANAGING, frame.manager)
+
+
+def marks(frame: Frame) -> dict[str, str]:
+    """Return the labels of the frame's manager, in addition to the cluster's."""
+    return {ROLE: MANAGING, MANAGER: label_value(frame.manager)}
+
+
+def _metadata(frame: Frame) -> Object:
+    return frame.metadata(manager_name(frame), MANAGING, manager=frame.manager, **owned(frame))
+
+
+def manager_job(frame: Frame, nonce: str) -> Object:
+    """Return the Job whose pod is the manager, with ``nonce`` in its name."""
+    metadata = _metadata(frame)
+    metadata["name"] = object_name(manager_name(frame), nonce)
+    account = frame.options["manager_service_account"] or manager_name(frame)
+    program = [SERVICE_PROGRAM, MANAGING, frame.manager, *program_options(frame)]
+    job = service_job(frame, metadata, program, manager_name(frame), account)
+    job["spec"]["backoffLimit"] = RESTARTS
+    return job
+
+
+def account_objects(frame: Frame, rights: Iterable[AccessRule]) -> list[Object]:
+    """Return a manager's service account, role and binding, or none if the target names one."""
+    if frame.options["manager_service_account"] is not None:
+        return []
+    name = manager_name(frame)
+    rules: list[dict[str, Any]] = [
+        {"apiGroups": [rule.group], "resources": [rule.resource], "verbs": list(rule.verbs)}
+        for rule in rights
+    ]
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": frame.namespace}
+    reference = {"apiGroup": RBAC.partition("/")[0], "kind": "Role", "name": name}
+    return [
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(frame)},
+        {"apiVersion": RBAC, "kind": "Role", "metadata": _metadata(frame), "rules": rules},
+        {
+            "apiVersion": RBAC,
+            "kind": "RoleBinding",
+            "metadata": _metadata(frame),
+            "subjects": [subject],
+            "roleRef": reference,
+        },
+    ]
+
+
+def scheduler_parts(frame: Frame, form: Form, files: Mapping[str, str]) -> list[Object]:
+    """Return the scheduler's objects in creation order, without the root object."""
+    return [_files(frame, scheduler_secret_name(frame), SCHEDULER, files), *form.scheduler(frame)]
+
+
+def manager_parts(
+    frame: Frame, form: Form, files: Mapping[str, str], secrets: Iterable[Object], nonce: str
+) -> list[Object]:
+    """Return the manager's objects in creation order, with its workers' ``secrets``."""
+    return [
+        *account_objects(frame, form.manager_rules),
+        _files(frame, manager_name(frame), MANAGING, files),
+        *secrets,
+        manager_job(frame, nonce),
+    ]
+
+
+def _files(frame: Frame, name: str, role: str, files: Mapping[str, str]) -> Object:
+    return secret(frame, name, role, {key_of(path): text for path, text in files.items()})
+
 
 #: Placeholders for values that exist only with a cluster, such as its id and the root's uid.
 CLUSTER_ID = "0000000000"
@@ -36,11 +133,11 @@ def read_template(spec: DeploymentSpec) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ProviderError(f"pod_template {file} cannot be read: {error}") from error
     except yaml.YAMLError as error:
-        raise ProviderError(f"pod_template {file} is no YAML: {error}") from error
+        raise ProviderError(f"pod_template {file} is not YAML: {error}") from error
     template = {} if template is None else template
     problem = fault(template)
     if problem is not None:
-        raise ProviderError(f"pod_template {file} describes no pod: {problem}")
+        raise ProviderError(f"pod_template {file} does not describe a pod: {problem}")
     return dict(template)
 
 
@@ -91,7 +188,6 @@ def objects(
     spec: DeploymentSpec, counts: Mapping[str, int], name: str | None = None
 ) -> dict[str, bytes]:
     """Return each object of a cluster by file name, in the order in which they are sent.
-
     The ids are zeros, the owner is ``OWNER``, and the Secrets' files are empty; the rest is sent in
     the same way. ``counts`` are workers by tag. ``name`` is None for a session's cluster. Raises
     ProviderError without an image, or if the pod template contradicts the request.
@@ -125,7 +221,7 @@ def _of_session(spec: DeploymentSpec, counts: Mapping[str, int]) -> list[render.
         things.append(render.secret(frame, name, WORKER, nothing))
     if spec.options["manager"] == "there":
         told = dict.fromkeys((*FILES, PLACE, *_manager_paths(frame.manager)), "")
-        things += manager_objects.manager_parts(frame, form, told, (), NONCE)
+        things += manager_parts(frame, form, told, (), NONCE)
     for tag, count in counts.items():
         units = [f"{tag}-{CLUSTER_ID}-{number}" for number in range(count)]
         things += [form.unit(frame, spec.components[tag], unit) for unit in units]
@@ -152,8 +248,8 @@ def _detached(spec: DeploymentSpec, counts: Mapping[str, int], name: str) -> lis
     ]
     things = [
         form.root(frame, _deadline(spec)),
-        *manager_objects.scheduler_parts(frame, form, files),
-        *manager_objects.manager_parts(frame, form, files | own, workers, NONCE),
+        *scheduler_parts(frame, form, files),
+        *manager_parts(frame, form, files | own, workers, NONCE),
     ]
     for tag, count in counts.items():
         units = [f"{tag}-{manager}-{NONCE}-{number}" for number in range(count)]
