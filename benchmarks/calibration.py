@@ -36,7 +36,7 @@ from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.planning import make_plan
 from scalable.planning.uncertainty import BAND
 from scalable.runs import CallRecord, EarlierRun
-from scalable.runs.earlier_run import Span
+from scalable.runs.history import Span
 from scalable.scaling.task_model import Kind
 from simulation import workloads as simulated
 from simulation.rules import Fixed

@@ -24,7 +24,7 @@ from scalable.clusters.services import wait_until_ready
 from scalable.protocol.credentials import new_credentials
 from scalable.protocol.servers import cookie_name
 from scalable.watch.lab import show
-from scalable.watch.lab.pages import _trusting
+from scalable.watch.lab.sidebar import _trusting
 
 pytestmark = pytest.mark.skipif(bool(needed()), reason=needed() or "nothing is missing")
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.model import RetryPolicy
-from scalable.model.retrying import LONGEST_BACKOFF_S
+from scalable.model.failures import LONGEST_BACKOFF_S
 from scalable.protocol.failures import kinds_of
 
 counts, pauses = st.integers(0, 50), st.floats(0, 1e6)

@@ -122,7 +122,7 @@ def test_only_the_output_of_the_command_line_prints():
 PROVIDERS_NAMED = {
     "__init__.py": "public names",
     "session/session.py": "ScalableSession.local, a word of the user's surface, and its target",
-    "manifest/choose.py": "the target that is called local is chosen before others",
+    "manifest/manifest.py": "the target that is called local is chosen before others",
     "manifest/starter.py": "text of the example manifest",
 }
 PROVIDERS = ("local", "slurm", "kubernetes", "aws", "gcp")

@@ -13,8 +13,7 @@ from scalable.model import ClusterRecord, PoolStatus
 from scalable.records import ClusterDirectory
 from scalable.watch.lab import show, watching
 from scalable.watch.lab import sidebar as sidebar_module
-from scalable.watch.lab.pages import Page, page_of
-from scalable.watch.lab.sidebar import Sidebar
+from scalable.watch.lab.sidebar import Page, Sidebar, page_of
 from scalable.watch.lab.watching import Reading, Watch
 
 TOKEN = "secret-of-the-page"

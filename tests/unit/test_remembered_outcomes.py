@@ -16,8 +16,8 @@ from scalable.model.remembered import (
     joined,
 )
 from scalable.protocol.measured import USAGE, addition, measured, remembered_addition
-from scalable.runs.remembered import totals_of
-from scalable.views.remembered import remembered_in_words, remembered_line
+from scalable.runs.summarizing import totals_of
+from scalable.views.cluster import remembered_in_words, remembered_line
 
 FOUND = RememberedOutcome(Kind.FOUND, saved_s=2.0)
 WAITED = RememberedOutcome(Kind.WAITED, saved_s=3.0)

@@ -152,7 +152,7 @@ class Resumed:
 def remembered_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) -> RememberedTotals:
     """Return the totals of the tasks with ``cache: true``."""
     from scalable.model.remembering import Remembering
-    from scalable.runs.remembered import totals_of
+    from scalable.runs.summarizing import totals_of
 
     # Rows of remembered.jsonl include the tasks whose results came from the resumed run.
     tasks = Remembering.of(spec).tasks

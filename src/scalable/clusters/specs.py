@@ -22,7 +22,7 @@ from scalable.planning.billing import always_of
 from scalable.planning.unit_prices import unit_prices
 from scalable.providers.registry import get_provider, option_models, provider_traits
 from scalable.records import ClusterDirectory
-from scalable.scaling.shared_maximum import Claim, shared_out
+from scalable.scaling.policy import Claim, shared_out
 from scalable.units import counted
 
 logger = logging.getLogger("scalable.clusters")

@@ -8,9 +8,8 @@ from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
     from scalable.manifest.check import OptionModels
-    from scalable.manifest.choose import choose_target
     from scalable.manifest.fields import ProviderOptions
-    from scalable.manifest.manifest import Manifest, read_targets
+    from scalable.manifest.manifest import Manifest, choose_target, read_targets
     from scalable.manifest.resolved import ResolvedManifest
     from scalable.manifest.schema_document import json_schema
     from scalable.manifest.starter import starter_manifest, starter_workflow
@@ -31,13 +30,13 @@ __getattr__, __dir__ = exported_lazily(
     __name__,
     {
         "scalable.manifest.check": ("OptionModels",),
-        "scalable.manifest.choose": ("choose_target",),
-        "scalable.manifest.fields": ("ProviderOptions",),
-        "scalable.manifest.schema_document": ("json_schema",),
         "scalable.manifest.manifest": (
             "Manifest",
+            "choose_target",
             "read_targets",
         ),
+        "scalable.manifest.fields": ("ProviderOptions",),
+        "scalable.manifest.schema_document": ("json_schema",),
         "scalable.manifest.resolved": ("ResolvedManifest",),
         "scalable.manifest.starter": (
             "starter_manifest",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from scalable.manifest import faults as codes
 from scalable.manifest.faults import Faults, suggest
 from scalable.manifest.fields import ProviderOptions
-from scalable.manifest.order import backward_edges
 from scalable.manifest.records import Reading, as_table, read_record
 from scalable.manifest.schema import (
     OVERLAY_SECTIONS,
@@ -362,3 +361,35 @@ def overlaid(root: Table, overlay: Table | None) -> Table:
     merged = merge(root, overlay) if overlay is not None else root
     assert isinstance(merged, Table)
     return merged
+
+
+# Cycles in the order of tasks ---------------------------------------------------------------------
+
+
+def backward_edges(waits: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
+    """Return one cycle for each edge that closes one, from the edge's end to its start.
+    Takes linear time, and ignores names in ``waits`` that are not keys.
+    """
+    cycles: list[tuple[str, ...]] = []
+    finished: set[str] = set()
+    for start in waits:
+        if start in finished:
+            continue
+        # An explicit stack: a chain of tasks may be longer than Python's recursion limit.
+        trail = {start: None}
+        stack = [(start, iter(waits[start]))]
+        while stack:
+            name, others = stack[-1]
+            for other in others:
+                if other in trail:
+                    names = list(trail)
+                    cycles.append(tuple(names[names.index(other) :]))
+                elif other in waits and other not in finished:
+                    trail[other] = None
+                    stack.append((other, iter(waits[other])))
+                    break
+            else:
+                stack.pop()
+                del trail[name]
+                finished.add(name)
+    return cycles

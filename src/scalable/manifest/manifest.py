@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pathlib
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from scalable import settings
 from scalable.errors import ManifestError
 from scalable.manifest.check import Checker, OptionModels, overlaid
 from scalable.manifest.faults import (
@@ -21,9 +24,20 @@ from scalable.manifest.faults import (
 )
 from scalable.manifest.reader import read_document
 from scalable.manifest.resolved import ResolvedManifest, resolved
-from scalable.manifest.tree import Entry, Path, Place, Table, child, nearest, text_of
+from scalable.manifest.tree import (
+    Entry,
+    Node,
+    Path,
+    Place,
+    Scalar,
+    Sequence,
+    Table,
+    child,
+    nearest,
+    resolve_plain,
+    text_of,
+)
 from scalable.manifest.values import UnfitValueError, tree_of
-from scalable.manifest.variables import expand
 from scalable.model import Diagnostic
 
 
@@ -261,3 +275,110 @@ def _unknown_target(
     message = f"no target is called {target!r}"
     found = source.locate(Diagnostic(E_UNKNOWN_TARGET, ("targets",), message, hint), place)
     return ManifestError(message, diagnostics=[found], hint=hint)
+
+
+# Choice of the target to run on -------------------------------------------------------------------
+
+
+logger = logging.getLogger("scalable.manifest")
+
+
+def choose_target(
+    targets: Mapping[str, str],
+    target: str | None = None,
+    inside_job_of: Callable[[str], bool] = lambda _: False,
+) -> str | None:
+    """Return the target to run on, or None if no rule selects one.
+    The rules, in order: --target of ``scalable run``, the ``target`` argument, SCALABLE_TARGET,
+    the target in whose batch system this process is a job, the target ``local``, the only target.
+    """
+    asked = _asked_target(target)
+    if target is not None and asked != target:
+        logger.warning("--target %s wins over target=%r of the workflow", asked, target)
+    if asked is not None:
+        return asked
+    for name, provider in targets.items():
+        if inside_job_of(provider):
+            return name
+    if "local" in targets:
+        return "local"
+    return next(iter(targets)) if len(targets) == 1 else None
+
+
+def _asked_target(target: str | None) -> str | None:
+    return os.environ.get(settings.RUN_TARGET) or target or os.environ.get(settings.TARGET) or None
+
+
+# Expansion of ``${NAME}`` and ``${NAME:-default}`` in values --------------------------------------
+
+
+_VARIABLE = re.compile(r"\$(\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?\})?")
+_HOW = "write ${NAME} or ${NAME:-default}; $${...} is not expanded"
+
+#: Arguments: path, position, message, hint, and True for a variable that is not set.
+Report = Callable[[Path, Place | None, str, str, bool], None]
+
+
+@dataclass(frozen=True)
+class _Expansion:
+    environ: Mapping[str, str]
+    report: Report
+
+    def node(self, node: Node, path: Path) -> Node:
+        if isinstance(node, Scalar):
+            return self._scalar(node, path) if "${" in node.written else node
+        if isinstance(node, Sequence):
+            items = tuple(self.node(item, (*path, i)) for i, item in enumerate(node.items))
+            unchanged = all(new is old for new, old in zip(items, node.items, strict=True))
+            return node if unchanged else Sequence(items, node.place)
+        changed = {}
+        for key, entry in node.entries.items():
+            new = self.node(entry.node, (*path, key))
+            if new is not entry.node:
+                changed[key] = Entry(entry.key_place, new)
+        return Table({**node.entries, **changed}, node.place) if changed else node
+
+    def _scalar(self, node: Scalar, path: Path) -> Scalar:
+        failed = False
+
+        def replace(match: re.Match[str]) -> str:
+            nonlocal failed
+            escaped, name, default = match.groups()
+            if escaped:
+                return "${"
+            value = self.environ.get(name) if name else None
+            if name and (value or (value is not None and default is None)):
+                if _is_text(value or ""):
+                    return value or ""
+                message = f"the environment variable {name} is not valid text"
+                self.report(path, node.place, message, "set it to UTF-8 text", False)
+            elif default is not None:
+                return default
+            elif name:
+                message = f"the environment variable {name} is not set"
+                hint = f"set {name}, or give a default: ${{{name}:-...}}"
+                self.report(path, node.place, message, hint, True)
+            else:
+                shown = node.written[match.start() : match.start() + 40].split("\n")[0]
+                self.report(path, node.place, f"{shown!r} is not a variable", _HOW, False)
+            failed = True
+            return ""
+
+        whole = _VARIABLE.fullmatch(node.written)
+        text = _VARIABLE.sub(replace, node.written)
+        if failed:
+            return Scalar(None, node.written, node.place, broken=True)
+        retyped = node.plain and whole is not None and whole.group(2) is not None
+        return Scalar(resolve_plain(text) if retyped else text, text, node.place, node.plain)
+
+
+def _is_text(value: str) -> bool:
+    """Return False for a variable of the environment that is not UTF-8."""
+    return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def expand(node: Node, environ: Mapping[str, str], report: Report) -> Node:
+    """Replace the variables in a tree by their values.
+    Failed scalars become broken. Each unset variable, and each invalid ``${``, is reported.
+    """
+    return _Expansion(environ, report).node(node, ())

@@ -21,7 +21,7 @@ from scalable.model import (
     TaskSpec,
     WorkerRange,
 )
-from scalable.model.retrying import OUT_OF_MEMORY
+from scalable.model.failures import OUT_OF_MEMORY
 from scalable.units import parse_bytes, parse_duration, parse_factor
 
 if TYPE_CHECKING:

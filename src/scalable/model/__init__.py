@@ -14,10 +14,17 @@ if TYPE_CHECKING:
         PoolStatus,
         ProgramState,
     )
-    from scalable.model.components import ComponentSpec, ResourceRequest, TaskSpec, WorkerRange
+    from scalable.model.components import (
+        ComponentSpec,
+        ResourceRequest,
+        Starting,
+        TaskSpec,
+        Traits,
+        WorkerRange,
+    )
     from scalable.model.deployment import DeploymentSpec, KeepResults, ManagerSpec
     from scalable.model.diagnostics import Diagnostic, ValidationReport
-    from scalable.model.failures import FailedCall, FailureDetails
+    from scalable.model.failures import FailedCall, FailureDetails, RetryPolicy
     from scalable.model.plan import (
         CostEstimate,
         Forecast,
@@ -30,8 +37,6 @@ if TYPE_CHECKING:
         TaskPrediction,
     )
     from scalable.model.prices import Offer, Packing, Price, Rate, Shape
-    from scalable.model.retrying import RetryPolicy
-    from scalable.model.traits import Starting, Traits
 
 __all__ = [
     "STATES",
@@ -82,7 +87,9 @@ __getattr__, __dir__ = exported_lazily(
         "scalable.model.components": (
             "ComponentSpec",
             "ResourceRequest",
+            "Starting",
             "TaskSpec",
+            "Traits",
             "WorkerRange",
         ),
         "scalable.model.deployment": (
@@ -97,6 +104,7 @@ __getattr__, __dir__ = exported_lazily(
         "scalable.model.failures": (
             "FailedCall",
             "FailureDetails",
+            "RetryPolicy",
         ),
         "scalable.model.plan": (
             "CostEstimate",
@@ -115,11 +123,6 @@ __getattr__, __dir__ = exported_lazily(
             "Price",
             "Rate",
             "Shape",
-        ),
-        "scalable.model.retrying": ("RetryPolicy",),
-        "scalable.model.traits": (
-            "Starting",
-            "Traits",
         ),
     },
 )

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from scalable.model.components import ComponentSpec, TaskSpec, WorkerRange
 from scalable.model.deployment import DeploymentSpec, KeepResults, ManagerSpec
-from scalable.model.retrying import RetryPolicy
+from scalable.model.failures import RetryPolicy
 
 #: Version of the JSON form. A release reads only its own version.
 VERSION = 1

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from scalable.planning.counts import conflicts, expected_work, total_limit, worker_counts
     from scalable.planning.knowledge import Knowledge, PastPrediction, Prices
-    from scalable.planning.memory import judge_memory
+    from scalable.planning.notices import judge_memory
     from scalable.planning.plan import make_plan
     from scalable.planning.request import OBJECTIVES, POLICIES, PlanRequest
     from scalable.pricing.machines import cheapest, packed
@@ -72,7 +72,7 @@ __getattr__, __dir__ = exported_lazily(
             "Prices",
         ),
         "scalable.pricing.machines": ("cheapest", "packed"),
-        "scalable.planning.memory": ("judge_memory",),
+        "scalable.planning.notices": ("judge_memory",),
         "scalable.planning.plan": ("make_plan",),
     },
 )

@@ -27,8 +27,8 @@ from scalable.planning.explain import Explanation, explain
 from scalable.planning.frontier import Bounds
 from scalable.planning.idle import counts_without_idle, idle_workers, known_calls
 from scalable.planning.knowledge import Knowledge, Prices
-from scalable.planning.memory import advise_memory
 from scalable.planning.network import Network, make_network
+from scalable.planning.notices import advise_memory
 from scalable.planning.objectives import HEADROOM, Choice, Point, Problem, choose
 from scalable.planning.request import PlanRequest
 from scalable.planning.work import Calls, expected_calls, slots_of

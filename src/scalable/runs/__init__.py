@@ -15,10 +15,9 @@ if TYPE_CHECKING:
         amend_status,
         require_writable,
     )
-    from scalable.runs.earlier_run import CallRecord, EarlierRun
     from scalable.runs.failed import Cause, FailedRow, causes
     from scalable.runs.finding import find_run, list_runs
-    from scalable.runs.history import read_history
+    from scalable.runs.history import CallRecord, EarlierRun, read_history
     from scalable.runs.measurements import WorkSpan
     from scalable.runs.overview import (
         Kept,
@@ -95,46 +94,46 @@ __getattr__, __dir__ = exported_lazily(
     {
         "scalable.quantiles": (
             "Durations",
-            "quantile",
             "Quantiles",
+            "quantile",
         ),
         "scalable.runs.calls": (
             "Calls",
             "each_call",
         ),
         "scalable.runs.directory": (
-            "amend_status",
             "EndStatus",
-            "require_writable",
             "RunDirectory",
+            "amend_status",
+            "require_writable",
         ),
-        "scalable.runs.earlier_run": (
+        "scalable.runs.history": (
             "CallRecord",
             "EarlierRun",
+            "read_history",
         ),
         "scalable.runs.failed": (
             "Cause",
-            "causes",
             "FailedRow",
+            "causes",
         ),
         "scalable.runs.finding": (
             "find_run",
             "list_runs",
         ),
-        "scalable.runs.history": ("read_history",),
         "scalable.runs.measurements": ("WorkSpan",),
         "scalable.runs.overview": (
-            "chosen_runs",
             "Kept",
+            "RunOverview",
+            "chosen_runs",
             "remove_runs",
             "run_overviews",
-            "RunOverview",
         ),
         "scalable.runs.part": ("RunPart",),
         "scalable.runs.reading": (
-            "read_run",
             "RunRecord",
             "RunTail",
+            "read_run",
         ),
         "scalable.runs.streams": ("STREAMS",),
         "scalable.runs.summarizing": (

@@ -5,11 +5,10 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
 from math import inf, isnan, nan
 from sys import intern
 from typing import Any, NamedTuple
-
-from scalable.runs.reruns import RERUN
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 #: State of a task that did not run. Such tasks are counted from the rows about cache outcomes,
@@ -264,3 +263,27 @@ def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
             continue
         for duration_s in calls.durations_s[: calls.calls - calls.failed]:
             yield {**row, "duration_s": duration_s, "calls": None}
+
+
+# Reasons for which tasks run again ----------------------------------------------------------------
+
+
+#: ``state`` of the row of a task that starts again. The row has ``reason`` and ``lost``.
+RERUN = "rerun"
+
+
+class Reason(StrEnum):
+    """Reason for which a task runs again."""
+
+    #: Its worker was lost while it ran.
+    WORKER_LOST = "worker lost"
+    #: Its worker left as planned, or was preempted, while it ran.
+    TAKEN_BACK = "worker taken back"
+    #: The worker that held its result was lost.
+    RESULT_LOST = "result lost"
+    #: It failed, and was submitted with retries.
+    RETRIES = "failed, tried again"
+    #: It failed, and a client requested a retry.
+    RETRIED = "retried by the user"
+    #: Its result was released, and is needed again.
+    NEEDED = "result needed again"

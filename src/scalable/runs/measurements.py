@@ -10,8 +10,8 @@ from operator import itemgetter
 from typing import Any, Self
 
 from scalable.runs.calls import each_call, number_in, text_in
-from scalable.runs.earlier_run import CallRecord, Span
-from scalable.runs.remembered import outcomes_in
+from scalable.runs.history import CallRecord, Span
+from scalable.runs.summarizing import outcomes_in
 
 #: Maximum number of tasks that a large run keeps for plans: of one name (as many as a task model
 #: keeps), of all names together, and of each of very many names.

@@ -11,7 +11,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from scalable.scaling.beliefs import Beliefs
 from scalable.scaling.capacity import Capacity, Portion, finish_s, merged
@@ -613,3 +613,59 @@ def bounded(view: PoolView, count: int, reason: str) -> tuple[int, str]:
     if bounded != count:
         reason = f"{reason}; {count} is outside the bounds {low} .. {high}"
     return bounded, reason
+
+
+# Policy with the rule of Dask's ``target_duration`` -----------------------------------------------
+
+
+class TargetDuration:
+    """Policy under which the known work finishes within a time, without idle slots."""
+
+    def __init__(self, target_s: float) -> None:
+        if not 0 < target_s < math.inf:
+            raise ValueError(f"target_duration {target_s!r} is not a positive duration")
+        self.target_s = target_s
+
+    def decide(self, view: PoolView, model: TaskModel) -> PoolDecision:
+        calls = sum(view.queued.values()) + sum(len(each) for each in view.running.values())
+        work_s = sum(count * model.mean_s(kind) for kind, count in view.queued.items())
+        work_s += sum(len(each) * model.mean_s(kind) for kind, each in view.running.items())
+        slots = min(calls, math.ceil(work_s / self.target_s))
+        count = max(math.ceil(slots / view.slots), view.busy, min(calls, 1), view.minimum)
+        if view.maximum is not None:
+            count = min(count, view.maximum)
+        return PoolDecision(
+            count, f"{work_s:.3g} s of work in {calls} calls, to end within {self.target_s:g} s"
+        )
+
+
+# Division of workers among pools that share a maximum. No I/O -------------------------------------
+
+
+class Claim(NamedTuple):
+    """Number of workers that one pool needs and requests."""
+
+    #: The larger of the pool's minimum and its busy workers, which it keeps in any case.
+    least: int
+    #: Desired number of workers if the common maximum allows it.
+    wished: int
+    #: Pending worker-seconds.
+    work_s: float
+
+
+def shared_out(maximum: int, claims: Mapping[str, Claim]) -> dict[str, int]:
+    """Return the number of workers of each pool, so that all together keep to a maximum.
+
+    Every pool gets its ``least``, even above the maximum. More workers go one by one to pools below
+    ``wished``: first to pools without workers, then to the most work per worker.
+    """
+    counts = {tag: claim.least for tag, claim in claims.items()}
+    left = maximum - sum(counts.values())
+    while left > 0:
+        short = [tag for tag, claim in claims.items() if counts[tag] < claim.wished]
+        if not short:
+            break
+        tag = max(short, key=lambda t: (counts[t] == 0, claims[t].work_s / (counts[t] or 1)))
+        counts[tag] += 1
+        left -= 1
+    return counts

@@ -14,10 +14,8 @@ from tornado.ioloop import PeriodicCallback
 from scalable.errors import ClusterError
 from scalable.model import PoolStatus
 from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
-from scalable.scaling.policy import PoolObjective, PoolScaler
+from scalable.scaling.policy import Claim, PoolObjective, PoolScaler, TargetDuration, shared_out
 from scalable.scaling.pool_policy import PoolDecision, PoolPolicy
-from scalable.scaling.shared_maximum import Claim, shared_out
-from scalable.scaling.target_duration import TargetDuration
 from scalable.scaling.task_model import Expectation, TaskModel
 from scalable.scheduler.pool_facts import ClusterState, PoolViews
 from scalable.scheduler.task_log import TaskLog

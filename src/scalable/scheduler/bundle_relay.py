@@ -43,7 +43,7 @@ from scalable.protocol.operations import (
     SLOTS,
     TIMED_OUT,
 )
-from scalable.runs.reruns import Reason
+from scalable.runs.calls import Reason
 from scalable.scheduler.task_log import (
     OUT_OF_MEMORY,
     EndedTask,

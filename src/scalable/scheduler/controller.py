@@ -35,7 +35,7 @@ from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_views import CallViews
 from scalable.scheduler.waiting import WaitingCalls
 from scalable.scheduler.worker_removals import WorkerRemovals
-from scalable.views.managers import NOBODY, NOT_YET, words_of_lost
+from scalable.views.impossible import NOBODY, NOT_YET, words_of_lost
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -23,7 +23,7 @@ from scalable.dask_compat.scheduler import LostWorker
 from scalable.dask_compat.tasks import is_given_back
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import SHARES, Measured
-from scalable.runs.reruns import RERUN
+from scalable.runs.calls import RERUN
 from scalable.scheduler.task_log import (
     EndedTask,
     GivenUp,

@@ -23,7 +23,7 @@ from scalable.dask_compat.tasks import (
     take_back,
 )
 from scalable.model import ComponentSpec, DeploymentSpec, RetryPolicy
-from scalable.model.retrying import OUT_OF_MEMORY
+from scalable.model.failures import OUT_OF_MEMORY
 from scalable.protocol.events import Event
 from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory
 from scalable.protocol.handlers import Handler, LossReason, offer

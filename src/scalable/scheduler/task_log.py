@@ -29,7 +29,7 @@ from scalable.protocol.measured import (
     measured,
 )
 from scalable.protocol.operations import KNOWN_ANNOTATION, PROFILES
-from scalable.runs.reruns import Reason
+from scalable.runs.calls import Reason
 
 logger = logging.getLogger("scalable.scheduler")
 

@@ -340,7 +340,7 @@ class ScalableSession(Shown):
         ClusterError
             When the manifest has no such component, or a count is not a whole number >= 0.
         """
-        from scalable.session.counts import checked_counts, warn_of_excess
+        from scalable.session.plan_files import checked_counts, warn_of_excess
 
         counts = checked_counts(self.spec, tag if isinstance(tag, Mapping) else {tag: n})
         deployment = self._running()
@@ -365,7 +365,7 @@ class ScalableSession(Shown):
         ClusterError
             When the decision names a component that the manifest does not have; nothing changes.
         """
-        from scalable.session.counts import decided_counts
+        from scalable.session.plan_files import decided_counts
 
         deployment = self._running()
         counts, reason = decided_counts(self.spec, deployment.wanted, decision)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from scalable.model.costs import CURRENCY
-from scalable.model.overview import CALL_STATES, CallCounts, Overview, PoolOverview
+from scalable.model.overview import CALL_STATES, CallCounts, Events, Overview, PoolOverview
+from scalable.model.remembered import MissReason, RememberedTotals
 from scalable.units import counted, format_duration
-from scalable.views.remembered import remembered_line
+from scalable.views.events import decisions_table, failures_table
 from scalable.views.tables import Column, Table, clock, fitted, money, one_line, row
 
 #: Name of the pool of workers and tasks without a tag. Its letters are written from left to right,
@@ -240,3 +241,68 @@ def managers_table(overview: Overview) -> Table:
         values = (*texts[:4], silent_s, *texts[5:])
         rows.append(row(str(manager.get("id")), values, texts))
     return Table(MANAGER_COLUMNS, tuple(rows), "no managers")
+
+
+# Cached results in words: hits, misses and their reasons, and the time that was s -----------------
+
+
+#: Maximum number of reasons in a line.
+LINE_REASONS = 2
+
+
+def remembered_in_words(totals: RememberedTotals) -> str:
+    """Return hits, misses and the saved time, such as ``120 found (2 h saved), 3 ran``."""
+    found = f"{totals.found} found"
+    if totals.found:
+        waited = f", {totals.waited} computed by others meanwhile" if totals.waited else ""
+        found += f" ({format_duration(totals.saved_s)} saved{waited})"
+    return f"{found}, {totals.missed} ran" if totals.missed else found
+
+
+def remembered_line(totals: RememberedTotals) -> str:
+    """Return one line about cached results, with the most frequent reasons of misses."""
+    told = [f"{each.count} x {reason_in_words(each)}" for each in totals.reasons[:LINE_REASONS]]
+    others = len(totals.reasons) - len(told)
+    if others:
+        told.append(f"{counted(others, 'more reason')}")
+    because = f": {'; '.join(told)}" if told else ""
+    return f"Remembered results: {remembered_in_words(totals)}{because}"
+
+
+def reason_in_words(reason: MissReason) -> str:
+    """Return the reason of misses on one line."""
+    return one_line(reason.reason)
+
+
+def reason_rows(totals: RememberedTotals) -> Iterator[tuple[str, str, str, str]]:
+    """Yield task name, number of tasks, reason, and nearest earlier result, for each reason."""
+    for each in totals.reasons:
+        nearest = each.nearest[:12]
+        yield one_line(each.task), str(each.count), reason_in_words(each), nearest
+
+
+# A cluster as plain text: summary, pools, tasks, managers, failures and decisions -----------------
+
+
+#: Maximum rows of task names, and of decisions and causes of failures.
+SHOWN_TASKS, SHOWN_EVENTS = 40, 10
+
+
+def page(overview: Overview, events: Events, width: int) -> list[str]:
+    """Return a cluster as lines, whose tables have at most ``width`` cells."""
+    now, tasks = overview.at, tasks_table(overview)
+    lines = [*summary(overview), *_part(pools_table(overview), width)]
+    lines += [f"    {reason}" for reason in pool_reasons(overview)]
+    lines += _part(tasks.first(SHOWN_TASKS), width)
+    if (more := len(tasks.rows) - SHOWN_TASKS) > 0:
+        lines.append(f"  and {counted(more, 'row')} of further task names")
+    lines += _part(managers_table(overview), width)
+    lines += _part(failures_table(events.failures, now).first(SHOWN_EVENTS), width, "Failures")
+    lines += _part(decisions_table(events.decisions, now).first(SHOWN_EVENTS), width, "Decisions")
+    return lines
+
+
+def _part(table: Table, width: int, title: str = "") -> list[str]:
+    if not table.rows:
+        return []
+    return ["", *([f"{title}:"] if title else []), *table.lines(width)]

@@ -44,3 +44,17 @@ def not_offered(resource: str) -> str:
 def degraded(tag: str, reason: str) -> str:
     """State that the managers no longer start workers for a pool."""
     return f"{shown(tag)} is degraded: {reason}"
+
+
+# Sentences about the managers of a cluster --------------------------------------------------------
+
+
+#: No manager is attached to the cluster.
+NOBODY = "no manager is attached"
+#: The managers that the cluster starts with have not attached yet.
+NOT_YET = "its managers are not attached yet"
+
+
+def words_of_lost(managers: Iterable[str]) -> str:
+    """State that managers no longer send heartbeats."""
+    return f"manager {', '.join(map(repr, managers))} no longer reports"

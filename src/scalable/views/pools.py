@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from scalable.model import PoolStatus
 from scalable.protocol.pools import UNTAGGED, shown
 from scalable.units import counted, format_duration
-from scalable.views import impossible, managers
+from scalable.views import impossible
 from scalable.views.explanation import Explanation, Reason, State
 from scalable.views.facts import AdaptiveFacts, PoolFacts, RunningCall
 
@@ -28,7 +28,7 @@ def without_workers(pool: PoolFacts) -> Cause | None:  # noqa: PLR0911 - a list 
     """Return why a pool has no worker that takes tasks, or None if it has one."""
     status = pool.status
     if status is None and pool.awaits_managers:
-        return Cause(Reason.MANAGER_STARTS, managers.NOT_YET)
+        return Cause(Reason.MANAGER_STARTS, impossible.NOT_YET)
     if status is None:
         words = impossible.no_pool(pool.tag, pool.known_tags, managed=bool(pool.attached))
         if not pool.attached:
@@ -80,13 +80,13 @@ def _all_away(pool: PoolFacts, status: PoolStatus) -> Cause | None:
 
 def _managers(pool: PoolFacts, status: PoolStatus) -> Cause | None:
     if pool.awaits_managers:
-        return Cause(Reason.MANAGER_STARTS, managers.NOT_YET)
+        return Cause(Reason.MANAGER_STARTS, impossible.NOT_YET)
     if not pool.attached:
-        return Cause(Reason.NO_MANAGER, f"{managers.NOBODY} to start workers", _resume(pool))
+        return Cause(Reason.NO_MANAGER, f"{impossible.NOBODY} to start workers", _resume(pool))
     if pool.managers and all(manager.state == "lost" for manager in pool.managers):
         silent = min(manager.silent_s for manager in pool.managers)
         ids = [manager.id for manager in pool.managers]
-        words = f"{managers.words_of_lost(ids)}, for {format_duration(silent)}"
+        words = f"{impossible.words_of_lost(ids)}, for {format_duration(silent)}"
         return Cause(Reason.MANAGER_LOST, words, _resume(pool))
     leaving = [m.id for m in pool.managers if m.state == "leaving"]
     if leaving and len(leaving) == len(pool.managers) and status.wanted:

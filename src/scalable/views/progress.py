@@ -6,8 +6,13 @@ from collections.abc import Sequence
 
 from scalable.model.overview import CallCounts, Overview, TaskOverview
 from scalable.units import counted, format_duration
-from scalable.views.cluster import pool_reasons, summary, tasks_table
-from scalable.views.remembered import remembered_in_words, remembered_line
+from scalable.views.cluster import (
+    pool_reasons,
+    remembered_in_words,
+    remembered_line,
+    summary,
+    tasks_table,
+)
 from scalable.views.tables import fitted, one_line
 
 #: Maximum number of lines of a live display, and of reasons of pools among them.

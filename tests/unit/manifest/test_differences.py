@@ -1,6 +1,6 @@
 """What has changed between two manifests."""
 
-from scalable.manifest.differences import differences
+from scalable.session.detached import differences
 
 
 def test_each_value_that_differs_is_named_and_secrets_are_not_shown():

@@ -2,7 +2,7 @@
 
 from scalable.model import FrontPoint, Plan, PredictedCost, ScalePlan
 from scalable.runs.report.front import draw_front, front_rows
-from scalable.runs.report.plan_html import plan_html
+from scalable.runs.report.plans import plan_html
 
 
 def plan(*points, chosen=1):

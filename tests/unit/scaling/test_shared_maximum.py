@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.scaling.shared_maximum import Claim, shared_out
+from scalable.scaling.policy import Claim, shared_out
 
 
 def test_each_pool_gets_what_it_wishes_where_there_is_room():

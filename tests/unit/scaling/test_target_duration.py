@@ -2,8 +2,8 @@
 
 import pytest
 
+from scalable.scaling.policy import TargetDuration
 from scalable.scaling.pool_policy import PoolView
-from scalable.scaling.target_duration import TargetDuration
 from scalable.scaling.task_model import Expectation, Kind, TaskModel
 
 KIND = Kind("a", "fit", None)

@@ -5,7 +5,15 @@ from made_overviews import HEBREW, HOSTILE, NOW, events, failure, overview, pool
 
 from scalable.model.clusters import ClusterStatus
 from scalable.model.overview import CallCounts, Events, PredictedEnd
-from scalable.views.cluster import bar, managers_table, pools_table, summary, tasks_table
+from scalable.views.cluster import (
+    SHOWN_TASKS,
+    bar,
+    managers_table,
+    page,
+    pools_table,
+    summary,
+    tasks_table,
+)
 from scalable.views.events import (
     decisions_table,
     drawn,
@@ -13,7 +21,6 @@ from scalable.views.events import (
     failures_table,
     use_lines,
 )
-from scalable.views.page import SHOWN_TASKS, page
 from scalable.views.tables import fitted, one_line, padded, width_of
 from scalable.views.workers import clusters_table, workers_table
 

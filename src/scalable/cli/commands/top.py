@@ -67,7 +67,7 @@ def _run(name: str | None) -> None:
 
 
 def _shown(overview: Overview, events: Events) -> Result:
-    from scalable.views.page import page
+    from scalable.views.cluster import page
 
     told = {"decisions": list(events.decisions), "failures": list(events.failures)}
     data = {"version": VERSION, **overview.to_dict(), **told}

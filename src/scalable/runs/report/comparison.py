@@ -11,11 +11,12 @@ from scalable.errors import RunError
 from scalable.model import MemoryAdvice
 from scalable.planning import judge_memory
 from scalable.quantiles import quantile
-from scalable.runs import RunRecord, Summary, TaskNameSummary, summary_of
+from scalable.runs import Calls, RunRecord, Summary, TaskNameSummary, WorkSpan, summary_of
 from scalable.runs.report.advice import said_memory
-from scalable.runs.report.read_calls import ReadCalls
+from scalable.runs.report.histograms import TaskValues
 from scalable.runs.report.spans import (
     Presence,
+    Spans,
     last_moment,
     mapping,
     most_at_once,
@@ -24,6 +25,7 @@ from scalable.runs.report.spans import (
 )
 from scalable.runs.report.table import on_one_line, table
 from scalable.runs.report.usage import Peaks, reserved_memory
+from scalable.runs.streams import Row, in_parts
 from scalable.units import format_amount, format_bytes, format_duration
 
 #: A prediction counts as correct if actual value / predicted value is in this range.
@@ -229,3 +231,27 @@ def _advice(record: RunRecord, found: Peaks) -> Iterator[MemoryAdvice]:
             advice = judge_memory(tag, reserved[tag], q95, len(peaks))
             if advice is not None:
                 yield advice
+
+
+# Rows about the tasks of a run, read once for all parts of a report. No I/O -----------------------
+
+
+class ReadCalls:
+    """Contents of the rows about the tasks of a run.
+    They are read once, because a record may have millions of rows and decodes them at each
+    iteration. ``in_graph`` is True if a task waited for another.
+    """
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self.calls, self.spans, self.values = Calls(), Spans(), TaskValues()
+        self.peaks, self.work = Peaks(), WorkSpan()
+        self.in_graph = False
+        for some in in_parts(rows):
+            for reader in (self.calls, self.spans, self.values, self.peaks, self.work):
+                reader.add(some)
+            self.in_graph = self.in_graph or any("after" in row for row in some)
+
+    @property
+    def last_moment(self) -> float:
+        """Time of the last row in epoch seconds, or 0 without any."""
+        return max(0.0, self.calls.last_moment or 0.0)

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from importlib import resources
 from typing import Any
@@ -18,13 +19,18 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from scalable.palette import LIGHT, css_variables
+from scalable.runs import Summary
+from scalable.runs.report.advice import Cause, Chain
+from scalable.runs.report.comparison import Comparison
 from scalable.runs.report.drawings import draw_histogram, draw_timeline, draw_use
+from scalable.runs.report.environment import Environment as RunEnvironment
 from scalable.runs.report.histograms import TaskDistributions
 from scalable.runs.report.human import said_duration, said_moment, said_status
-from scalable.runs.report.parts import ReportParts
 from scalable.runs.report.table import on_one_line, printable, shorten
+from scalable.runs.report.timeline import Timeline
+from scalable.runs.report.usage import PoolUse
 from scalable.units import counted, format_amount, format_bytes, format_duration
-from scalable.views.remembered import remembered_in_words
+from scalable.views.cluster import remembered_in_words
 from scalable.views.templates import above_notebooks, escaping_environment, trusted
 
 #: Maximum number of rows of the table of task names, and of characters of a name or a block.
@@ -144,3 +150,28 @@ def _text(name: str) -> str:
 def _digest(text: str) -> str:
     digest = hashlib.sha256(text.encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+# Parts of the report of a run, from which text, page and JSON are rendered ------------------------
+
+
+@dataclass(frozen=True)
+class ReportParts:
+    """Contents of the report of one run."""
+
+    summary: Summary
+    #: Predictions of the plan next to the actual values.
+    planned: Comparison
+    #: Workers over time.
+    timeline: Timeline
+    pools: tuple[PoolUse, ...] = ()
+    #: Distributions of the task names with the longest total time.
+    tasks: tuple[TaskDistributions, ...] = ()
+    #: Most frequent causes of failures, and the number of failures with other causes.
+    causes: tuple[Cause, ...] = ()
+    other_failures: int = 0
+    #: Longest chain of tasks that waited for each other, or None.
+    chain: Chain | None = None
+    environment: RunEnvironment = field(default_factory=RunEnvironment)
+    #: Advice for the next run, as sentences.
+    advice: tuple[str, ...] = ()

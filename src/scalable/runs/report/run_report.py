@@ -13,11 +13,10 @@ import yaml
 from scalable.exports import PublicNames
 from scalable.runs import RunRecord, summary_of
 from scalable.runs.report.advice import advise, causes_of, longest_chain
-from scalable.runs.report.comparison import compare_with_plan
+from scalable.runs.report.comparison import ReadCalls, compare_with_plan
 from scalable.runs.report.environment import environment_of
 from scalable.runs.report.human import render_human
-from scalable.runs.report.parts import ReportParts
-from scalable.runs.report.read_calls import ReadCalls
+from scalable.runs.report.page import ReportParts
 from scalable.runs.report.spans import last_moment, presences
 from scalable.runs.report.timeline import make_timeline
 from scalable.runs.report.usage import PoolUse, pool_uses

@@ -14,7 +14,7 @@ from scalable.watch.lab.extension import (
 
 if TYPE_CHECKING:
     from scalable.watch.lab.factory import lab_cluster
-    from scalable.watch.lab.showing import show
+    from scalable.watch.lab.sidebar import show
 
 __all__ = [
     "_jupyter_server_extension_points",
@@ -28,6 +28,6 @@ __getattr__, __dir__ = exported_lazily(
     __name__,
     {
         "scalable.watch.lab.factory": ("lab_cluster",),
-        "scalable.watch.lab.showing": ("show",),
+        "scalable.watch.lab.sidebar": ("show",),
     },
 )

@@ -23,8 +23,7 @@ from tornado.websocket import websocket_connect
 
 from scalable.errors import ScalableError
 from scalable.protocol.servers import PARAMETER
-from scalable.watch.lab.pages import Page, page_of
-from scalable.watch.lab.sidebar import Sidebar
+from scalable.watch.lab.sidebar import Page, Sidebar, page_of
 from scalable.watch.lab.watching import PAGES, Seen, Watch, row
 
 # Handlers -----------------------------------------------------------------------------------------

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import ssl
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from scalable.clusters import control
 from scalable.clusters.ending import end
 from scalable.errors import ClusterError
-from scalable.liveness import is_alive
+from scalable.liveness import is_alive, place_of
+from scalable.protocol.addresses import is_loopback, link_host
 from scalable.protocol.handlers import SchedulerCalls
+from scalable.protocol.servers import PARAMETER, cookie_name
+from scalable.records import ClusterDirectory, find
 from scalable.watch.lab import watching
-from scalable.watch.lab.showing import shown_at
 from scalable.watch.lab.watching import Seen, Watch
 
 logger = logging.getLogger("scalable.watch.lab")
@@ -98,3 +103,92 @@ class Sidebar:
         """Return whether this process, Jupyter's server, has started a cluster."""
         creator = seen.directory.record().creator
         return creator.get("pid") == os.getpid() and is_alive(creator) is True
+
+
+# Clusters that were disconnected from the sidebar, and are shown again ----------------------------
+
+
+SHOWN = "shown-in-lab"
+
+
+def show(name: str) -> None:
+    """Show a cluster in JupyterLab's sidebar again, after it was disconnected there.
+
+    ``name`` is the name, ``provider/name``, the id, or a prefix of the id. Raises ClusterError if
+    no cluster or several clusters match.
+    """
+    path = find(name).path / SHOWN
+    path.touch(mode=0o600)
+    # The time that touch sets is that of the kernel's last tick, some milliseconds ago.
+    os.utime(path, ns=(now := time.time_ns(), now))
+
+
+def shown_at(directory: ClusterDirectory) -> float:
+    """Return the time of the last :func:`show` of a cluster, in epoch seconds, or 0 for none."""
+    try:
+        return (directory.path / SHOWN).stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+# Connection from Jupyter's server to the pages of a cluster's scheduler ---------------------------
+
+
+@dataclass(frozen=True)
+class Page:
+    """The HTTP server of one scheduler."""
+
+    host: str
+    port: int
+    #: Token that the server requires in a cookie.
+    token: str = field(repr=False)
+    #: Context that verifies the server. None for a server without TLS.
+    tls: ssl.SSLContext | None = None
+
+    def url(self, path: str, query: str, *, socket: bool = False) -> str:
+        """Return the URL of a page (``path`` starts with a slash), without the token."""
+        scheme = ("ws" if socket else "http") + ("" if self.tls is None else "s")
+        address = f"{scheme}://{link_host(self.host)}:{self.port}{path}"
+        return f"{address}?{query}" if query else address
+
+    @property
+    def cookie(self) -> str:
+        """Value of the header ``Cookie`` that opens the pages."""
+        return f"{cookie_name(self.token)}={self.token}"
+
+
+def page_of(seen: Seen) -> Page:
+    """Return the HTTP server of a cluster's scheduler.
+
+    The token is sent to no other process: not to a port of this machine that another user may have
+    taken since the scheduler exited. Raises ClusterError if the cluster has no dashboard, its
+    scheduler has exited, or it listens on the loopback of another machine.
+    """
+    name, link = seen.status.name, seen.status.dashboard
+    if not link:
+        raise ClusterError(
+            f"cluster {name!r} has no live page",
+            hint="start it with `scalable up --dashboard :0`",
+        )
+    parts = urlsplit(link)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    known = seen.directory.scheduler() or {}
+    alive = is_alive(known)
+    if alive is False:
+        raise ClusterError(f"the scheduler of cluster {name!r} has ended")
+    if alive is None and is_loopback(f"tcp://{parts.netloc}"):
+        raise ClusterError(
+            f"the live page of cluster {name!r} is shown only on the machine of {place_of(known)}",
+            hint="`--dashboard HOST:0` of `scalable up` lets it listen elsewhere",
+        )
+    token = parse_qs(parts.query).get(PARAMETER, [""])[0]
+    tls = _trusting(seen) if parts.scheme == "https" else None
+    return Page(parts.hostname or "", port, token, tls)
+
+
+def _trusting(seen: Seen) -> ssl.SSLContext:
+    """Return a context for the cluster's own authority, whose certificates contain no host."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.load_verify_locations(cadata=seen.directory.pem()["tls_ca_file"])
+    return context
