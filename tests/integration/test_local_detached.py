@@ -241,7 +241,7 @@ def test_a_worker_that_is_killed_leaves_no_child_and_no_scratch(
 
 @pytest.mark.parametrize("adopted", [False, True])
 def test_a_worker_that_does_not_listen_is_killed(client, site_of, tmp_path, adopted, monkeypatch):
-    for module in ("units", "processes"):
+    for module in ("launcher", "processes"):
         monkeypatch.setattr(f"scalable.providers.local.{module}.TERMINATE_S", 0.3)
     manager = Manager(site_of())
     (name,) = manager.launch(0)
