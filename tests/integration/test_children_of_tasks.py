@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import joblib
 import pytest
@@ -45,7 +44,7 @@ def forked(number):
     """Fork a child that waits, send it a signal, and return how it ended."""
     pid = os.fork()
     if pid == 0:
-        time.sleep(60)  # a signal handler of Python runs in the main thread, which this is now
+        signal.pause()
         os._exit(0)
     os.kill(pid, number)
     return os.WTERMSIG(os.waitpid(pid, 0)[1])

@@ -8,7 +8,7 @@ from scalable.forecasting import gather, knowledge_of, quoted_prices
 from scalable.model import ComponentSpec, CostEstimate, DeploymentSpec, Price, Rate, TaskSpec
 from scalable.planning import PastPrediction, PlanRequest, make_plan
 from scalable.runs import EarlierRun, RunDirectory
-from scalable.runs.history import Span
+from scalable.runs.measurements import Span
 
 
 def spec(*tasks, **fields):

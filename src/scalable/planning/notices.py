@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from scalable.model import DeploymentSpec, Diagnostic, MemoryAdvice
-from scalable.planning.work import Calls
 from scalable.units import format_bytes
+
+if TYPE_CHECKING:
+    from scalable.planning.work import Calls
 
 #: Bytes that a worker needs without any tasks, with a margin (measured: 60 to 65 MiB).
 WORKER_NEEDS = 90 * 10**6

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     )
     from scalable.runs.failed import Cause, FailedRow, causes
     from scalable.runs.finding import find_run, list_runs
-    from scalable.runs.history import CallRecord, EarlierRun, read_history
-    from scalable.runs.measurements import WorkSpan
+    from scalable.runs.history import EarlierRun, read_history
+    from scalable.runs.measurements import CallRecord, WorkSpan
     from scalable.runs.overview import (
         Kept,
         RunOverview,
@@ -108,7 +108,6 @@ __getattr__, __dir__ = exported_lazily(
             "require_writable",
         ),
         "scalable.runs.history": (
-            "CallRecord",
             "EarlierRun",
             "read_history",
         ),
@@ -121,7 +120,10 @@ __getattr__, __dir__ = exported_lazily(
             "find_run",
             "list_runs",
         ),
-        "scalable.runs.measurements": ("WorkSpan",),
+        "scalable.runs.measurements": (
+            "CallRecord",
+            "WorkSpan",
+        ),
         "scalable.runs.overview": (
             "Kept",
             "RunOverview",

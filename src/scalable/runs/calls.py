@@ -10,6 +10,8 @@ from math import inf, isnan, nan
 from sys import intern
 from typing import Any, NamedTuple
 
+from scalable.model.remembered import RememberedOutcome
+
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 #: State of a task that did not run. Such tasks are counted from the rows about cache outcomes,
 #: which include those without a Dask task.
@@ -287,3 +289,18 @@ class Reason(StrEnum):
     RETRIED = "retried by the user"
     #: Its result was released, and is needed again.
     NEEDED = "result needed again"
+
+
+def outcomes_in(
+    rows: Iterable[Mapping[str, Any]],
+) -> Iterator[tuple[str, str | None, RememberedOutcome]]:
+    """Yield task name, tag and outcome of each valid row."""
+    for row in rows:
+        name, tag = row.get("task_name"), row.get("tag")
+        if not isinstance(name, str):
+            continue
+        try:
+            outcome = RememberedOutcome.from_message(row)
+        except (KeyError, TypeError, ValueError, OverflowError):
+            continue
+        yield name, tag if isinstance(tag, str) else None, outcome

@@ -7,11 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
-from scalable.runs.calls import each_call, number_in, text_in
-from scalable.runs.history import CallRecord, Span
-from scalable.runs.summarizing import outcomes_in
+from scalable.runs.calls import each_call, number_in, outcomes_in, text_in
 
 #: Maximum number of tasks that a large run keeps for plans: of one name (as many as a task model
 #: keeps), of all names together, and of each of very many names.
@@ -20,6 +18,32 @@ CALLS_OF_A_TASK, CALLS_OF_A_RUN, LEAST_CALLS_OF_A_TASK = 1000, 2000, 50
 LONGEST_CALL_S = 1e9
 #: All numbers of records are less than this; others are ignored.
 MOST = 1e18
+
+#: Share of a task name's time span by which times of different workers count as equal.
+_SAME_MOMENT = 0.02
+
+
+class CallRecord(NamedTuple):
+    """Successful call: seconds, and bytes of memory and input (None if unknown)."""
+
+    tag: str
+    task: str
+    duration_s: float
+    memory: int | None = None
+    input_bytes: int | None = None
+
+
+class Span(NamedTuple):
+    """Start of the first and finish of the last task of a name, in epoch seconds."""
+
+    begin: float
+    end: float
+
+    def overlaps(self, earlier: Span) -> bool:
+        """Return whether the first task started before all tasks of an earlier name finished."""
+        # Clocks of workers differ a little.
+        return self.begin < earlier.end - _SAME_MOMENT * (earlier.end - earlier.begin)
+
 
 #: Tag and name of a task.
 _Task = tuple[str, str]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from scalable.model.remembered import RememberedOutcome, RememberedTally, RememberedTotals
+from scalable.model.remembered import RememberedTally, RememberedTotals
 from scalable.quantiles import Durations, Quantiles
-from scalable.runs.calls import FOUND, Calls, number_in
+from scalable.runs.calls import FOUND, Calls, number_in, outcomes_in
 from scalable.runs.failed import FailedRow, failed_rows
 from scalable.runs.reading import RunRecord
 from scalable.runs.streams import STREAMS
@@ -199,22 +199,7 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-# Rows of ``remembered.jsonl``: the cache outcomes of tasks ----------------------------------------
-
-
-def outcomes_in(
-    rows: Iterable[Mapping[str, Any]],
-) -> Iterator[tuple[str, str | None, RememberedOutcome]]:
-    """Yield task name, tag and outcome of each valid row."""
-    for row in rows:
-        name, tag = row.get("task_name"), row.get("tag")
-        if not isinstance(name, str):
-            continue
-        try:
-            outcome = RememberedOutcome.from_message(row)
-        except (KeyError, TypeError, ValueError, OverflowError):
-            continue
-        yield name, tag if isinstance(tag, str) else None, outcome
+# Cached results -----------------------------------------------------------------------------------
 
 
 def totals_of(rows: Iterable[Mapping[str, Any]]) -> RememberedTotals:

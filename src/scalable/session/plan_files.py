@@ -1,4 +1,4 @@
-"""Existing plans: read from files, and checked before they are started."""
+"""Numbers of workers that are given: in files of plans, by the user, and by a scaler."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scalable.clusters.specs import within_bounds
 from scalable.errors import ClusterError, PlanError
 from scalable.model import DeploymentSpec, Plan, ScalePlan
 from scalable.model.plan import PlanFormatError, decode_plan
@@ -102,6 +101,8 @@ def decided_counts(
     _check_tags(spec, decision.changes)
     now = dict.fromkeys(spec.tags, 0) | dict(wanted)
     decided = decision.counts(now)
+    from scalable.clusters.specs import within_bounds
+
     counts = within_bounds(spec, now, decided)
     held = [f"{tag} is held to {counts[tag]}" for tag in counts if counts[tag] != decided[tag]]
     if held:

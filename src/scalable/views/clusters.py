@@ -10,6 +10,7 @@ from scalable.model import DeploymentSpec
 from scalable.model.components import WorkerRange
 from scalable.model.overview import Overview
 from scalable.views.cluster import (
+    decisions_table,
     managers_table,
     pool_reasons,
     pools_table,
@@ -17,7 +18,6 @@ from scalable.views.cluster import (
     summary,
     tasks_table,
 )
-from scalable.views.events import decisions_table
 from scalable.views.tables import Column, Table, row
 from scalable.views.templates import in_notebook, render
 

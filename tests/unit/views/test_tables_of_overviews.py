@@ -8,17 +8,15 @@ from scalable.model.overview import CallCounts, Events, PredictedEnd
 from scalable.views.cluster import (
     SHOWN_TASKS,
     bar,
+    decisions_table,
+    drawn,
+    failure_in_words,
+    failures_table,
     managers_table,
     page,
     pools_table,
     summary,
     tasks_table,
-)
-from scalable.views.events import (
-    decisions_table,
-    drawn,
-    failure_in_words,
-    failures_table,
     use_lines,
 )
 from scalable.views.tables import fitted, one_line, padded, width_of

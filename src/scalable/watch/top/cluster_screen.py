@@ -21,17 +21,15 @@ from scalable.model.overview import Events, Overview, WorkerOverview
 from scalable.units import format_duration
 from scalable.views.cluster import (
     UNTAGGED_NAME,
+    decisions_table,
+    failure_in_words,
+    failures_by_cause,
+    failures_table,
     managers_table,
     pool_reasons,
     pools_table,
     summary,
     tasks_table,
-)
-from scalable.views.events import (
-    decisions_table,
-    failure_in_words,
-    failures_by_cause,
-    failures_table,
     use_lines,
 )
 from scalable.views.tables import Row, Table, clock, fitted, one_line
