@@ -30,7 +30,7 @@ BUDGETS = {
     "protocol": (4_550, 19),
     "providers": (18_600, 82),
     "records": (1_000, 6),
-    "runs": (5_250, 32),
+    "runs": (5_300, 33),
     "scaling": (2_700, 13),
     "scheduler": (7_350, 23),
     "session": (1_950, 8),

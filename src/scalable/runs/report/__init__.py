@@ -11,9 +11,9 @@ from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
     from scalable.runs import Summary
+    from scalable.runs.report.failure_list import failed_json, render_failed
     from scalable.runs.report.human import render_human
     from scalable.runs.report.run_report import RunReport, report_on
-    from scalable.runs.report.table import failed_json, render_failed
 
 __all__ = [
     "RunReport",
@@ -47,7 +47,7 @@ def render_json(summary: Summary) -> dict[str, Any]:
 __getattr__, __dir__ = exported_lazily(
     __name__,
     {
-        "scalable.runs.report.table": ("failed_json", "render_failed"),
+        "scalable.runs.report.failure_list": ("failed_json", "render_failed"),
         "scalable.runs.report.human": ("render_human",),
         "scalable.runs.report.run_report": ("RunReport", "report_on"),
     },
