@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from scalable.protocol.code import STANDS_FOR_SCRIPT
+
 logger = logging.getLogger("scalable.cache")
 
 PROTOCOL = 5
@@ -131,4 +133,5 @@ def _names(function: Function) -> Mapping[str, Any]:
     while isinstance(function, functools.partial):
         function = function.func
     brought = getattr(function, "__globals__", {})
-    return {**vars(sys.modules[_SCRIPT]), **brought}
+    script = sys.modules[_SCRIPT]
+    return brought if hasattr(script, STANDS_FOR_SCRIPT) else {**vars(script), **brought}

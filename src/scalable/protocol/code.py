@@ -27,6 +27,8 @@ from typing import Any, Self
 
 from scalable import settings
 
+#: Attribute of a worker's ``__main__``, whose names may be those of another client's script.
+STANDS_FOR_SCRIPT = "__stands_for_script__"
 #: Packages that are never uploaded, even if they are used from their source directories.
 _ENGINE = frozenset({"scalable", "dask", "distributed"})
 _INSTALLED = ("site-packages", "dist-packages")

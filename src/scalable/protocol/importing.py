@@ -23,6 +23,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from scalable.protocol.code import (
+    STANDS_FOR_SCRIPT,
     CarriedFiles,
     CodeTable,
     digest_of,
@@ -358,6 +359,7 @@ _script: list[ModuleType] = []
 def stand_for_script() -> None:
     """Make ``__main__`` of this worker process stand for the user's script from now on."""
     _script[:] = [ModuleType(_SCRIPT)]
+    setattr(_script[0], STANDS_FOR_SCRIPT, True)
     # The program's own module stays: its functions use their globals.
     sys.modules["__scalable_worker__"] = sys.modules[_SCRIPT]
     # The second name is that in processes which multiprocessing starts.

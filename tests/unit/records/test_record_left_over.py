@@ -28,7 +28,7 @@ from scalable.records import (
 from scalable.records import (
     directory as records_directory,
 )
-from scalable.records.directory import AccessFile
+from scalable.records.access_file import AccessFile
 
 NOW = {"state": "running", "reason": None, "pools": {"a": {"wanted": 2, "running": 2}}}
 ANOTHER_BOOT = "of another boot"
