@@ -357,11 +357,11 @@ def test_a_full_quota_lets_in_what_it_allows_and_the_rest_when_it_is_gone(
     create(kubernetes_bed, "resourcequotas", {"apiVersion": "v1", "kind": "ResourceQuota"} | quota)
     try:
         session.scale("crops", 4)
-        eventually(lambda: status(session)["crops"].running == 3)
+        eventually(lambda: status(session)["crops"].running == 3, timeout=180)
         full = "the quota is used up: pods "
-        eventually(lambda: full in (status(session)["crops"].waiting or ""))
+        eventually(lambda: full in (status(session)["crops"].waiting or ""), timeout=180)
         assert "exceeded quota: storm" in status(session)["crops"].waiting
     finally:
         delete(kubernetes_bed, "resourcequotas", "storm")
-    eventually(lambda: status(session)["crops"].running == 4)
+    eventually(lambda: status(session)["crops"].running == 4, timeout=180)
     session.scale("crops", 2)
