@@ -63,6 +63,16 @@ def test_one_template_scaled_to_three(eventually):
         assert len(cluster.worker_spec) == 1
 
 
+def test_memory_is_the_second_argument_as_in_dask():
+    with PoolCluster(worker={"cls": Worker, "options": {"memory_limit": "1GB"}}) as cluster:
+        for arguments, count in [((1, "3GB"), 3), ((0, "1.5 GB"), 2), ((4, 3 * 10**9), 4)]:
+            cluster.scale(*arguments)
+            assert len(cluster.worker_spec) == count
+        with pytest.raises(ValueError, match="nonsense"):
+            cluster.scale(1, "nonsense")
+        assert len(cluster.worker_spec) == 4
+
+
 def test_a_changed_specification_is_followed_when_the_cluster_is_awaited():
     async def run():
         worker = {"cls": Worker, "options": {"nthreads": 1}}

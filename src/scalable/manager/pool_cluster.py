@@ -186,8 +186,8 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     def scale(  # type: ignore[override]
         self,
         n: int | str | Mapping[str, int] = 0,
-        count: int | None = None,
-        memory: str | None = None,
+        count: int | str | None = None,
+        memory: str | int | None = None,
         cores: int | None = None,
     ) -> Any:
         """Set the desired number of workers, and return before any worker starts or stops.
@@ -198,7 +198,8 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
             Number of workers of the untagged pool (or of the only pool); or a tag; or a mapping of
             tags to numbers. Numbers are absolute. Pools that are not named stay as they are.
         count
-            Number of workers of the tag ``n``.
+            Number of workers of the tag ``n``. After a number ``n`` it is ``memory``, the second
+            argument of ``SpecCluster.scale``.
         memory, cores
             Total memory and cores, as in ``SpecCluster``, for the pool without a tag.
 
@@ -211,7 +212,8 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         if self.status in (Status.closing, Status.closed):
             return NoOpAwaitable() if self.asynchronous else None
         if isinstance(n, int):
-            n = self._at_least(n, memory, cores)
+            n = self._at_least(n, memory if count is None else count, cores)
+            count = None
         self.want(wanted_counts(n, count, self._only_pool), *self.origin)
         return NoOpAwaitable() if self.asynchronous else None
 
@@ -305,7 +307,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
             return UNTAGGED
         return only_tag(tagged)
 
-    def _at_least(self, n: int, memory: str | None, cores: int | None) -> int:
+    def _at_least(self, n: int, memory: str | int | None, cores: int | None) -> int:
         if memory is not None:
             n = max(n, -(-parse_bytes(memory) // memory_per_worker(self)))
         if cores is not None:

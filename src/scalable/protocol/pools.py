@@ -14,7 +14,7 @@ UNTAGGED = ""
 
 
 def wanted_counts(
-    n: int | str | Mapping[str, int], count: int | None, only_pool: Callable[[], str]
+    n: int | str | Mapping[str, int], count: Any, only_pool: Callable[[], str]
 ) -> dict[str, int]:
     """Return worker counts by tag from the arguments of ``scale``.
     These are ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``, in total numbers.
