@@ -8,7 +8,7 @@ import time
 
 import psutil
 import pytest
-from distributed import Client, Nanny, Scheduler, Worker
+from distributed import Client, Event, Nanny, Scheduler, Worker
 from distributed.deploy.spec import ProcessInterface
 from distributed.utils_test import inc
 
@@ -61,6 +61,52 @@ def test_one_template_scaled_to_three(eventually):
         cluster.scale(1)
         eventually(lambda: len(cluster.workers) == 1)
         assert len(cluster.worker_spec) == 1
+
+
+@pytest.mark.parametrize("cls", [Worker, Nanny])
+def test_an_awaited_cluster_has_the_workers_that_are_desired(cls):
+    async def run():
+        async with PoolCluster(worker={"cls": cls, "options": {}}, asynchronous=True) as cluster:
+            cluster.scale(3)
+            await cluster
+            cluster.scale(1)
+            await cluster
+            assert len(cluster.workers) == len(cluster.worker_spec) == 1
+            cluster.scale(4)
+            await cluster
+            await cluster.scale_down(list(cluster.worker_spec)[:2])
+            assert len(cluster.workers) == 2
+            del cluster.worker_spec[next(iter(cluster.worker_spec))]
+            await cluster
+            assert len(cluster.workers) == 1
+
+    asyncio.run(run())
+
+
+def test_an_awaited_cluster_does_not_wait_for_tasks_of_undesired_workers():
+    async def run():
+        async with (
+            PoolCluster(worker={"cls": Worker, "options": {}}, asynchronous=True) as cluster,
+            ScalableClient(cluster, asynchronous=True) as client,
+        ):
+            cluster.scale(2)
+            await client.wait_for_workers(2, timeout=60)
+            release = Event("release", client=client)
+            held = client.map(hold, ["release"] * 2, pure=False)
+            while sum(len(w.processing) for w in cluster.scheduler.workers.values()) < 2:
+                await asyncio.sleep(0.01)
+            cluster.scale(1)
+            await asyncio.wait_for(cluster, 20)  # less than the task would take
+            assert len(cluster.workers) == 2
+            await release.set()
+            assert await client.gather(held) == [1, 1]
+
+    asyncio.run(run())
+
+
+def hold(name):
+    Event(name).wait("120s")
+    return 1
 
 
 def test_memory_is_the_second_argument_as_in_dask():

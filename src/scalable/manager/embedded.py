@@ -36,6 +36,9 @@ from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.managers import Managers
 
+#: Seconds for which an awaited cluster waits for undesired units, and between two looks.
+ALIGN_TIMEOUT_S, ALIGN_INTERVAL_S = 30.0, 0.05
+
 logger = logging.getLogger("scalable.manager")
 
 #: Id of the embedded manager.
@@ -147,10 +150,18 @@ class EmbeddedManager:
             self.demand.settle(EMBEDDED, tag, count)
 
     async def align(self) -> None:
-        """Start missing and stop undesired units now. Raise ProviderError if one is refused."""
+        """Start missing and stop undesired units now. Raise ProviderError if one is refused.
+
+        Waits until undesired units without tasks have stopped, for at most ``ALIGN_TIMEOUT_S``.
+        Those that run tasks stop later.
+        """
         await self.reconciler.align()
         await self.entries.started()
         await self.reconciler.reconcile()
+        deadline = time.monotonic() + ALIGN_TIMEOUT_S
+        while self.reconciler.drains_idle_units() and time.monotonic() < deadline:
+            await asyncio.sleep(ALIGN_INTERVAL_S)
+            await self.reconciler.reconcile()
 
 
 def controller_of(scheduler: Any) -> Controller | None:

@@ -144,6 +144,15 @@ class Reconciler:
             if isinstance(batch.error, ProviderError) and not batch.error.transient:
                 raise batch.error
 
+    def drains_idle_units(self) -> bool:
+        """Return whether a unit that drains has connected workers, and none of them has tasks."""
+        workers = self.inventory.workers
+        for unit in self.inventory.units.values():
+            here = [workers[name] for name in unit.worker_names if name in workers]
+            if unit.phase is Phase.DRAINING and here and not any(w.processing for w in here):
+                return True
+        return False
+
     async def reconcile(self) -> None:
         """Compare existing and desired units once, and request the launches and stops that are due.
         Awaits no launcher. Raise OSError if the scheduler does not answer.
