@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from fabricated import ADDRESS, ID, STATUS, pool
 
-from scalable.clusters import control, discovery, ending, resuming
+from scalable.clusters import discovery, resuming
 from scalable.clusters.ending import Garbage
 from scalable.errors import ClusterError
 from scalable.liveness import identify_process
@@ -293,7 +293,7 @@ def test_counts_are_sent_and_shown(invoke, monkeypatch, recorded):
         asked.append((name, counts))
         return {"model": 2, "analysis": 1}, {"model": 0, "analysis": 4}
 
-    monkeypatch.setattr(control, "scale", scale)
+    monkeypatch.setattr("scalable.cli.commands.scale.scale", scale)
     result = invoke("scale", "one", "model=0", "analysis=4")
     assert (result.code, result.out) == (0, "model: 2 -> 0\nanalysis: 1 -> 4\n")
     assert asked == [("one", {"model": 0, "analysis": 4})]
@@ -388,7 +388,7 @@ def test_credentials_that_others_can_read_are_refused_by_name(invoke, recorded):
 def ended(monkeypatch):
     """Ids of the clusters that were ended."""
     ids = []
-    monkeypatch.setattr(ending, "end", lambda name: ids.append(name) or True)
+    monkeypatch.setattr("scalable.cli.commands.down.end", lambda name: ids.append(name) or True)
     return ids
 
 
@@ -432,7 +432,10 @@ def test_down_of_one_that_failed_clears_it_away(invoke, recorded):
 def test_counts_beyond_the_targets_most_are_asked_about(invoke, monkeypatch, recorded):
     recorded(max_workers=4)
     asked = []
-    monkeypatch.setattr(control, "scale", lambda name, counts: asked.append(counts) or ({}, counts))
+    monkeypatch.setattr(
+        "scalable.cli.commands.scale.scale",
+        lambda name, counts: asked.append(counts) or ({}, counts),
+    )
     refused = invoke("scale", "one", "model=4")
     assert (refused.code, asked) == (2, [])
     assert "A total of 5 workers exceeds max_workers 4. Start them?" in refused.err
@@ -468,7 +471,7 @@ def test_gc_shows_what_it_would_do(invoke, monkeypatch):
         asked.append(dry_run)
         return found
 
-    monkeypatch.setattr(ending, "gc", gc)
+    monkeypatch.setattr("scalable.cli.commands.gc.gc", gc)
     line = f"  stale    one ({ID[:8]}): remove the record; no process is touched\n"
     assert invoke("gc").out == f"would be removed with --yes:\n{line}"
     assert invoke("gc", "--yes").out == f"removed:\n{line}"

@@ -24,7 +24,8 @@ def test_the_help_lists_the_verbs_with_a_whole_line_each(invoke):
     assert list(program.VERBS) == [w for w in lines if w in program.VERBS]
     for verb in program.VERBS:
         assert lines[verb].endswith("."), lines[verb]
-        assert "..." not in lines[verb]
+        command = program.cli.get_command(None, verb)
+        assert lines[verb].split(maxsplit=1)[1] == command.get_short_help_str(limit=80)
     assert "scalable run --target local --workflow workflow.py -- --years 10" in result.out
     assert invoke() == result
 
@@ -115,7 +116,7 @@ def test_each_error_has_its_code_and_its_exit_code(error, code, exit_code, invok
     def fail(**_):
         raise error
 
-    monkeypatch.setattr("scalable.runs.find_run", lambda *_: fail())
+    monkeypatch.setattr("scalable.cli.commands.report.find_run", lambda *_: fail())
     human = invoke("report")
     assert (human.code, human.out) == (exit_code, "")
     assert "error: " in human.err
@@ -134,7 +135,7 @@ def test_an_unexpected_error_shows_its_class_and_a_traceback_only_when_asked(inv
     def fail(*_):
         raise ZeroDivisionError("of all things")
 
-    monkeypatch.setattr("scalable.runs.find_run", fail)
+    monkeypatch.setattr("scalable.cli.commands.report.find_run", fail)
     hint = "  hint: this is a bug; --debug or SCALABLE_DEBUG=1 shows the traceback\n"
     assert invoke("report").err == f"error: ZeroDivisionError: of all things\n{hint}"
     asked = invoke("report", "--debug").err

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from fabricated import ADDRESS, ID, STATUS, pool, put_on_record
 
-from scalable.clusters import control, services
+from scalable.clusters import services
 from scalable.errors import ClusterError
 from scalable.manifest import Manifest
 from scalable.providers.registry import option_models
@@ -242,7 +242,7 @@ def waiting(monkeypatch, answer):
         on_status(status_of(directory, time.time()))
         return answer()
 
-    monkeypatch.setattr("scalable.clusters.services.wait_until_ready", wait)
+    monkeypatch.setattr("scalable.cli.commands.up.wait_until_ready", wait)
 
 
 def test_a_cluster_that_cannot_start_says_why(invoke, manifest, started, monkeypatch):
@@ -275,9 +275,11 @@ def test_no_wait_says_that_the_start_continues(invoke, manifest, started, monkey
 def orders(monkeypatch):
     """What the scheduler is asked for; its managers are there, and so are workers at once."""
     given = []
-    monkeypatch.setattr("scalable.clusters.resuming.resume", lambda name: [])
+    monkeypatch.setattr("scalable.cli.commands.up.resume", lambda name: [])
     waiting(monkeypatch, lambda: None)
-    monkeypatch.setattr(control, "scale", lambda name, counts: given.append((name, counts)))
+    monkeypatch.setattr(
+        "scalable.cli.commands.up.scale", lambda name, counts: given.append((name, counts))
+    )
     return given
 
 
@@ -361,7 +363,7 @@ def test_one_that_has_just_begun_is_waited_for(invoke, manifest, started, orders
         directory.write_status(STATUS | {"written_at": time.time()})
         return status_of(directory, time.time())
 
-    monkeypatch.setattr("scalable.clusters.services.wait_until_ready", wait)
+    monkeypatch.setattr("scalable.cli.commands.up.wait_until_ready", wait)
     result = invoke("up", "--name", "one")
     assert (result.code, orders) == (0, [])
     assert result.err == (
@@ -378,7 +380,7 @@ def test_another_target_is_no_matter_of_counts(invoke, manifest, started, orders
 
 def test_managers_that_are_gone_are_brought_back(invoke, manifest, started, orders, monkeypatch):
     put_on_record(managers=LOCAL, lock=lock())
-    monkeypatch.setattr("scalable.clusters.resuming.resume", lambda name: ["local"])
+    monkeypatch.setattr("scalable.cli.commands.up.resume", lambda name: ["local"])
     result = invoke("up", "--name", "one")
     assert result.code == 0
     assert "started manager local" in result.err

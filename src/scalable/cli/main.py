@@ -12,6 +12,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,32 +21,36 @@ from scalable.cli.output import Failure, Output, open_output
 from scalable.errors import ScalableError
 from scalable.harmless import make_warnings_harmless
 
-#: Commands in the order of the help; each is a module of ``scalable.cli.commands``.
-VERBS = (
-    "validate",
-    "plan",
-    "prices",
-    "run",
-    "report",
-    "runs",
-    "cache",
-    "up",
-    "list",
-    "status",
-    "explain",
-    "dashboard",
-    "top",
-    "scale",
-    "logs",
-    "connect",
-    "down",
-    "resume",
-    "gc",
-    "manager",
-    "init",
-    "doctor",
-    "schema",
-)
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+#: Commands in the order of the help, with the first lines of their help; each is a module of
+#: ``scalable.cli.commands``. The help and completions load none of them.
+VERBS = {
+    "validate": "Check a manifest; list every fault with its place and a hint.",
+    "plan": "Predict the workers, time and cost of a run, with reasons.",
+    "prices": "Show the prices that plans use, and where they come from.",
+    "run": "Run a workflow on a target, with its progress and a report.",
+    "report": "Report on a recorded run: tasks, workers, failures, results.",
+    "runs": "List the recorded runs, or remove old ones.",
+    "cache": "List, explain, check or remove remembered results.",
+    "up": "Start a cluster that keeps running after this command.",
+    "list": "List all clusters with their state.",
+    "status": "Show the state of a cluster, its pools and its managers.",
+    "explain": "Say why calls and pools wait, or why a call failed.",
+    "dashboard": "Show the address of a cluster's live page.",
+    "top": "Watch pools, calls, failures and costs in the terminal.",
+    "scale": "Set numbers of workers of pools, or the cluster's budget.",
+    "logs": "Show the output of workers, including workers that have ended.",
+    "connect": "Show how to connect to a cluster from Python.",
+    "down": "End a cluster: its workers, managers, scheduler and record.",
+    "resume": "Restart the managers of a cluster that have ended.",
+    "gc": "Remove the remains of clusters that no longer exist.",
+    "manager": "Provision workers for a running cluster from another place.",
+    "init": "Start a project: write a manifest, a workflow and a schema.",
+    "doctor": "Check this machine: each row is ok, or tells how to mend it.",
+    "schema": "Print the JSON Schema of manifests.",
+}
 INTERRUPTED = 130
 #: Number of new objects after which the garbage collector looks for cycles. Nearly all objects of a
 #: command are modules and classes, so the interpreter's default of 700 only costs time.
@@ -79,6 +84,22 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"scalable.cli.commands.{cmd_name}")
         command: click.Command = module.command
         return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """Write the commands with their lines, without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(VERBS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return the commands that begin so with their lines, without loading them, and options."""
+        from click.shell_completion import CompletionItem
+
+        found = [
+            CompletionItem(verb, help=line)
+            for verb, line in VERBS.items()
+            if verb.startswith(incomplete)
+        ]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from scalable.cache.differences import differences, parts_by_group, why_missed
 from scalable.errors import ClusterError
+from scalable.runs.report.table import on_one_line, shorten, table
 from scalable.units import counted, format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -84,8 +86,6 @@ def is_named(function: str, name: str) -> bool:
 
 def render_rows(rows: Sequence[Row], limit: int | None, unreadable: int) -> str:
     """Format the table of results with their totals, and the number of unreadable entries."""
-    from scalable.runs.report.table import shorten, table
-
     shown = rows if limit is None else rows[:limit]
     lines = table(
         _HEADER,
@@ -177,8 +177,6 @@ def called(word: str, entries: Sequence[Entry]) -> Entry:
 
 def why_data(entry: Entry, nearest: Entry | None, number: int) -> dict[str, Any]:
     """Return the parts of a key, and its differences from the function's nearest earlier one."""
-    from scalable.cache.differences import differences, why_missed
-
     found = () if nearest is None else differences(entry.function, entry.parts, nearest.parts)
     return {
         "key": entry.key,
@@ -209,9 +207,6 @@ def _without_environment(parts: Mapping[str, str]) -> dict[str, str]:
 
 def render_why(entry: Entry, nearest: Entry | None, number: int, now: float) -> str:
     """Format the facts of :func:`why_data`."""
-    from scalable.cache.differences import differences, parts_by_group
-    from scalable.runs.report.table import on_one_line
-
     told = [f", {name} {text}" for name, text in _circumstances(entry) if text]
     ages = [format_duration(s) for s in (max(0.0, now - entry.created), entry.cost_s)]
     lines = [
@@ -247,8 +242,6 @@ def _circumstances(entry: Entry) -> tuple[tuple[str, str], ...]:
 
 def render_verified(url: str, found: Verified, removed: int | None) -> str:
     """Format the outcome of a verification, where ``removed`` None means no removal requested."""
-    from scalable.runs.report.table import on_one_line
-
     lines = [f"{one.subject[:SHORT]}  {one.kind}: {one.reason}" for one in found.faults]
     entries = "1 entry" if found.entries == 1 else f"{found.entries} entries"
     end = f"{len(found.faults)} of them faulty" if found.faults else "all sound"

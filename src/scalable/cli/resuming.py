@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scalable import settings
+from scalable.cache.run_calls import Ended, causes
+from scalable.cache.run_results import RESULTS, results_of
 from scalable.errors import RunError
+from scalable.model.remembering import Remembering
+from scalable.runs import find_run, list_runs
+from scalable.runs.reading import read_status
+from scalable.runs.summarizing import totals_of
 from scalable.units import counted
 
 if TYPE_CHECKING:
@@ -38,10 +44,6 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
 
     Raises RunError if there is no such run of the project and target, or it is running.
     """
-    from scalable.cache.run_results import RESULTS
-    from scalable.runs import find_run, list_runs
-    from scalable.runs.reading import read_status
-
     where = settings.runs_dir()
     if asked != LAST:
         path = find_run(where, asked)
@@ -74,15 +76,11 @@ def resumed_run(asked: str, project: str, target: str | None) -> Path:
 
 def calls_of(run: Path) -> list[RunCall]:
     """Return the tasks of a run whose results were stored, or none without ``keep_results``."""
-    from scalable.cache.run_results import results_of
-
     return list(results_of(str(run)).log.calls())
 
 
 def nothing_kept(run: Path) -> str | None:
     """Return a sentence if no results of a run were stored, otherwise None."""
-    from scalable.cache.run_calls import Ended
-
     if any(call.end in (Ended.KEPT, Ended.ANSWERED) for call in calls_of(run)):
         return None
     return (
@@ -114,8 +112,6 @@ class Resumed:
         cls, earlier: Path, runs: Iterable[Path], remembered: RememberedTotals, *, keeps: bool
     ) -> Resumed:
         """Compare the tasks of ``runs`` with those of the run that they resumed."""
-        from scalable.cache.run_calls import Ended, causes
-
         calls = [call for run in runs for call in calls_of(run)]
         answered = [call for call in calls if call.end is Ended.ANSWERED]
         why = Counter({cause.value: n for cause, n in causes(calls_of(earlier), calls).items()})
@@ -151,9 +147,6 @@ class Resumed:
 
 def remembered_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) -> RememberedTotals:
     """Return the totals of the tasks with ``cache: true``."""
-    from scalable.model.remembering import Remembering
-    from scalable.runs.summarizing import totals_of
-
     # Rows of remembered.jsonl include the tasks whose results came from the resumed run.
     tasks = Remembering.of(spec).tasks
     return totals_of(row for row in rows if str(row.get("task_name")) in tasks)
@@ -161,8 +154,6 @@ def remembered_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) ->
 
 def unkept(runs: Sequence[Path]) -> list[str]:
     """Return a sentence for each function whose results could not be stored in these runs."""
-    from scalable.cache.run_calls import Ended
-
     found: dict[str, list[str]] = {}
     for call in (call for run in runs for call in calls_of(run)):
         if call.end is Ended.UNKEPT:

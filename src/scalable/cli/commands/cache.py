@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scalable import settings
+from scalable.cache.checkpoints import Checkpoints, Kept, checkpoint_directory
+from scalable.cache.inventory import nearest_earlier
+from scalable.cache.outcomes import Collected, Usage
+from scalable.cache.store import ResultStore
 from scalable.cli.clusters import Duration, confirm
 from scalable.cli.options import output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
@@ -31,11 +35,11 @@ from scalable.cli.remembered import (
     why_data,
 )
 from scalable.errors import ClusterError
+from scalable.session.request import Request
 from scalable.units import counted, format_bytes, format_duration, parse_bytes
 
 if TYPE_CHECKING:
     from scalable.cache.inventory import Item
-    from scalable.cache.store import ResultStore
 
 #: Maximum number of results that a question names.
 _NAMED = 5
@@ -96,8 +100,6 @@ def _store_options(verb: Callable[..., Any]) -> Callable[..., Any]:
     def with_store(
         *args: Any, place: str | None, manifest: Path | None, target: str | None, **given: Any
     ) -> Any:
-        from scalable.cache.store import ResultStore
-
         return verb(*args, store=ResultStore(place or _url(manifest, target)), **given)
 
     return with_store
@@ -106,7 +108,6 @@ def _store_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 def _url(manifest: Path | None, target: str | None) -> str:
     """Return the location of a manifest's results, or of the user's own."""
     from scalable.manifest import read_targets
-    from scalable.session.request import Request
 
     file = settings.manifest_path(manifest)
     if manifest is None and target is None and not file.exists():
@@ -172,8 +173,6 @@ def why(call: str, *, store: ResultStore, output: Output) -> int:
     CALL is a key, its beginning, or the name of a function, which stands for its latest result.
     The key is compared with the nearest earlier result of the same function.
     """
-    from scalable.cache.inventory import nearest_earlier
-
     entries = [item.entry for item in store.inventory() if item.entry is not None]
     entry = called(call, entries)
     nearest = nearest_earlier(entry, entries)
@@ -294,9 +293,6 @@ def gc(
     processes left are removed too; without limits, only they are. With --max-age, checkpoints go
     too that did not change for so long and that no running call has.
     """
-    from scalable.cache.checkpoints import Checkpoints, Kept, checkpoint_directory
-    from scalable.cache.outcomes import Collected, Usage
-
     checkpoints = Kept()
     if max_age is not None:
         place = Checkpoints(checkpoint_directory(store.url))

@@ -9,6 +9,10 @@ import click
 from scalable.cli.clusters import name_argument
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.clusters.connecting import snippet
+from scalable.clusters.control import refuse_gone
+from scalable.protocol.addresses import LOOPBACK
+from scalable.records import AccessFile, find, write_access_file
 
 
 @click.command()
@@ -24,11 +28,6 @@ from scalable.cli.output import VERSION, Output, Result
 @output_options
 def command(name: str, *, file: Path | None, output: Output) -> int:
     """Show how to connect to a cluster from Python."""
-    from scalable.clusters.connecting import snippet
-    from scalable.clusters.control import refuse_gone
-    from scalable.protocol.addresses import LOOPBACK
-    from scalable.records import AccessFile, find, write_access_file
-
     directory = find(name)
     refuse_gone(directory)
     # An unreachable cluster or unusable credentials fail here, not after the paste.

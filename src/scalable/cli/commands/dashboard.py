@@ -12,6 +12,9 @@ import click
 from scalable.cli.clusters import name_argument
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.clusters.control import ask, reached, refuse_gone
+from scalable.errors import ClusterError
+from scalable.records import find
 
 if TYPE_CHECKING:
     from scalable.records import ClusterDirectory
@@ -30,8 +33,6 @@ def command(name: str, *, opens: bool, output: Output) -> int:
     The page of a scheduler that has none, or that is in a remote place, is served by this command
     itself, until it is interrupted (Ctrl-C).
     """
-    from scalable.clusters.control import refuse_gone
-    from scalable.records import find
     from scalable.watch.dashboard.serving import page_link
 
     directory = find(name)
@@ -46,8 +47,6 @@ def command(name: str, *, opens: bool, output: Output) -> int:
 
 
 def _serve(directory: ClusterDirectory, output: Output, *, opens: bool) -> None:
-    from scalable.clusters.control import ask, reached
-    from scalable.errors import ClusterError
     from scalable.watch.dashboard.serving import serve_page
 
     name = directory.record().name

@@ -18,6 +18,8 @@ from scalable import __version__, settings
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
 from scalable.errors import ScalableError
+from scalable.providers.registry import provider_traits
+from scalable.runs.report.table import on_one_line
 
 PACKAGE = "scalable"
 
@@ -39,8 +41,6 @@ def command(output: Output) -> int:
     It checks what the providers in the manifest need, if there is a manifest. The exit code is 1 if
     a row fails.
     """
-    from scalable.runs.report.table import on_one_line
-
     rows = [row._replace(mend="") if row.verdict == "ok" else row for row in examine()]
     width = max(len(row.what) for row in rows)
     lines = []
@@ -57,7 +57,6 @@ def command(output: Output) -> int:
 def examine() -> Iterator[Row]:
     """Yield the rows about this machine; nothing is started or changed."""
     from scalable.manifest import read_targets
-    from scalable.providers.registry import provider_traits
 
     manifest, traits = settings.manifest_path(), {}
     try:

@@ -10,6 +10,9 @@ import click
 from scalable.cli.clusters import confirm, name_argument
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.clusters.ending import end
+from scalable.errors import ClusterError, UnknownClusterError
+from scalable.records import find, status_of
 
 if TYPE_CHECKING:
     from scalable.records import ClusterDirectory
@@ -24,10 +27,6 @@ def command(name: str, *, yes: bool, output: Output) -> int:
 
     A cluster that is already gone is not an error. Results that were not fetched are lost.
     """
-    from scalable.clusters.ending import end
-    from scalable.errors import UnknownClusterError
-    from scalable.records import find
-
     try:
         directory = find(name)
         known_as = _name(directory)
@@ -48,8 +47,6 @@ def command(name: str, *, yes: bool, output: Output) -> int:
 
 def _name(directory: ClusterDirectory) -> str:
     """Return the name of a cluster, or its id if its record cannot be read."""
-    from scalable.errors import ClusterError
-
     try:
         return directory.record().name
     except ClusterError:
@@ -58,9 +55,6 @@ def _name(directory: ClusterDirectory) -> str:
 
 def _how_it_is(directory: ClusterDirectory) -> str:
     """Return the state and the number of workers, or why they cannot be read."""
-    from scalable.errors import ClusterError
-    from scalable.records import status_of
-
     try:
         status = status_of(directory, time.time())
     except FileNotFoundError:

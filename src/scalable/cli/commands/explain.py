@@ -9,6 +9,10 @@ import click
 from scalable.cli.clusters import complete_cluster
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.clusters.control import explain
+from scalable.clusters.discovery import only_cluster
+from scalable.errors import ClusterError
+from scalable.views.explanation import State
 
 if TYPE_CHECKING:
     from scalable.views.explanation import Explanations
@@ -26,11 +30,6 @@ def command(name: str | None, about: str | None, *, output: Output) -> int:
     the key of a call, its beginning, or the name of a task. Without both, all pools and all calls
     that wait are explained.
     """
-    from scalable.clusters.control import explain
-    from scalable.clusters.discovery import only_cluster
-    from scalable.errors import ClusterError
-    from scalable.views.explanation import State
-
     cluster = name or only_cluster()
     found = explain(cluster, about)
     for call in found.calls:

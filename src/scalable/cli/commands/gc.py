@@ -9,6 +9,11 @@ import click
 
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
+from scalable.clusters.ending import gc
+from scalable.errors import ProviderError
+from scalable.providers.registry import provider_traits
+from scalable.records.directory import remember
+from scalable.session.request import Request
 
 
 @click.command()
@@ -24,9 +29,6 @@ def command(manifest: Path | None, target: str | None, *, yes: bool, output: Out
 
     The exit code is 4 if remains could not be removed; the others are.
     """
-    from scalable.clusters.ending import gc
-    from scalable.errors import ProviderError
-
     if target is not None:
         _remember_place(manifest, target)
     found = gc(dry_run=not yes, warn=output.warn)
@@ -45,10 +47,6 @@ def command(manifest: Path | None, target: str | None, *, yes: bool, output: Out
 
 def _remember_place(manifest: Path | None, target: str) -> None:
     """Record the location of a target, so that it is examined too."""
-    from scalable.providers.registry import provider_traits
-    from scalable.records.directory import remember
-    from scalable.session.request import Request
-
     request = Request.read(manifest, target)
     if provider_traits(request.spec.provider_name).remote:
         remember(request.spec.provider_name, request.provider.place_of(request.spec))

@@ -12,6 +12,7 @@ import click
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result, to_json, write_file
 from scalable.errors import ManifestError
+from scalable.providers.registry import option_models
 
 MANIFEST, WORKFLOW, SCHEMA = "scalable.yaml", "workflow.py", "scalable.schema.json"
 
@@ -44,7 +45,6 @@ def command(directory: Path, *, name: str | None, force: bool, output: Output) -
 def starter_files(project_name: str) -> Mapping[str, str]:
     """Return the contents of a new project's files, by name."""
     from scalable.manifest import json_schema, starter_manifest, starter_workflow
-    from scalable.providers.registry import option_models
 
     return {
         MANIFEST: starter_manifest(project_name),

@@ -9,7 +9,9 @@ import click
 from scalable.cli.clusters import name_argument
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.clusters.logs import follow_lines, log_files, read_log
 from scalable.errors import UnknownClusterError
+from scalable.records import find
 
 
 @click.command()
@@ -44,9 +46,6 @@ def command(
     Control characters, such as those of colours, are shown as \x1b, so that no output can act on
     the terminal. --output writes the logs to a file unchanged.
     """
-    from scalable.clusters.logs import follow_lines, log_files, read_log
-    from scalable.records import find
-
     if follow and tail is not None:
         raise click.UsageError("--tail is for logs that are shown once, --follow shows new lines")
     try:

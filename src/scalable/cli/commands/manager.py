@@ -9,6 +9,8 @@ import click
 from scalable.cli.clusters import complete_cluster_or_file, read_counts
 from scalable.cli.options import output_options, target_option
 from scalable.cli.output import Output
+from scalable.model import names
+from scalable.session.request import Request
 
 
 @click.group(no_args_is_help=False)
@@ -52,9 +54,7 @@ def attach(
     After Ctrl-C or SIGTERM the workers finish their calls, then the manager ends. A second signal
     ends it at once.
     """
-    from scalable.model import names
     from scalable.session.detached import manage
-    from scalable.session.request import Request
 
     names.MANAGER.require(manager)
     request = Request.read(manifest, target)

@@ -11,11 +11,15 @@ import click
 
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
+from scalable.forecasting import quoted_prices
+from scalable.model import Price, Rate
+from scalable.planning.billing import old_prices
+from scalable.providers.registry import provider_traits
+from scalable.runs.report.table import table
+from scalable.session.request import Request
 
 if TYPE_CHECKING:
-    from scalable.model import Price, Rate
     from scalable.planning import Prices
-    from scalable.session.request import Request
 
 _HEADER = ("for", "machine", "workers", "an hour", "spot", "prices of", "date")
 _FROM = {
@@ -30,9 +34,6 @@ _FROM = {
 @output_options
 def command(manifest: Path | None, target: str | None, *, output: Output) -> int:
     """Show the prices that plans use, and where they come from."""
-    from scalable.forecasting import quoted_prices
-    from scalable.session.request import Request
-
     request = Request.read(manifest, target)
     request.require_valid()
     for warning in request.validate().warnings:
@@ -44,8 +45,6 @@ def command(manifest: Path | None, target: str | None, *, output: Output) -> int
 
 def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:
     """Return the rates by tag or program; ``least_s`` is the minimum for the manifest's prices."""
-    from scalable.model import Price, Rate
-
     if prices is None:
         return []
     written = {
@@ -59,10 +58,6 @@ def _rates(prices: Prices | None, least_s: float) -> list[tuple[str, Rate]]:
 
 
 def _result(request: Request, prices: Prices | None, today: dt.date) -> Result:
-    from scalable.planning.billing import old_prices
-    from scalable.providers.registry import provider_traits
-    from scalable.runs.report.table import table
-
     least_s = provider_traits(request.spec.provider_name).starting.billed_least_s
     rates = _rates(prices, least_s)
     unit = "USD" if prices is None else prices.currency

@@ -9,6 +9,8 @@ import click
 from scalable import settings
 from scalable.cli.options import output_options_with
 from scalable.cli.output import VERSION, Output, Result
+from scalable.runs import find_run, read_run, report, summarize
+from scalable.runs.report.two_runs import compare_runs, render_two_runs
 
 HTML = "html"
 _SUFFIXES = frozenset({".html", ".htm"})
@@ -51,8 +53,6 @@ def command(  # noqa: PLR0913 - what a user may say
     With --format html the report is one file with the plan, the timeline, distributions, pools,
     decisions, failures, environment and advice; it needs nothing from elsewhere.
     """
-    from scalable.runs import find_run, read_run, report, summarize
-
     if latest and run_id is not None:
         raise click.UsageError("--latest and --run-id exclude each other; give one of them")
     if compare is not None and (latest or failed or run_id is not None):
@@ -84,9 +84,6 @@ def command(  # noqa: PLR0913 - what a user may say
 
 
 def _compare(where: Path, names: tuple[str, str], output: Output) -> int:
-    from scalable.runs import find_run, read_run
-    from scalable.runs.report.two_runs import compare_runs, render_two_runs
-
     first, second = (read_run(find_run(where, name)) for name in names)
     rows = compare_runs(first, second)
     plain = {name: dict(zip(("first", "second"), pair, strict=True)) for name, pair in rows.items()}

@@ -17,7 +17,8 @@ import click
 
 from scalable import settings
 from scalable.cli.clusters import complete_cluster, confirm
-from scalable.cli.costs import budget_option
+from scalable.cli.commands.plan import plan_result
+from scalable.cli.costs import budget_option, costs_money, said_cost
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.cli.plans import AskedPlan, budget_of, objective_options, plan_option
@@ -31,14 +32,19 @@ from scalable.cli.resuming import (
     split_manifest,
     unkept,
 )
+from scalable.cli.workflow import Followed, ScriptTerminal, run_script, script_environment
+from scalable.clusters.remote import flush_run
 from scalable.errors import RunError
+from scalable.records import find
+from scalable.runs import RunPart, amend_status, read_run, report, require_writable, summarize
+from scalable.runs.streams import StoredRows, stream_path
+from scalable.session.displays import Display, LiveDisplay
 from scalable.units import format_duration
 
 if TYPE_CHECKING:
     from scalable.model import Plan
     from scalable.records import ClusterDirectory
-    from scalable.runs import EndStatus, RunPart, Summary
-    from scalable.session.displays import Display
+    from scalable.runs import EndStatus, Summary
     from scalable.session.request import Request
 
 _INTERRUPTED = 130
@@ -118,9 +124,6 @@ def command(  # noqa: PLR0913 - what a user may say
     The workflow is a Python script that runs in its own process; the command ends with its exit
     code.
     """
-    from scalable.cli.commands.plan import plan_result
-    from scalable.records import find
-
     resume, manifest = split_manifest(resume, manifest)
     path = settings.manifest_path(manifest)
     if path.suffix == ".py":
@@ -155,8 +158,6 @@ def command(  # noqa: PLR0913 - what a user may say
             output.note(_in_one_line(plan))
         code, runs = _follow(command_line, path, target, output, cluster, environ=environ)
     if part is not None:
-        from scalable.clusters.remote import flush_run
-
         flush_run(directory)
     if code:
         output.note(f"{script} ended with exit code {_in_words(code)}")
@@ -225,9 +226,6 @@ def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
 
 def _confirm_start(request: Request, plan: Plan, output: Output, *, yes: bool) -> None:
     """Check that a cluster and a record can be made, and ask before a run that costs money."""
-    from scalable.cli.costs import costs_money, said_cost
-    from scalable.runs import require_writable
-
     request.require_clusters()
     if settings.telemetry_enabled():
         require_writable()
@@ -239,9 +237,6 @@ def _confirm_start(request: Request, plan: Plan, output: Output, *, yes: bool) -
 
 def _part_of_run(directory: ClusterDirectory) -> RunPart | None:
     """Return the part of a detached cluster's run that starts now, or None without telemetry."""
-    from scalable.clusters.remote import flush_run
-    from scalable.runs import RunPart
-
     flush_run(directory)
     run = (directory.scheduler() or {}).get("run")
     return RunPart(run) if run else None
@@ -263,9 +258,6 @@ def _follow(
     *,
     environ: Mapping[str, str],
 ) -> tuple[int, list[Path]]:
-    from scalable.cli.workflow import Followed, run_script, script_environment
-    from scalable.session.displays import Display
-
     with _exchange() as listing, _exchange() as shown, output.progress() as display:
         followed = Followed(listing, shown)
         shows = type(display) is not Display
@@ -290,11 +282,8 @@ def _follow(
 
 def _streams(display: Display, output: Output, stack: ExitStack) -> dict[str, Any]:
     """Return the script's streams for ``run_script``, shown above the display if that is live."""
-    from scalable.session.displays import LiveDisplay
-
     if not isinstance(display, LiveDisplay):
         return {"stdout": output.script_stdout}
-    from scalable.cli.workflow import ScriptTerminal
 
     terminal = stack.enter_context(ScriptTerminal(display, sys.stderr))
     streams: dict[str, Any] = {"stderr": terminal.descriptor, "started": terminal.begin}
@@ -327,8 +316,6 @@ def _report(
     """Show the recorded runs, and give the script's exit code to those that finished with it.
     Of the run of an ``attached`` detached cluster, which continues, only ``part`` is shown.
     """
-    from scalable.runs import report
-
     texts, reports = [], []
     for run in runs:
         try:
@@ -354,8 +341,6 @@ def _report(
 
 def _remembered_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
     """Return the rows about cached results of a run, or of ``part`` if it is the run's."""
-    from scalable.runs.streams import StoredRows, stream_path
-
     if part is not None and run == part.path:
         return part.read().remembered
     return StoredRows(stream_path(run, "remembered"))
@@ -363,8 +348,6 @@ def _remembered_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, A
 
 def _summary_of(part: RunPart, code: int) -> Summary:
     """Return the summary of the script's part of a run, after its last tasks were recorded."""
-    from scalable.runs import summarize
-
     deadline = time.monotonic() + _RECORDED_S
     while not part.has_ended() and time.monotonic() < deadline:
         time.sleep(_RECORDED_S / 20)
@@ -378,7 +361,5 @@ def _status_of(code: int) -> EndStatus:
 
 def _amend(run: Path, code: int) -> None:
     """Record a failure of the script in a run whose session was closed normally."""
-    from scalable.runs import amend_status, read_run
-
     if code and read_run(run).status == "completed":
         amend_status(run, _status_of(code), code)

@@ -14,6 +14,8 @@ from scalable import settings
 from scalable.cli.clusters import confirm
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.runs import chosen_runs, remove_runs, run_overviews
+from scalable.runs.report.table import shorten, table
 from scalable.units import counted, format_amount, format_duration, parse_duration
 
 if TYPE_CHECKING:
@@ -71,8 +73,6 @@ def command(
     A run that crashed is shown as interrupted. Runs that are alive or were written in the last two
     minutes are never removed, nor is anything else than the directory of a run.
     """
-    from scalable.runs import run_overviews
-
     where = (runs_dir or settings.runs_dir()).absolute()
     runs, faults = run_overviews(where)
     for fault in faults:
@@ -87,8 +87,6 @@ def command(
 
 def render_runs(runs: Sequence[RunOverview]) -> str:
     """Format the table of runs."""
-    from scalable.runs.report.table import shorten, table
-
     rows = [
         (
             run.run_id,
@@ -123,8 +121,6 @@ def _prune(
     yes: bool,
     output: Output,
 ) -> int:
-    from scalable.runs import chosen_runs, remove_runs
-
     chosen, kept = chosen_runs(runs, keep=keep, older_than_s=older_than)
     removed: list[str] = []
     if chosen:

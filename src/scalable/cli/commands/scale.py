@@ -10,6 +10,7 @@ from scalable.cli.clusters import confirm, name_argument, read_counts
 from scalable.cli.costs import no_prices, render_cost
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.clusters.control import beyond_most, scale, set_budget
 
 
 @click.command()
@@ -33,8 +34,6 @@ def command(
     Counts are absolute; 0 empties a pool. The command returns at once: workers start and end
     later, and busy workers finish their calls first.
     """
-    from scalable.clusters.control import beyond_most, scale, set_budget
-
     wanted = read_counts(counts)
     if not wanted and budget is None:
         raise click.UsageError("give TAG=N, --budget, or both")

@@ -6,6 +6,7 @@ import click
 
 from scalable.cli.options import output_options
 from scalable.cli.output import Output, Result, to_json
+from scalable.providers.registry import option_models
 
 
 @click.command()
@@ -16,7 +17,6 @@ def command(output: Output) -> int:
     It covers the options of all installed providers.
     """
     from scalable.manifest import json_schema
-    from scalable.providers.registry import option_models
 
     schema = json_schema(option_models())
     output.show(Result(to_json(schema), schema))

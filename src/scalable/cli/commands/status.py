@@ -7,6 +7,7 @@ import click
 from scalable.cli.clusters import cluster_data, name_argument, render_status
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.clusters.discovery import status
 
 
 @click.command()
@@ -14,8 +15,6 @@ from scalable.cli.output import VERSION, Output, Result
 @output_options
 def command(name: str, *, output: Output) -> int:
     """Show the state of a cluster, its pools and its managers."""
-    from scalable.clusters.discovery import status
-
     found = status(name)
     output.show(Result(render_status(found), {"version": VERSION, **cluster_data(found)}))
     return 0

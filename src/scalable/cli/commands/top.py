@@ -12,7 +12,12 @@ import click
 from scalable.cli.clusters import cluster_data, complete_cluster
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
+from scalable.clusters.discovery import look, running_clusters
 from scalable.errors import ClusterError
+from scalable.records import find
+from scalable.views.cluster import page
+from scalable.views.workers import clusters_table
+from scalable.watch.top.source import AllClusters
 
 if TYPE_CHECKING:
     from scalable.clusters.discovery import RunningClusters
@@ -33,8 +38,6 @@ def command(name: str | None, *, once: bool, output: Output) -> int:
     its run. Without NAME, all that live are listed. With --once, no extra and no terminal is
     needed.
     """
-    from scalable.clusters.discovery import look, running_clusters
-
     if not once:
         _run(name)
         return 0
@@ -56,27 +59,21 @@ def _run(name: str | None) -> None:
         )
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("standard output is not a terminal: scalable top --once prints text")
-    from scalable.records import find
 
     if name is not None:
         find(name)
     from scalable.watch.top.app import TopApp
-    from scalable.watch.top.source import AllClusters
 
     TopApp(AllClusters(), name).run()
 
 
 def _shown(overview: Overview, events: Events) -> Result:
-    from scalable.views.cluster import page
-
     told = {"decisions": list(events.decisions), "failures": list(events.failures)}
     data = {"version": VERSION, **overview.to_dict(), **told}
     return Result("\n".join(page(overview, events, WIDTH)) + "\n", data)
 
 
 def _listed(living: RunningClusters) -> Result:
-    from scalable.views.workers import clusters_table
-
     table = clusters_table(living.clusters, living.runs, time.time())
     lines = table.lines(WIDTH) if table.rows else [table.empty]
     rows = [{**cluster_data(s), "run": living.runs.get(s.id)} for s in living.clusters]

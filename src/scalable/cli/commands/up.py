@@ -29,8 +29,14 @@ from scalable.cli.costs import (
 from scalable.cli.options import manifest_argument, output_options, target_option
 from scalable.cli.output import VERSION, Output, Result
 from scalable.cli.plans import AskedPlan, budget_of, objective_options, plan_option
+from scalable.clusters.control import scale, set_budget
+from scalable.clusters.record import default_name
+from scalable.clusters.resuming import resume, running_cluster
+from scalable.clusters.services import wait_for_managers, wait_until_ready
 from scalable.errors import ClusterError, NameTakenError, ScalableError, UnknownClusterError
 from scalable.model import ClusterStatus, DeploymentSpec, Plan, names
+from scalable.providers.registry import provider_traits
+from scalable.records import find, status_of
 from scalable.units import format_duration
 
 if TYPE_CHECKING:
@@ -84,8 +90,6 @@ def command(  # noqa: PLR0913 - what a user may say
     A running cluster of the same name is scaled to the plan's counts.
     """
     from scalable.clusters.creation import DetachOptions
-    from scalable.clusters.record import default_name
-    from scalable.clusters.resuming import running_cluster
     from scalable.session.detached import create_cluster, requested_managers
 
     if name is not None:
@@ -134,8 +138,6 @@ def command(  # noqa: PLR0913 - what a user may say
 @contextmanager
 def _told_what_is_left(name: str, output: Output) -> Iterator[None]:
     """Warn about the cluster that keeps running when its start fails or is interrupted."""
-    from scalable.records import find
-
     try:
         yield
     except NameTakenError:
@@ -152,8 +154,6 @@ def _told_what_is_left(name: str, output: Output) -> Iterator[None]:
 
 def _asks_first(places: Iterable[DeploymentSpec]) -> bool:
     """Return True if a target has a price or a queue, so that the user must confirm."""
-    from scalable.providers.registry import provider_traits
-
     return any(
         provider_traits(s.provider_name).asks_first or costs_money(s) or _has_price(s)
         for s in places
@@ -210,9 +210,6 @@ def _change(
     wait: bool,
     output: Output,
 ) -> int:
-    from scalable.clusters.control import scale, set_budget
-    from scalable.providers.registry import provider_traits
-    from scalable.records import status_of
     from scalable.session.detached import MANIFEST_CHANGED, changes_since
 
     _refuse_other_target(directory, request)
@@ -272,8 +269,6 @@ def _bring_managers(
 ) -> None:
     """Start the managers that are not running, or all managers of a cluster without any."""
     from scalable.clusters.creation import add_managers
-    from scalable.clusters.resuming import resume
-    from scalable.clusters.services import wait_for_managers
     from scalable.session.detached import requested_managers
 
     if directory.record().managers:
@@ -292,9 +287,6 @@ def _bring_managers(
 def _wait(
     directory: ClusterDirectory, output: Output, *, wait: bool, workers: bool
 ) -> ClusterStatus:
-    from scalable.clusters.services import wait_until_ready
-    from scalable.records import status_of
-
     if not wait:
         return status_of(directory, time.time())
     began = time.monotonic()
