@@ -307,7 +307,7 @@ def test_everything_of_a_cluster_is_found_and_ended_and_nothing_else(
         assert len(ended) == 2
         assert kinds(one.site.cluster_id, tmp_path) == (0, 0)
         assert kinds(other.site.cluster_id, tmp_path) == (1, 1)
-        assert gone(child)
+        eventually(lambda: gone(child))
         assert reader.poll() is None
     finally:
         reader.kill()

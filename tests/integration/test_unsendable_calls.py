@@ -71,7 +71,7 @@ def test_a_large_object_that_cannot_be_pickled_is_refused_in_one_message(far, ca
     with caplog.at_level(logging.WARNING):
         with pytest.raises(TypeError, match=r"an object \(list\) cannot be sent to the workers"):
             far.send(large)
-        with pytest.raises(TypeError, match="cannot be sent to the workers"):
+        with pytest.raises(TypeError, match="cannot be sent to (a worker|the workers)"):
             far.pool(tag="a").submit(take, large).result(60)
     assert caplog.records == []
     assert far.submit(take, 1, tag="a").result(60) == 1
