@@ -84,5 +84,5 @@ def test_only_failed_tasks_of_the_client_run_again(client):
 
 
 def test_breakpoint_in_a_worker_names_what_works(client):
-    with pytest.raises(RuntimeError, match=r"client\.debug\(future\).*--synchronous"):
+    with pytest.raises(RuntimeError, match=r"client\.debug\(future\).*processes: false"):
         client.submit(stop_here, tag="m").result()

@@ -129,8 +129,8 @@ def run_from_file(path: Path, name: str, preload: Sequence[str] = ()) -> None:
 def _refuse_breakpoint(*_: object, **__: object) -> None:
     raise RuntimeError(
         "breakpoint() in a worker process, which has no terminal: call client.debug(future) after "
-        "the task has failed, or run the workflow with synchronous=True (scalable run "
-        "--synchronous). Set PYTHONBREAKPOINT to use another debugger"
+        "the task has failed, or use threads (processes: false). Set PYTHONBREAKPOINT to use "
+        "another debugger"
     )
 
 
