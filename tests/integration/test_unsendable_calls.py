@@ -18,6 +18,11 @@ def client():
         yield client
 
 
+def warnings_in(caplog):
+    # Dask's loggers have levels of their own, and log what they cannot read here.
+    return [each for each in caplog.records if each.levelno >= logging.WARNING]
+
+
 WAYS = {
     "submit": (
         lambda client, lock: client.submit(take, 1, lock, tag="a").result(30),
@@ -55,7 +60,7 @@ def test_what_cannot_be_pickled_is_named_in_one_message(client, way, caplog):
     ):
         call(client, threading.Lock())
     assert text in str(caught.value)
-    assert caplog.records == []
+    assert warnings_in(caplog) == []
     # The cluster goes on.
     assert client.submit(take, 1, tag="a").result(30) == 1
 
@@ -73,7 +78,7 @@ def test_a_large_object_that_cannot_be_pickled_is_refused_in_one_message(far, ca
             far.send(large)
         with pytest.raises(TypeError, match="cannot be sent to (a worker|the workers)"):
             far.pool(tag="a").submit(take, large).result(60)
-    assert caplog.records == []
+    assert warnings_in(caplog) == []
     assert far.submit(take, 1, tag="a").result(60) == 1
 
 
@@ -88,4 +93,4 @@ def test_a_result_that_cannot_be_pickled_is_named_in_one_message(far, caplog):
         "the result of task 'lock' (lock) cannot be sent: cannot pickle '_thread.lock' object. "
         "Return an object that can be pickled, or write it to a file in the task"
     )
-    assert caplog.records == []
+    assert warnings_in(caplog) == []
