@@ -65,14 +65,18 @@ def test_a_view_says_what_runs_waits_and_comes(cluster, eventually):
         cluster.adapt("b", 0, 7, interval=0.05, policy=other)
         futures = client.map(held, range(7), tag="a", task="hold")
         last = client.submit(quick, *futures, tag="b")
-        eventually(lambda: told.views and sum(map(len, told.views[-1].running.values())) == 2)
-        view = told.views[-1]
+
+        def whole():
+            view = told.views[-1] if told.views else None
+            running = view and sum(map(len, view.running.values()))
+            return view if running == 2 and view.graph else None
+
+        view = eventually(whole, "two tasks run, and another needs all of them")
         assert (view.minimum, view.maximum, view.slots, view.wanted) == (0, 7, 1, 2)
         assert (view.busy, view.idle, view.arriving) == (2, 0, [])
         ((kind, queued),) = view.queued.items()
         assert (kind[:2], queued) == (("a", "hold"), 5)
         assert view.submitted == 7
-        assert view.graph
         eventually(lambda: other.views[-1].coming)
         ((_, kind, count),) = other.views[-1].coming
         assert (kind[:2], count) == (("b", "quick"), 1)
