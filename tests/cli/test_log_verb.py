@@ -5,6 +5,8 @@ import signal
 
 import pytest
 
+from scalable import ScalableSession
+
 
 @pytest.fixture
 def written(recorded, tmp_path):
@@ -101,3 +103,27 @@ def test_followed_lines_can_go_to_a_file(written, spawn, tmp_path, eventually):
     eventually(lambda: file.read_text() == "model-local-1f-0: first\n")
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=60) == ("", "")
+
+
+def test_the_name_of_the_only_cluster_may_be_left_out(invoke, written):
+    assert invoke("logs", "--worker", "scheduler").out == "==> scheduler <==\nlistens\n"
+
+
+def test_several_clusters_must_be_told_apart(invoke, recorded):
+    recorded()
+    recorded(name="two", uuid="1f0e0d0c-1111-4222-8333-444455556666")
+    result = invoke("logs")
+    assert result.code == 5
+    assert "there are several clusters and sessions\n  hint: name one of: one, two" in result.err
+
+
+def test_without_a_cluster_the_last_run_is_shown(invoke, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "contains no recorded run" in invoke("logs").err
+    with ScalableSession.local({"model": 1}, processes=True) as client:
+        client.submit(print, "of the last run", tag="model").result()
+    result = invoke("logs", "--pool", "model")
+    assert result.code == 0
+    assert "\nof the last run\n" in result.out
+    assert "has no log of pool moon" in invoke("logs", "--pool", "moon").err
+    assert "leave out --follow" in invoke("logs", "--follow").err

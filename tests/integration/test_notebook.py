@@ -1,12 +1,11 @@
 """Public objects in a notebook, which a real kernel executes."""
 
 import json
-import os
 import re
-import sys
 from html.parser import HTMLParser
 
 import pytest
+from notebooks import execute, said
 
 EVIL = "x<script>alert(1)</script><b>bold</b>x"
 MANIFEST = """\
@@ -83,41 +82,14 @@ print(json.dumps(dir(scalable)))""",
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory):
     """The outputs of the cells, by their names."""
-    import nbclient  # these take a second: not where tests are only collected
-    import nbformat
-
     directory = tmp_path_factory.mktemp("notebook")
     (directory / "scalable.yaml").write_text(MANIFEST)
-    cells = [nbformat.v4.new_code_cell(source, id=name) for name, source in CELLS.items()]
-    made = nbformat.v4.new_notebook(cells=cells)
-    client = nbclient.NotebookClient(
-        made, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(directory)}}
-    )
-    with pytest.MonkeyPatch.context() as patch:
-        kernels = directory / "kernels" / "python3"
-        kernels.mkdir(parents=True)
-        command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        (kernels / "kernel.json").write_text(
-            json.dumps({"argv": command, "display_name": "python3", "language": "python"})
-        )
-        patch.setenv("JUPYTER_PATH", str(directory))
-        patch.setenv("XDG_STATE_HOME", str(directory / "state"))
-        patch.setenv("IPYTHONDIR", str(directory / "ipython"))
-        for name in [name for name in os.environ if name.startswith("SCALABLE_")]:
-            patch.delenv(name)
-        client.execute()
-    if kept := os.environ.get("KEEP_NOTEBOOK"):
-        nbformat.write(made, kept)
-    return {cell.id: cell.outputs for cell in made.cells}
+    return execute(directory, CELLS)
 
 
 def html_of(outputs):
     (html,) = [o.data["text/html"] for o in outputs if "text/html" in o.get("data", {})]
     return html
-
-
-def said(outputs):
-    return "".join(o.text for o in outputs if o.output_type == "stream" and o.name == "stdout")
 
 
 class _Rows(HTMLParser):

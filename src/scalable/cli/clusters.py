@@ -65,6 +65,11 @@ def name_argument(command: Command) -> Command:
     return click.argument("name", shell_complete=complete_cluster)(command)
 
 
+def optional_name_argument(command: Command) -> Command:
+    """Add the name of a cluster as an argument that may be left out."""
+    return click.argument("name", required=False, shell_complete=complete_cluster)(command)
+
+
 def read_counts(words: Sequence[str]) -> dict[str, int]:
     """Read counts that are written as ``tag=n``, or raise click.UsageError."""
     counts: dict[str, int] = {}

@@ -23,6 +23,7 @@ from distributed.utils import in_async_call
 
 from scalable.client.executor_connection import ExecutorConnection, with_reasons
 from scalable.client.own_code import Snapshot, names_of, note_code, own_code, own_files
+from scalable.client.task_output import display
 from scalable.client.unsendable import unsendable_result, with_package
 from scalable.dask_compat.client import (
     AnnotatingClient,
@@ -48,6 +49,7 @@ from scalable.protocol.operations import (
     VERSIONS,
     WAITING_TOPIC,
 )
+from scalable.protocol.task_output import TOPIC, ShowOutput
 from scalable.scheduler.bundle_relay import BundleRelay
 
 # Carrying client ----------------------------------------------------------------------------------
@@ -212,8 +214,11 @@ class BundleClient(CarryingClient):
 
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a coroutine and wait. A task that waits for other tasks lends them its slot."""
-        if not is_wait(func) or self.asynchronous or not in_call():
+        if not is_wait(func) or self.asynchronous:
             return super().sync(func, *args, **kwargs)
+        if not in_call():
+            with display.waiting():
+                return super().sync(func, *args, **kwargs)
         options = {name: kwargs.pop(name, None) for name in ("asynchronous", "callback_timeout")}
         ended = waits_for_ended(func)
         if ended:
@@ -223,6 +228,19 @@ class BundleClient(CarryingClient):
             if any(options.values()):
                 return super().sync(func, *args, **options, **kwargs)
             return wait_in_call(self.loop, func, *args, **kwargs)
+
+    def show_output(self) -> None:
+        """Show here what the cluster's tasks print, from now on, after the tag in brackets.
+
+        In a notebook it appears in the cell that waits for tasks. A session shows the output of its
+        own cluster's tasks without this call. Workers that are threads of this process print here
+        anyway. Of what one worker prints in 0.2 s, at most 16,000 characters are shown.
+        """
+        self._line.shows_output = True
+        self.subscribe_topic(TOPIC, display.show_event)
+        # What ``distributed.print`` prints on the worker has the topic above.
+        self.subscribe_topic("print", lambda _: None)
+        self.register_plugin(ShowOutput())
 
     def serve_calls_of(self, lender: Lender) -> None:
         """Mark the client as one that only the tasks of one worker use.

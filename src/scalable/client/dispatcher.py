@@ -280,7 +280,7 @@ class Dispatcher:
             "profile": pending.profile,
             "confirm": suspected,
             "record": options.record_calls,
-            "process": PROCESS if options.stream_output else "",
+            "process": PROCESS if options.stream_output and not self._line.shows_output else "",
             "first_tries": bundle.first_tries,
         }
         names = {options.name_of(pending.function(number)) for number in numbers[:NAMED]}

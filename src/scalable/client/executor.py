@@ -30,6 +30,7 @@ from scalable.client.mapped_calls import (
     Outcome,
     StreamedCalls,
 )
+from scalable.client.task_output import display
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames
 from scalable.model.overview import Overview
@@ -159,7 +160,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
     def _wait(self) -> None:
         """Wait until no task waits or runs."""
         over = threading.Event()
-        with slot_lent():
+        with slot_lent(), display.waiting():
             if not self._dispatcher.closed:
                 self._line.call_soon(self._set_when_idle, over)
             while not self._dispatcher.closed and not over.wait(IDLE_CHECK_S):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 import weakref
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Protocol
@@ -20,6 +19,7 @@ from distributed import Client, Future
 from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
 
+from scalable.client.task_output import display
 from scalable.client.unsendable import refuse_unsendable
 from scalable.dask_compat.client import gather, send_to_scheduler, submitted_by
 from scalable.errors import ClusterError
@@ -39,6 +39,7 @@ from scalable.protocol.operations import (
     SLOTS,
     TIMED_OUT,
 )
+from scalable.protocol.task_output import STDOUT
 
 logger = logging.getLogger("scalable.client")
 
@@ -96,6 +97,8 @@ class ExecutorConnection:
         self._slots: dict[str, int] | None = None
         self._slot_followers: weakref.WeakSet[SlotFollower] = weakref.WeakSet()
         self._followers: dict[str, BundleFollower] = {}
+        #: The client shows the output of all tasks.
+        self.shows_output = False
         #: Lender of the worker whose tasks alone use the client, or None for other clients.
         self.lender: Lender | None = None
 
@@ -344,8 +347,7 @@ class ExecutorConnection:
 def _print(key: str, text: str, **_: Any) -> None:
     """Print here what a task has printed on its worker."""
     del key
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    display.show(STDOUT, text)
 
 
 # Scattering ---------------------------------------------------------------------------------------

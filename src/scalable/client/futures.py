@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from dask._task_spec import TaskRef
 from dask.utils import funcname
 
+from scalable.client.task_output import display
 from scalable.frames import own_frame_in
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent, take_lent_slot_back
 from scalable.protocol.measured import PROFILE
@@ -150,9 +151,10 @@ class CallFuture(Future[_Result]):
 
     def _wait(self, timeout: float | None) -> None:
         if self._state not in _OVER:
-            with slot_lent():
+            with slot_lent(), display.waiting():
                 self._wait_long(timeout)
         else:
+            display.settle()
             take_lent_slot_back()
         if self._state != FINISHED:
             raise CancelledError

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from scalable.client.backlog import ValueOrError
 from scalable.client.futures import CallFuture, MeasuredCalls
+from scalable.client.task_output import display
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
 from scalable.protocol.operations import Calls
 
@@ -158,7 +159,7 @@ class MappedCalls:
             number = position
             # A result that has already arrived is read without the lock.
             if self._arrived is not None or not self._is_there(position):
-                with slot_lent():
+                with slot_lent(), display.waiting():
                     awaited = self._await(position, time_left)
                 if awaited is None:
                     return

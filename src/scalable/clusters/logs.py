@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scalable.errors import ClusterError
-from scalable.records import ClusterDirectory
+from scalable.records import ClusterDirectory, all_directories
 from scalable.runs.streams import StoredRows, stream_path
 
 #: Number of bytes that are read from the end of a log, and longest line in bytes.
@@ -59,6 +59,38 @@ def log_files(
         for file in workers
         if (pool is None or file.tag == pool) and (worker is None or file.worker == worker)
     ]
+
+
+def only_cluster() -> ClusterDirectory | None:
+    """Return the only recorded cluster or session, or None. ClusterError if there are several."""
+    found = all_directories()[0]
+    if len(found) > 1:
+        names = ", ".join(sorted(directory.record().name for directory in found))
+        raise ClusterError("there are several clusters and sessions", hint=f"name one of: {names}")
+    return found[0] if found else None
+
+
+def run_logs(
+    run: Path,
+    directory: str | None = None,
+    *,
+    pool: str | None = None,
+    worker: str | None = None,
+) -> list[LogFile]:
+    """Return the logs of a run's workers, as :func:`log_files` does for a cluster.
+    They are in the run's record, or in a directory that other runs may use too.
+    """
+    recorded = _recorded({"run": str(run)})
+    parent = run / "logs" if directory is None else Path(directory)
+    paths = sorted(parent.glob(f"*{_SUFFIX}"), key=_changed)
+    files = [LogFile(*recorded[path.stem], path) for path in paths if path.stem in recorded]
+    found = [f for f in files if pool in (None, f.tag) and worker in (None, f.worker)]
+    if not found and (pool or worker):
+        known = ", ".join(file.worker for file in files) or "none"
+        raise ClusterError(
+            f"run {run.name} has no log of {worker or f'pool {pool}'}", hint=f"logs: {known}"
+        )
+    return found
 
 
 def _workers(directory: ClusterDirectory, tags: tuple[str, ...]) -> list[LogFile]:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TextIO
 
 from scalable import settings
+from scalable.client.task_output import in_notebook
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames
 from scalable.model.overview import Overview
@@ -69,7 +70,7 @@ def _display(stack: ExitStack) -> Display:
     """Return the display for this process, with its resources on the stack."""
     if os.environ.get(settings.RUN_OVERVIEWS):
         return Display()  # `scalable run` shows the progress
-    if _in_notebook():
+    if in_notebook():
         return NotebookDisplay()
     if can_draw(sys.stderr):
         before = (sys.stdout, sys.stderr)
@@ -99,12 +100,6 @@ def _html(overviews: Sequence[Overview]) -> str:
     from scalable.views.clusters import render_progress
 
     return render_progress(overviews)
-
-
-def _in_notebook() -> bool:
-    ipython = sys.modules.get("IPython")
-    shell = None if ipython is None else ipython.get_ipython()
-    return getattr(shell, "kernel", None) is not None
 
 
 @contextmanager

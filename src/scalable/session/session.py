@@ -34,6 +34,7 @@ from scalable.session.shown import Shown
 
 if TYPE_CHECKING:
     from scalable.client.client import ScalableClient
+    from scalable.client.task_output import NotebookStreams
     from scalable.clusters import AttachedDeployment, Deployment, SessionRecord
     from scalable.manifest import Manifest
     from scalable.records import ClusterDirectory
@@ -68,12 +69,18 @@ class ScalableSession(Shown):
         self._record: SessionRecord | None = None
         self._scaled: Deployment | AttachedDeployment | None = None
         self._process = os.getpid()
+        self._shows_output = True
+        self._streams: NotebookStreams | None = None
 
     # Creation -----------------------------------------------------------------------------------
 
     @classmethod
     def from_yaml(
-        cls, path: str | os.PathLike[str] | None = None, target: str | None = None
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        target: str | None = None,
+        *,
+        show_output: bool = True,
     ) -> Self:
         """Return a session for a manifest, without starting anything.
 
@@ -84,6 +91,9 @@ class ScalableSession(Shown):
         target
             Name of the target. The default is the first that exists: the variable SCALABLE_TARGET,
             the target in whose batch system this process is a job, ``local``, the only target.
+        show_output
+            Whether a cluster that ends with the session shows what its tasks print: in a notebook
+            in the cell that waits for tasks, else in the terminal, after the tag in brackets.
 
         Raises
         ------
@@ -92,6 +102,7 @@ class ScalableSession(Shown):
         """
         session = cls(Request.read(path, target))
         session._run_plan = os.environ.get(settings.RUN_PLAN)
+        session._shows_output = show_output
         return session
 
     @classmethod
@@ -102,6 +113,7 @@ class ScalableSession(Shown):
         processes: bool = False,
         threads_per_worker: int = 1,
         project: str = "local",
+        show_output: bool = True,
     ) -> Self:
         """Return a session on this machine without a manifest, without starting anything.
 
@@ -115,20 +127,20 @@ class ScalableSession(Shown):
             Number of tasks that one worker runs at the same time.
         project
             Name of the project in records.
+        show_output
+            As in :meth:`from_yaml`.
 
         Raises
         ------
         ManifestError
             When the pools have errors; the exception lists all of them.
         """
-        return cls(
-            local_request(
-                pools,
-                processes=processes,
-                threads_per_worker=threads_per_worker,
-                project=project,
-            )
+        request = local_request(
+            pools, processes=processes, threads_per_worker=threads_per_worker, project=project
         )
+        session = cls(request)
+        session._shows_output = show_output
+        return session
 
     @classmethod
     def attach(cls, name: str) -> Self:
@@ -261,10 +273,19 @@ class ScalableSession(Shown):
             self._show_to_run()
             self._deployment.start(plan)
             self._client = self._connect()
+            if self._shows_output:
+                self._show_output(self._client)
         except BaseException as error:
             self._close(error)
             raise
         return self._client
+
+    def _show_output(self, client: ScalableClient) -> None:
+        from scalable.client.task_output import NotebookStreams, in_notebook
+
+        client.show_output()
+        if in_notebook() and self.spec.options.get("processes") is False:
+            self._streams = NotebookStreams()
 
     def _start_detached(
         self, plan: Plan | None, name: str | None, timeout_s: float
@@ -379,6 +400,38 @@ class ScalableSession(Shown):
             raise ClusterError("the session is not running", hint="call session.start() first")
         return self._deployment
 
+    def logs(self, pool: str | None = None) -> dict[str, str]:
+        """Return what the workers have printed, including workers that have stopped.
+
+        Parameters
+        ----------
+        pool
+            Tag of a pool, for the output of its workers alone.
+
+        Returns
+        -------
+        dict
+            Output by name of the worker, of each at most the last megabyte. Empty for workers that
+            are threads of this process.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool, or the session's run is not recorded.
+        """
+        from scalable.clusters.logs import log_files, read_log, run_logs
+
+        if pool is not None and pool not in self.spec.tags:
+            raise ClusterError(f"there is no pool {pool!r}: {', '.join(self.spec.tags)}")
+        if self._attached is not None:
+            files = log_files(self._attached.directory, pool=pool)
+        elif self.run_path is None:
+            raise ClusterError("the output of workers is in the run's record, and there is none")
+        else:
+            files = run_logs(self.run_path, self.spec.options.get("logs"))
+            files = [file for file in files if pool in (None, file.tag)]
+        return {file.worker: read_log(file.path) for file in files}
+
     def record_artifact(
         self,
         path: str | os.PathLike[str],
@@ -428,6 +481,9 @@ class ScalableSession(Shown):
             warn_of_unfinished(client)
         # Each part is closed even if another part fails: first the client, last the record.
         with ExitStack() as ending:
+            if self._streams is not None:
+                ending.callback(self._streams.close)
+                self._streams = None
             if self._record is not None:
                 ending.callback(self._record.close, error)
             if deployment is not None:

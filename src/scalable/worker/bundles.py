@@ -389,6 +389,8 @@ class BundleRun:
         busy_s, self._sent_at = now - self._sent_at, now
         if ended is not None or over:
             outcomes = NO_CALLS if ended is None else ended.message(self._measured(ended))
+            if getattr(self._worker, "output", None) is not None:
+                self._worker.loop.add_callback(self._worker.send_printed)
             self._send(op=OUTCOMES, outcomes=outcomes, busy_s=busy_s, over=over)
 
     def _measured(self, ended: EndedCalls) -> Any:

@@ -48,6 +48,7 @@ from scalable.protocol.servers import GuardedHttp, PrivateNode, read_frames_with
 from scalable.worker.bundles import interrupt, running_bundle
 from scalable.worker.checkpoints import WorkerCheckpoints
 from scalable.worker.slots import SlotLender
+from scalable.worker.task_output import OutputSender
 
 if TYPE_CHECKING:
     from scalable.client.client import ScalableClient
@@ -63,6 +64,8 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         super().__init__(*args, **kwargs)
         self.code_of_calls = CodeOfCalls(self)
         self.slot_lender = SlotLender(self, self._used_memory)
+        #: Sends what tasks print, once a client shows it.
+        self.output: OutputSender | None = None
         self.checkpoints = WorkerCheckpoints(self)
         self.call_client = CallClient(self, self.slot_lender)
         close_with_worker(self, "call-client", self.call_client)
@@ -94,6 +97,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
             succeeded = isinstance(event, ExecuteSuccessEvent)
             await asyncio.to_thread(self.checkpoints.end, key, succeeded=succeeded)
         self.slot_lender.ended(key)
+        self.send_printed()
         if task is not None:
             task.startstops.append(addition(USAGE, usage.end()))
             if remembered:
@@ -101,6 +105,11 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
             if isinstance(event, ExecuteFailureEvent):
                 task.startstops.append(self._failure_entry(task))
         return event
+
+    def send_printed(self) -> None:
+        """Send what tasks have printed before what is sent next. In the event loop."""
+        if self.output is not None:
+            self.output.flush()
 
     def _failure_entry(self, task: Any) -> Any:
         """Return the facts about a failed task, as an entry for the timings of its Dask task."""

@@ -19,6 +19,7 @@ from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.operations import OUT_OF_MEMORY
 from scalable.units import as_written, like
 from scalable.worker.pool_worker import PoolWorker, ThreadUsage
+from scalable.worker.task_output import OutputSender
 
 logger = logging.getLogger("scalable.worker")
 
@@ -36,6 +37,11 @@ class ProcessWorker(PoolWorker):
         super().__init__(*args, **kwargs)
         self.memory_watch = MemoryWatch(self.memory_manager.memory_limit, self._tell_of_memory)
         self.memory_watch.start()
+
+    def send_output(self) -> None:
+        """Send what tasks print to the clients that show it, from now on."""
+        if self.output is None:
+            self.output = OutputSender(self)
 
     def _begin(self) -> ThreadUsage:
         return _ProcessUsage(self.memory_watch, alone=self.state.nthreads == 1)

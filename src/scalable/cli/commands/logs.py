@@ -6,16 +6,25 @@ from contextlib import suppress
 
 import click
 
-from scalable.cli.clusters import name_argument
+from scalable import settings
+from scalable.cli.clusters import optional_name_argument
 from scalable.cli.options import output_options
 from scalable.cli.output import VERSION, Output, Result
-from scalable.clusters.logs import follow_lines, log_files, read_log
-from scalable.errors import UnknownClusterError
-from scalable.records import find
+from scalable.clusters.logs import (
+    LogFile,
+    follow_lines,
+    log_files,
+    only_cluster,
+    read_log,
+    run_logs,
+)
+from scalable.errors import ClusterError, UnknownClusterError
+from scalable.records import ClusterDirectory, find
+from scalable.runs.finding import find_run
 
 
 @click.command()
-@name_argument
+@optional_name_argument
 @click.option("--pool", metavar="TAG", help="Show only workers of this pool.")
 @click.option(
     "--worker",
@@ -33,7 +42,7 @@ from scalable.records import find
 )
 @output_options
 def command(
-    name: str,
+    name: str | None,
     *,
     pool: str | None,
     worker: str | None,
@@ -43,24 +52,43 @@ def command(
 ) -> int:
     r"""Show the output of workers, including workers that have ended.
 
+    Without NAME, the only running cluster or session is shown, or if none is running, the last run
+    that was recorded in this directory.
+
     Control characters, such as those of colours, are shown as \x1b, so that no output can act on
     the terminal. --output writes the logs to a file unchanged.
     """
     if follow and tail is not None:
         raise click.UsageError("--tail is for logs that are shown once, --follow shows new lines")
-    try:
-        directory = find(name)
-    except UnknownClusterError as error:
-        hint = (
-            f"{error.hint}; the logs of a cluster that has ended are in logs/ of its run's record"
-        )
-        raise UnknownClusterError(error.message, hint=hint) from None
+    directory = _directory(name)
+    if directory is None:
+        if follow:
+            raise ClusterError("no cluster is running", hint="leave out --follow")
+        files = run_logs(find_run(settings.runs_dir()), pool=pool, worker=worker)
+        _show(files, tail, output)
+        return 0
     if follow:
         with suppress(KeyboardInterrupt):
             for source, line in follow_lines(directory, pool=pool, worker=worker):
                 output.line(f"{source}: {line}", {"worker": source, "line": line})
         return 0
-    files = log_files(directory, pool=pool, worker=worker)
+    _show(log_files(directory, pool=pool, worker=worker), tail, output)
+    return 0
+
+
+def _directory(name: str | None) -> ClusterDirectory | None:
+    if name is None:
+        return only_cluster()
+    try:
+        return find(name)
+    except UnknownClusterError as error:
+        hint = (
+            f"{error.hint}; the logs of a cluster that has ended are in logs/ of its run's record"
+        )
+        raise UnknownClusterError(error.message, hint=hint) from None
+
+
+def _show(files: list[LogFile], tail: int | None, output: Output) -> None:
     texts = {file.worker: _last(read_log(file.path), tail) for file in files}
     shown = [f"==> {source} <==\n{_ended(text)}" for source, text in texts.items()]
     data = {
@@ -68,7 +96,6 @@ def command(
         "logs": [{"worker": f.worker, "tag": f.tag, "text": texts[f.worker]} for f in files],
     }
     output.show(Result("\n".join(shown) or "no output yet\n", data))
-    return 0
 
 
 def _last(text: str, lines: int | None) -> str:

@@ -1,0 +1,161 @@
+"""Display of the output of tasks in the user's process."""
+
+from __future__ import annotations
+
+import contextvars
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from scalable.protocol.task_output import STDERR, STDOUT, Line, Lines, TaskStream, label_here
+
+#: Largest number of lines that wait until they can be shown.
+MOST_LINES = 2_000
+
+
+class OutputDisplay:
+    """Shows the output of tasks: in a terminal at once, in a notebook in the cell that waits.
+
+    A thread of its own writes: the event loop must not wait for a reader of a pipe.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._lines: deque[Line] = deque()
+        self._left_out = 0
+        self._writing = False
+        self._thread: threading.Thread | None = None
+        #: Contexts of the threads that wait for tasks, which lead ipykernel to their cells.
+        self._waiters: list[contextvars.Context] = []
+
+    def show(self, descriptor: int, text: str) -> None:
+        """Show a string soon. Never blocks. The oldest of too many strings are dropped."""
+        with self._changed:
+            self._lines.append((descriptor, text))
+            if len(self._lines) > MOST_LINES:
+                self._lines.popleft()
+                self._left_out += 1
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="scalable output", daemon=True
+                )
+                self._thread.start()
+            self._changed.notify_all()
+
+    def show_event(self, event: tuple[float, Any]) -> None:
+        """Show the lines of an event of :data:`TOPIC`."""
+        for label, descriptor, line in event[1]:
+            self.show(descriptor, f"[{label}] {line}\n")
+
+    def show_printed(self, event: tuple[float, Any]) -> None:
+        """Show an event of ``distributed.print``."""
+        message = event[1]
+        if not isinstance(message, dict):
+            self.show(STDOUT, f"{message}\n")
+            return
+        separator, end = message.get("sep"), message.get("end")
+        text = (" " if separator is None else separator).join(map(str, message.get("args", ())))
+        descriptor = STDERR if message.get("file") == STDERR else STDOUT
+        self.show(descriptor, text + ("\n" if end is None else end))
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Show output in the cell of this thread while it waits, all of it at the end."""
+        context = contextvars.copy_context()
+        with self._changed:
+            self._waiters.append(context)
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            self.flush()
+            with self._changed:
+                self._waiters.remove(context)
+
+    def settle(self) -> None:
+        """Show in the cell of this thread what has not been shown."""
+        if self._lines or self._writing:
+            with self.waiting():
+                pass
+
+    def flush(self, timeout_s: float = 1.0) -> None:
+        """Wait until everything is shown, but not long for someone who does not read it."""
+        deadline = time.monotonic() + timeout_s
+        with self._changed:
+            while self._lines or self._writing:
+                left = deadline - time.monotonic()
+                if left <= 0 or not self._changed.wait(left):
+                    return
+
+    def _run(self) -> None:
+        notebook = in_notebook()
+        while True:
+            with self._changed:
+                while not self._lines or (notebook and not self._waiters):
+                    self._changed.wait()
+                lines = list(self._lines)
+                self._lines.clear()
+                if self._left_out:
+                    lines.insert(0, (STDERR, f"[{self._left_out} lines are left out]\n"))
+                    self._left_out = 0
+                self._writing = True
+                context = self._waiters[-1].copy() if self._waiters else contextvars.Context()
+            try:
+                context.run(_write, lines)
+            finally:
+                with self._changed:
+                    self._writing = False
+                    self._changed.notify_all()
+
+
+def _write(lines: list[Line]) -> None:
+    try:
+        for descriptor, text in lines:
+            (sys.stderr if descriptor == STDERR else sys.stdout).write(text)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        return  # closed, full, or nobody reads it
+
+
+#: The display of this process.
+display = OutputDisplay()
+
+
+def in_notebook() -> bool:
+    """Return whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+class NotebookStreams:
+    """Standard output and error of a kernel, whose worker threads print in the waiting cell."""
+
+    def __init__(self) -> None:
+        self._before = sys.stdout, sys.stderr
+        self._lines = Lines()
+        sys.stdout = self._out = TaskStream(sys.stdout, lambda text: self._wrote(STDOUT, text))
+        sys.stderr = self._err = TaskStream(sys.stderr, lambda text: self._wrote(STDERR, text))
+
+    def _wrote(self, descriptor: int, text: str) -> bool:
+        name = label_here()
+        if name is None:
+            return False
+        for stream, line in self._lines.add(descriptor, text):
+            display.show(stream, f"[{name}] {line}\n")
+        return True
+
+    def close(self) -> None:
+        """Put the streams back, unless others have replaced them since."""
+        for descriptor, line in self._lines.rest():
+            display.show(descriptor, f"{line}\n")
+        display.settle()
+        if sys.stdout is self._out:
+            sys.stdout = self._before[0]
+        if sys.stderr is self._err:
+            sys.stderr = self._before[1]

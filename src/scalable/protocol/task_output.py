@@ -1,0 +1,93 @@
+"""Output of tasks, from the streams of their process to the clients that follow :data:`TOPIC`."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from dask.utils import key_split
+from distributed import WorkerPlugin, get_worker
+
+from scalable.dask_compat.worker import current_call
+
+#: Topic of the events with lines that tasks have printed.
+TOPIC = "scalable-output"
+#: Number of characters after which a line is sent although it has not ended.
+LONGEST_LINE = 2_000
+#: Descriptors of the streams.
+STDOUT, STDERR = 1, 2
+#: A line, and the descriptor of its stream.
+Line = tuple[int, str]
+
+
+class ShowOutput(WorkerPlugin):
+    """Plug-in that makes the process of each worker send what its tasks print."""
+
+    name = "scalable-output"
+
+    def setup(self, worker: Any) -> None:
+        # Workers that are threads print in the user's process.
+        getattr(worker, "send_output", lambda: None)()
+
+
+class TaskStream:
+    """Standard output or error that also passes on what tasks write to it."""
+
+    def __init__(self, stream: Any, write: Callable[[str], bool]) -> None:
+        self._stream = stream
+        #: Returns whether the string is shown elsewhere instead of here.
+        self._write = write
+
+    def write(self, text: str) -> Any:
+        if type(text) is str and text and self._write(text):
+            return len(text)
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def label_here() -> str | None:
+    """Return the tag of the task that prints here, or its name without a tag.
+    None if no task does.
+    """
+    try:
+        worker = get_worker()
+    except ValueError:
+        return None
+    tag = next(iter(worker.state.total_resources), "")
+    call = current_call()
+    return tag or str(worker.name if call is None else key_split(call[1]))
+
+
+class Lines:
+    """Lines of the threads of a process. Of a line that overwrites itself, the end is kept."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], str] = {}
+        self._lock = threading.Lock()
+
+    def add(self, descriptor: int, text: str) -> list[Line]:
+        """Add what this thread writes, and return the lines that are now complete."""
+        thread = descriptor, threading.get_ident()
+        with self._lock:
+            *whole, rest = (self._open.pop(thread, "") + text).split("\n")
+            if len(rest) > LONGEST_LINE:
+                rest = _visible(rest)
+            if len(rest) > LONGEST_LINE:
+                whole.append(rest)
+            elif rest:
+                self._open[thread] = rest
+        return [(descriptor, _visible(line)) for line in whole]
+
+    def rest(self) -> list[Line]:
+        """Return the lines that have not ended, and forget them."""
+        with self._lock:
+            rest, self._open = self._open, {}
+        return [(descriptor, _visible(line)) for (descriptor, _), line in rest.items()]
+
+
+def _visible(line: str) -> str:
+    """Return what a terminal shows of a line at its end."""
+    return line.rstrip("\r").rpartition("\r")[2]

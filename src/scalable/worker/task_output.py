@@ -1,0 +1,73 @@
+"""Sends what the tasks of a worker process print to the clients that show it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Any
+
+from scalable.harmless import sendable
+from scalable.protocol.task_output import (
+    STDERR,
+    STDOUT,
+    TOPIC,
+    Line,
+    Lines,
+    TaskStream,
+    label_here,
+)
+
+#: Seconds between two messages of a worker, and largest number of characters of one message.
+SEND_S = 0.2
+MOST_CHARACTERS = 16_000
+
+
+class OutputSender:
+    """Sends what the tasks of a worker process print to the clients that follow it."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+        self._label = next(iter(worker.state.total_resources), "") or str(worker.name)
+        self._loop_thread = threading.get_ident()
+        self._lines = Lines()
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[str, int, str]] = []
+        self._characters = self._left_out = 0
+        self._due = False
+        sys.stdout = TaskStream(sys.stdout, lambda text: self._wrote(STDOUT, text))
+        sys.stderr = TaskStream(sys.stderr, lambda text: self._wrote(STDERR, text))
+
+    def flush(self) -> None:
+        """Send all that was printed, before whatever the worker sends next. In the event loop."""
+        if self._due:
+            self._add(self._lines.rest())
+            self._send()
+
+    def _wrote(self, descriptor: int, text: str) -> bool:
+        if threading.get_ident() == self._loop_thread and label_here() is None:
+            return False  # the worker's own messages
+        self._add(self._lines.add(descriptor, text))
+        if not self._due:
+            self._due = True
+            self._worker.loop.add_callback(self._worker.loop.call_later, SEND_S, self._send)
+        return False
+
+    def _add(self, lines: list[Line]) -> None:
+        label = label_here() or self._label
+        with self._lock:
+            for descriptor, line in lines:
+                if self._characters + len(line) > MOST_CHARACTERS:
+                    self._left_out += 1
+                    continue
+                self._characters += len(line) + 1
+                self._waiting.append((label, descriptor, sendable(line)))
+
+    def _send(self) -> None:
+        self._due = False
+        with self._lock:
+            lines, self._waiting = self._waiting, []
+            left_out, self._left_out, self._characters = self._left_out, 0, 0
+        if left_out:
+            lines.append((self._label, STDERR, f"[{left_out} lines are left out; the log has all]"))
+        if lines:
+            self._worker.log_event(TOPIC, lines)
