@@ -26,6 +26,8 @@ RUN_LIST = "SCALABLE_RUN_LIST"
 RUN_OVERVIEWS = "SCALABLE_RUN_OVERVIEWS"
 #: Set by ``scalable run``: the directory of the run whose results replace tasks.
 RESUMED = "SCALABLE_RESUMED"
+#: Set by ``scalable run --synchronous``: tasks run in the threads that wait for them.
+SYNCHRONOUS = "SCALABLE_SYNCHRONOUS"
 #: Name of the running cluster that sessions attach to instead of starting one.
 CLUSTER = "SCALABLE_CLUSTER"
 #: Money that a cluster of a session may spend; overrides the target's budget.
@@ -58,6 +60,11 @@ def records_arguments() -> bool:
 def shares_memory() -> bool:
     """Return False if SCALABLE_SHARED_MEMORY is 0, false, no or off."""
     return os.environ.get(SHARED_MEMORY, "").strip().lower() not in _OFF
+
+
+def synchronous() -> bool:
+    """Return True if SCALABLE_SYNCHRONOUS is set to something other than 0, false, no or off."""
+    return os.environ.get(SYNCHRONOUS, "off").strip().lower() not in _OFF | {""}
 
 
 def runs_dir() -> Path:

@@ -9,14 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dask
-from dask.utils import key_split
-from distributed import Client, Scheduler
+from dask.utils import key_split, parse_timedelta
+from distributed import Client, Future, Scheduler
 from distributed.protocol.pickle import dumps, loads
 from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
@@ -31,6 +32,7 @@ from scalable.dask_compat.client import (
     is_wait,
     seams,
     send_to_scheduler,
+    state_of,
     waits_for_ended,
 )
 from scalable.dask_compat.comm import share_memory
@@ -49,6 +51,7 @@ from scalable.protocol.operations import (
     VERSIONS,
     WAITING_TOPIC,
 )
+from scalable.protocol.synchronous import runs_here
 from scalable.protocol.task_output import TOPIC, ShowOutput
 from scalable.scheduler.bundle_relay import BundleRelay
 
@@ -190,6 +193,11 @@ logging.getLogger("asyncio").addFilter(_is_not_all_exit)
 logging.getLogger("distributed.batched").setLevel(logging.WARNING)
 
 
+async def _wait(futures: Iterable[Future[Any]]) -> None:
+    """Wait until tasks have finished, failed or been cancelled."""
+    await asyncio.gather(*(state_of(future).wait() for future in futures))
+
+
 class BundleClient(CarryingClient):
     """A ``distributed.Client`` that reports to executors what happens to their bundles.
 
@@ -218,7 +226,12 @@ class BundleClient(CarryingClient):
             return super().sync(func, *args, **kwargs)
         if not in_call():
             with display.waiting():
-                return super().sync(func, *args, **kwargs)
+                if not runs_here():
+                    return super().sync(func, *args, **kwargs)
+                kwargs.pop("asynchronous", None)
+                timeout = parse_timedelta(kwargs.pop("callback_timeout", None))
+                waited = partial(func, *args, **kwargs)
+                return wait_in_call(self.loop, lambda: asyncio.wait_for(waited(), timeout))
         options = {name: kwargs.pop(name, None) for name in ("asynchronous", "callback_timeout")}
         ended = waits_for_ended(func)
         if ended:
@@ -228,6 +241,12 @@ class BundleClient(CarryingClient):
             if any(options.values()):
                 return super().sync(func, *args, **options, **kwargs)
             return wait_in_call(self.loop, func, *args, **kwargs)
+
+    def _graph_to_futures(self, *args: Any, **kwargs: Any) -> Any:
+        futures = super()._graph_to_futures(*args, **kwargs)
+        if runs_here() and not self.asynchronous:
+            self.sync(_wait, futures.values())  # runs them in this thread
+        return futures
 
     def show_output(self) -> None:
         """Show here what the cluster's tasks print, from now on, after the tag in brackets.

@@ -43,6 +43,7 @@ from scalable.model.remembering import Remembering
 from scalable.protocol.handlers import Handler
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import PROFILES, TASKS
+from scalable.protocol.synchronous import in_place
 
 logger = logging.getLogger("scalable.client")
 _Result = TypeVar("_Result")
@@ -169,7 +170,7 @@ class ScalableClient(CachingClient):
         self._run_failed_again([key])
         self._line.made_calls()
         with notes(key), explained(name_of(func), lambda: parts_of_call(func, args, kwargs)):
-            future = super().submit(func, *args, key=key, pure=pure, **route, **kwargs)
+            future = super().submit(in_place(func), *args, key=key, pure=pure, **route, **kwargs)
         return self._kept([future], errors)[0]
 
     def map(
@@ -210,7 +211,7 @@ class ScalableClient(CachingClient):
         def send(function: Callable[..., Any], *columns: Any, key: Any) -> Any:
             with notes(key if isinstance(key, str) else task or name), explained(name, parts):
                 return super(ScalableClient, self).map(
-                    function, *columns, key=key, pure=pure, **route, **kwargs
+                    in_place(function), *columns, key=key, pure=pure, **route, **kwargs
                 )
 
         asked = tag, task, cache

@@ -36,6 +36,7 @@ from scalable.exports import PublicNames
 from scalable.model.overview import Overview
 from scalable.protocol.lending import slot_lent
 from scalable.protocol.messages import LARGE, Pickled, Reference
+from scalable.protocol.synchronous import in_place, run_next, runs_here
 from scalable.units import format_duration
 from scalable.views.clusters import render_executor
 
@@ -63,7 +64,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         # ``remembered`` returns the function to send: one that looks up the cache first, or the
         # same.
         self._line, self._dispatcher, self._overview = line, dispatcher, overview
-        self._remembered = remembered
+        self._remembered = lambda function: in_place(remembered(function))
         self._condition = threading.Condition()
         self._single = SingleCalls(self._condition)
         dispatcher.backlog.append(self._single)
@@ -86,12 +87,17 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         if not kwargs and PLAIN.issuperset(map(type, args)):
             future = self._future((self._remembered(fn), args, NO_NAMES))
             self._begin(future)
-            return future
+            return self._run_now(future)
         args = self._uploads.replaced(args)
         if kwargs:
             kwargs = dict(zip(kwargs, self._uploads.replaced(kwargs.values()), strict=True))
         future = self._future((self._remembered(fn), args, kwargs))
         self._dependent.add(future)
+        return self._run_now(future)
+
+    def _run_now(self, future: CallFuture[_Result]) -> CallFuture[_Result]:
+        if runs_here():
+            future.wait()
         return future
 
     def _future(self, call: Call) -> CallFuture:
@@ -164,7 +170,8 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             if not self._dispatcher.closed:
                 self._line.call_soon(self._set_when_idle, over)
             while not self._dispatcher.closed and not over.wait(IDLE_CHECK_S):
-                pass
+                if runs_here():
+                    run_next()
 
     # As in multiprocessing, lifecycle methods ---------------------------------------------------
 

@@ -22,6 +22,7 @@ from scalable.frames import own_frame_in
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent, take_lent_slot_back
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.messages import Reference
+from scalable.protocol.synchronous import wait_for_change
 from scalable.views.facts import CallFacts, Failure, NeededCall
 
 if TYPE_CHECKING:
@@ -167,8 +168,9 @@ class CallFuture(Future[_Result]):
                 if left is not None and left <= 0:
                     raise TimeoutError
                 # Sleep only briefly: an interrupt reaches a task only while its thread is awake.
-                self._condition.wait(
-                    INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
+                wait_for_change(
+                    self._condition,
+                    INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S),
                 )
 
     def get(self, timeout: float | None = None) -> Any:

@@ -17,6 +17,7 @@ from dask.utils import funcname, is_namedtuple_instance
 
 from scalable.errors import ClusterError
 from scalable.harmless import is_sendable
+from scalable.protocol.synchronous import in_place
 
 #: Longest string, in characters, that is copied into each task that takes the string. A longer one
 #: becomes a node of its own.
@@ -297,7 +298,7 @@ def _bound(value: Any, stands: Mapping[Any, Any] | None) -> Any:
     if stands is not None and _is_call(value):
         # Most arguments need no copy, and may be nested more deeply than calls may be.
         parts = (p if _is_bare(p, stands) else _bound(p, stands) for p in value[1:])
-        return Task(None, value[0], *parts)
+        return Task(None, in_place(value[0]), *parts)
     if stands is not None and _is_name(value, stands):
         return stands[value]
     if _is_future(value):

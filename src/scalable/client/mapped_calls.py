@@ -17,6 +17,7 @@ from scalable.client.futures import CallFuture, MeasuredCalls
 from scalable.client.task_output import display
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent
 from scalable.protocol.operations import Calls
+from scalable.protocol.synchronous import wait_for_change
 
 #: Result of a task that has none.
 MISSING: Any = object()
@@ -200,7 +201,8 @@ class MappedCalls:
         left = time_left()
         if left is not None and left <= 0:
             raise TimeoutError
-        self._condition.wait(INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S))
+        seconds = INTERRUPTIBLE_S if left is None else min(left, INTERRUPTIBLE_S)
+        wait_for_change(self._condition, seconds)
 
     def collect(self) -> list[Any]:
         """Return the list of all results, or raise the error of the first failed task."""

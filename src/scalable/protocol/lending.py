@@ -15,6 +15,7 @@ from traceback import clear_frames
 from typing import Any, Protocol
 
 from scalable.dask_compat.worker import current_call
+from scalable.protocol.synchronous import run_until_done, runs_here
 
 #: Maximum seconds for which a waiting thread sleeps, because an interrupt reaches a thread only
 #: when it is awake.
@@ -97,6 +98,8 @@ def wait_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any)
 
     future = asyncio.run_coroutine_threadsafe(run(), loop.asyncio_loop)
     try:
+        if runs_here():
+            run_until_done(future)
         while not future.done():
             concurrent.futures.wait([future], INTERRUPTIBLE_S)
     except BaseException:

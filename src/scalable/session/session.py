@@ -10,6 +10,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -70,6 +71,7 @@ class ScalableSession(Shown):
         self._scaled: Deployment | AttachedDeployment | None = None
         self._process = os.getpid()
         self._shows_output = True
+        self._is_synchronous = False
         self._streams: NotebookStreams | None = None
 
     # Creation -----------------------------------------------------------------------------------
@@ -80,6 +82,7 @@ class ScalableSession(Shown):
         path: str | os.PathLike[str] | None = None,
         target: str | None = None,
         *,
+        synchronous: bool = False,
         show_output: bool = True,
     ) -> Self:
         """Return a session for a manifest, without starting anything.
@@ -91,6 +94,9 @@ class ScalableSession(Shown):
         target
             Name of the target. The default is the first that exists: the variable SCALABLE_TARGET,
             the target in whose batch system this process is a job, ``local``, the only target.
+        synchronous
+            Run each task in this thread, when it is submitted, whatever the target is, so that a
+            debugger can be used. Images, variables and limits of components are not applied.
         show_output
             Whether a cluster that ends with the session shows what its tasks print: in a notebook
             in the cell that waits for tasks, else in the terminal, after the tag in brackets.
@@ -103,6 +109,7 @@ class ScalableSession(Shown):
         session = cls(Request.read(path, target))
         session._run_plan = os.environ.get(settings.RUN_PLAN)
         session._shows_output = show_output
+        session._is_synchronous = synchronous or settings.synchronous()
         return session
 
     @classmethod
@@ -113,6 +120,7 @@ class ScalableSession(Shown):
         processes: bool = False,
         threads_per_worker: int = 1,
         project: str = "local",
+        synchronous: bool = False,
         show_output: bool = True,
     ) -> Self:
         """Return a session on this machine without a manifest, without starting anything.
@@ -127,7 +135,7 @@ class ScalableSession(Shown):
             Number of tasks that one worker runs at the same time.
         project
             Name of the project in records.
-        show_output
+        synchronous, show_output
             As in :meth:`from_yaml`.
 
         Raises
@@ -140,6 +148,7 @@ class ScalableSession(Shown):
         )
         session = cls(request)
         session._shows_output = show_output
+        session._is_synchronous = synchronous or settings.synchronous()
         return session
 
     @classmethod
@@ -230,7 +239,11 @@ class ScalableSession(Shown):
             if plan is not None and self._deployment is not None:
                 self._deployment.scale(self._checked(plan).scale_plan, source="plan")
             return self._client
-        if (running := os.environ.get(settings.CLUSTER)) and not detach:
+        if self._is_synchronous:
+            if detach:
+                raise ClusterError("a detached cluster runs tasks elsewhere: synchronous=True")
+            self._request, plan = synchronous(self._request), None
+        elif (running := os.environ.get(settings.CLUSTER)) and not detach:
             from scalable.records import find
 
             return self._attach(find(running))
@@ -589,6 +602,47 @@ def _close_open_sessions() -> None:
         close = reference()
         if close is not None:
             close(error)
+
+
+# Synchronous sessions -----------------------------------------------------------------------------
+
+
+def synchronous(request: Request) -> Request:
+    """Return a request for one worker of each pool that runs its tasks in the waiting threads."""
+    spec = request.spec
+    components = {
+        tag: ComponentSpec(
+            tag, cpus=c.cpus, memory=c.memory, gpus=c.gpus, slots=c.slots, tags=c.tags,
+            workers=WorkerRange(1, 1),
+        )
+        for tag, c in spec.components.items()
+    }  # fmt: skip
+    for tag, written in spec.components.items():
+        left_out = [name for name in ("image", "env", "preload_script") if getattr(written, name)]
+        if left_out:
+            logger.warning(
+                "component %r: %s is not applied to tasks that run synchronously",
+                tag,
+                ", ".join(left_out),
+            )
+    local = spec.provider_name == TARGET
+    options = {**DEFAULTS, "processes": False, "synchronous": True}
+    if local:
+        options["threads_per_worker"] = spec.options["threads_per_worker"]
+    return Request(
+        replace(
+            request.resolved,
+            spec=replace(
+                spec,
+                provider_name=TARGET,
+                components=components,
+                options=options,
+                written_options=frozenset(),
+                adaptive=None,
+                managers=(),
+            ),
+        )
+    )
 
 
 # Local pools --------------------------------------------------------------------------------------

@@ -128,9 +128,9 @@ def run_from_file(path: Path, name: str, preload: Sequence[str] = ()) -> None:
 
 def _refuse_breakpoint(*_: object, **__: object) -> None:
     raise RuntimeError(
-        "breakpoint() in a worker process, which has no terminal: call client.debug(future) after "
-        "the task has failed, or use threads (processes: false). Set PYTHONBREAKPOINT to use "
-        "another debugger"
+        "breakpoint() in a worker process, which has no terminal: run the task with "
+        "synchronous=True (scalable run --synchronous), or call client.debug(future) after it has "
+        "failed. Set PYTHONBREAKPOINT to use another debugger"
     )
 
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,6 +91,12 @@ class RunCommand(click.Command):
     help="Answer the calls that succeeded in this run from its kept results; by default in the "
     "last run of the project (and of --target) that kept any.",
 )
+@click.option(
+    "--synchronous",
+    is_flag=True,
+    help="Run each task in the workflow's own process when it is submitted, so that a debugger "
+    "can be used; start nothing on the target.",
+)
 @click.option("--dry-run", is_flag=True, help="Show the plan; start nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before money is spent.")
 @objective_options
@@ -107,6 +113,7 @@ def command(  # noqa: PLR0913 - what a user may say
     workflow: Path | None,
     cluster: str | None,
     resume: str | None,
+    synchronous: bool,
     dry_run: bool,
     yes: bool,
     budget: float | None,
@@ -130,7 +137,7 @@ def command(  # noqa: PLR0913 - what a user may say
         raise click.UsageError(f"{path} is not a manifest; did you mean --workflow {path}?")
     script = workflow or _beside(path)
     asked = AskedPlan(**objective, budget=budget, file=plan_file)
-    _refuse_running(asked, cluster)
+    _refuse_running(asked, cluster, synchronous=synchronous)
     # Errors of the request are raised here, before anything has started.
     request, plan = asked.read(path, target)
     resumed = None if resume is None else resumed_run(resume, request.spec.project_name, target)
@@ -140,7 +147,7 @@ def command(  # noqa: PLR0913 - what a user may say
         output.show(plan_result(plan))
         return 0
     if cluster is None:
-        _confirm_start(request, plan, output, yes=yes)
+        _confirm_start(request, plan, output, yes=yes or synchronous)
     else:
         directory = find(cluster)
         cluster, runs_on = directory.id, directory.record().target
@@ -150,13 +157,19 @@ def command(  # noqa: PLR0913 - what a user may say
     part = None if cluster is None else _part_of_run(directory)
     if resumed is not None and (lacking := nothing_kept(resumed)) is not None:
         output.warn(lacking)
-    environ = _environment(budget_of(plan) if plan_file else budget, resumed)
+    environ = _environment(
+        budget_of(plan) if plan_file else budget, resumed, synchronous=synchronous
+    )
     with ExitStack() as stack:
         if asked.chosen:
             target = request.target  # the plan is for this target, whatever the script names
             environ[settings.RUN_PLAN] = str(_shown_plan(plan, stack.enter_context(_exchange())))
             output.note(_in_one_line(plan))
-        code, runs = _follow(command_line, path, target, output, cluster, environ=environ)
+        # A live display would draw over a debugger.
+        display = nullcontext(Display()) if synchronous else output.progress()
+        code, runs = _follow(
+            command_line, path, target, output, cluster, environ=environ, progress=display
+        )
     if part is not None:
         flush_run(directory)
     if code:
@@ -168,8 +181,12 @@ def command(  # noqa: PLR0913 - what a user may say
     return code
 
 
-def _refuse_running(asked: AskedPlan, cluster: str | None) -> None:
-    """Raise click.UsageError for a requested plan if sessions attach to a running cluster."""
+def _refuse_running(asked: AskedPlan, cluster: str | None, *, synchronous: bool) -> None:
+    """Raise click.UsageError for a requested plan if sessions start no workers for it."""
+    if synchronous:
+        if cluster is not None or asked.chosen:
+            raise click.UsageError("--synchronous starts no workers: leave out --cluster and plans")
+        return
     if cluster is not None and asked.options == ["--budget"]:
         raise click.UsageError(f"set it with `scalable scale {cluster} --budget {asked.budget:g}`")
     running = cluster or os.environ.get(settings.CLUSTER)
@@ -215,12 +232,16 @@ def _in_words(code: int) -> str:
     return str(code)
 
 
-def _environment(budget: float | None, resumed: Path | None) -> dict[str, str]:
+def _environment(
+    budget: float | None, resumed: Path | None, *, synchronous: bool
+) -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if name != settings.RESUMED}
     if budget is not None:
         environ[settings.BUDGET] = f"{budget:g}"
     if resumed is not None:
         environ[settings.RESUMED] = str(resumed)
+    if synchronous:
+        environ[settings.SYNCHRONOUS] = "1"
     return environ
 
 
@@ -257,8 +278,9 @@ def _follow(
     cluster: str | None,
     *,
     environ: Mapping[str, str],
+    progress: AbstractContextManager[Display],
 ) -> tuple[int, list[Path]]:
-    with _exchange() as listing, _exchange() as shown, output.progress() as display:
+    with _exchange() as listing, _exchange() as shown, progress as display:
         followed = Followed(listing, shown)
         shows = type(display) is not Display
         environment = script_environment(

@@ -8,6 +8,7 @@ from typing import Any
 from scalable.manager.pool_cluster import PoolCluster, embedded_site
 from scalable.model import DeploymentSpec
 from scalable.protocol.addresses import LOOPBACK
+from scalable.protocol.synchronous import CallerThreadPoolExecutor
 from scalable.providers.local.fork_server import ForkServerProcess
 from scalable.providers.local.render import thread_options
 from scalable.scheduler.pool_scheduler import PoolScheduler
@@ -48,7 +49,9 @@ def build_cluster(spec: DeploymentSpec, server: ForkServerProcess | None) -> Poo
 
 
 def _add_thread_pools(cluster: PoolCluster, spec: DeploymentSpec) -> None:
-    slots = spec.options["threads_per_worker"]
     for tag, component in spec.components.items():
-        template = {"cls": PoolWorker, "options": thread_options(component, slots)}
-        cluster.add_pool(tag, template, slots=slots)
+        slots, more = spec.options["threads_per_worker"], {}
+        if spec.options.get("synchronous"):
+            slots, more = max(slots, component.slots), {"executor": CallerThreadPoolExecutor()}
+        options = thread_options(component, slots) | more
+        cluster.add_pool(tag, {"cls": PoolWorker, "options": options}, slots=slots)

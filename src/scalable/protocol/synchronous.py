@@ -1,0 +1,138 @@
+"""Tasks that run in the thread that waits for them, so that a debugger can be used.
+
+The workers of a synchronous session put their tasks into one queue. Every wait for tasks, in the
+user's thread or in a task, takes tasks from the queue and runs them until it is over.
+"""
+
+from __future__ import annotations
+
+import functools
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from typing import Any
+
+#: Seconds after which a wait checks again whether it is over.
+_CHECK_S = 0.05
+
+_tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+_open: set[CallerThreadPoolExecutor] = set()
+
+
+class _Task:
+    def __init__(self, executor: CallerThreadPoolExecutor, work: Callable[[], Any]) -> None:
+        self.executor, self.work = executor, work
+        self.future: Future[Any] = Future()
+
+    def run(self) -> None:
+        if self.executor not in _open or not self.future.set_running_or_notify_cancel():
+            self.future.cancel()
+            return
+        try:
+            result = self.work()
+        except BaseException as error:
+            self.future.set_exception(error)
+            if isinstance(error, KeyboardInterrupt):
+                raise  # it was meant for the user's thread
+        else:
+            self.future.set_result(result)
+
+
+class CallerThreadPoolExecutor(Executor):
+    """Executor of a worker whose tasks run in the threads that wait for tasks.
+
+    Dask knows by the last part of the name that the tasks run in this process.
+    """
+
+    #: What Dask has of an executor with threads.
+    _max_workers = 0
+    _work_queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    _threads: frozenset[threading.Thread] = frozenset()
+
+    def __init__(self) -> None:
+        _open.add(self)
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        task = _Task(self, functools.partial(fn, *args, **kwargs))
+        _tasks.put(task)
+        return task.future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Cancel the tasks that have not started."""
+        del wait, cancel_futures
+        _open.discard(self)
+        if not _open:
+            _functions.clear()
+
+
+def runs_here() -> bool:
+    """Return whether the tasks of a session run in the threads that wait for them."""
+    return bool(_open)
+
+
+# Functions ----------------------------------------------------------------------------------------
+
+#: Functions of tasks by their id, while a session runs tasks here.
+_functions: dict[int, Callable[..., Any]] = {}
+
+
+class _InPlace:
+    """A function that arrives at its worker as the object that it is here.
+
+    Pickled, a function of the script would be another one, without source lines for a debugger.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+    def __reduce__(self) -> Any:
+        return _function_here, (id(self._function),)
+
+
+def _function_here(number: int) -> Callable[..., Any]:
+    return _functions[number]
+
+
+def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what to send for a function, so that a synchronous task runs this very object."""
+    if not _open or isinstance(function, type):
+        return function
+    _functions[id(function)] = function
+    return _InPlace(function)
+
+
+# Waits --------------------------------------------------------------------------------------------
+
+
+def run_next(seconds: float = _CHECK_S) -> None:
+    """Run the next task in this thread, unless none arrives in some seconds."""
+    try:
+        task = _tasks.get(timeout=min(seconds, _CHECK_S))
+    except queue.Empty:
+        return
+    if task is not None:
+        task.run()
+
+
+def run_until_done(future: Future[Any]) -> None:
+    """Run tasks in this thread until a future is done."""
+    future.add_done_callback(lambda _: _tasks.put(None))  # wake up
+    while not future.done():
+        run_next()
+
+
+def wait_for_change(condition: threading.Condition, seconds: float) -> None:
+    """Wait for a held condition, or run a task meanwhile."""
+    if not _open:
+        condition.wait(seconds)
+        return
+    condition.release()
+    try:
+        run_next(seconds)
+    finally:
+        condition.acquire()
