@@ -16,7 +16,9 @@ import pytest
 from distributed import Client
 from distributed.security import Security
 
-from scalable import ClusterError, ManifestError, ProviderError, ScalableSession
+from scalable import ClusterError, Manifest, ManifestError, ProviderError, ScalableSession
+from scalable.providers.registry import option_models
+from scalable.session.request import Request
 
 
 def getpid(*_):
@@ -388,3 +390,56 @@ def test_a_busy_port_or_two_sessions_at_once_do_not_mix(tmp_path, monkeypatch):
             assert one.run_path != two.run_path
     for run in (one.run_path, two.run_path):
         assert (run / "tasks.jsonl").read_text().count('"succeeded"') == 1
+
+
+# Setup commands -----------------------------------------------------------------------------------
+
+
+def test_setup_and_python_start_the_workers(tmp_path, monkeypatch):
+    monkeypatch.setenv("NODE_SCRATCH", "/scratch/of node")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nOWN_PYTHON=yes exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    model = {
+        "workers": 1,
+        "setup": ["FROM_SETUP='a b'", "export FROM_SETUP"],
+        "python": str(python),
+        "env": {"SCRATCH": "$NODE_SCRATCH/1", "LITERAL": "$NO_SUCH_VARIABLE"},
+    }
+    with ScalableSession.local({"m": model}, processes=True) as client:
+        names = ["FROM_SETUP", "OWN_PYTHON", "SCRATCH", "LITERAL"]
+        found = client.gather(client.map(environment, names, tag="m"))
+    assert found == ["a b", "yes", "/scratch/of node/1", "$NO_SUCH_VARIABLE"]
+
+
+def test_setup_line_that_fails_is_the_reason():
+    model = {"workers": 1, "setup": ["true", "module load gcc/12"]}
+    with pytest.raises(ClusterError) as caught:  # noqa: SIM117
+        with ScalableSession.local({"m": model}, processes=True) as client:
+            client.submit(getpid, tag="m").result(timeout=60)
+    assert "setup failed with exit code 127: module load gcc/12" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("component", "target", "message"),
+    [
+        ({"preload_script": "setup.sh"}, {}, "must be a Python module, a file *.py"),
+        ({"setup": ["module load gcc"]}, {}, "setup needs a process of its own"),
+        ({"python": "/usr/bin/python3"}, {}, "python needs a process of its own"),
+        (
+            {"setup": ["module load gcc"]},
+            {"provider": "kubernetes", "image": "i:1"},
+            "provider 'kubernetes' has no setup: its workers have images",
+        ),
+    ],
+)
+def test_what_cannot_be_set_up_is_refused(component, target, message):
+    data = {
+        "version": 1,
+        "project": {"name": "p"},
+        "targets": {"t": {"provider": "local", **target}},
+        "components": {"m": component},
+    }
+    with pytest.raises(ManifestError) as caught:
+        Request(Manifest.from_mapping(data, option_models()).resolve("t")).require_valid()
+    assert message in str(caught.value)

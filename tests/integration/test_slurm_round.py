@@ -11,13 +11,22 @@ project: {name: round}
 targets:
   hpc: {provider: slurm, queue: batch, walltime: "10:00", interface: lo}
 components:
-  model: {cpus: 2, memory: 200M, workers: 1}
+  model:
+    cpus: 2
+    memory: 200M
+    workers: 1
+    setup: ["export FROM_SETUP=$SLURM_JOB_ID"]
+    env: {OF_NODE: "job $SLURM_JOB_ID, $NOWHERE"}
   post: {cpus: 1, memory: 200M, workers: 1}
 """
 
 
 def job_of(value):
-    return value, os.environ["SLURM_JOB_ID"]
+    job = os.environ["SLURM_JOB_ID"]
+    if "OF_NODE" in os.environ:
+        assert os.environ["OF_NODE"] == f"job {job}, $NOWHERE"
+        assert os.environ["FROM_SETUP"] == job
+    return value, job
 
 
 def test_a_session_runs_calls_in_jobs_replaces_a_lost_one_and_leaves_none(

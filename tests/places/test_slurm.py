@@ -495,3 +495,29 @@ def test_an_adaptive_pool_grows_from_zero(cluster, eventually):
         cluster.adapt("a", 0, 0)
         del futures
         eventually(lambda: cluster.pools["a"].running == 0)
+
+
+def test_the_script_of_a_pool_is_what_sbatch_gets(on_slurm):
+    with SlurmCluster(queue="batch", walltime="00:30:00", interface="lo") as cluster:
+        with pytest.raises(ClusterError, match="there is no pool 'm': none was added"):
+            cluster.job_script("m")
+        cluster.add_container(tag="m", memory="100M", setup=["cd /"], python="/opt/python3")
+        script = cluster.job_script("m")
+    assert "#SBATCH --partition=batch\n" in script
+    assert '\n    echo "setup failed with' in script
+    assert " bash /opt/python3 -m scalable.worker.program " in script
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"wall_time": "1:00"}, "has no option 'wall_time' (did you mean walltime?)"),
+        ({"nodes": 3}, "the options are queue, account, walltime"),
+        ({"walltime": "soon"}, "walltime: "),
+    ],
+)
+def test_a_wrong_keyword_names_the_right_ones(options, message):
+    with pytest.raises(ClusterError) as caught:
+        SlurmCluster(**options)
+    assert message in str(caught.value)
+    assert "pydantic" not in str(caught.value)

@@ -28,10 +28,13 @@ if TYPE_CHECKING:
         HostPython,
         Runtime,
         container_name,
+        node_quoted,
+        node_value,
         read_host_python,
         render_batch,
         render_command,
         render_removal,
+        setup_entry,
     )
 
 __all__ = [
@@ -48,6 +51,8 @@ __all__ = [
     "describe_mismatch",
     "image_fault",
     "image_findings",
+    "node_quoted",
+    "node_value",
     "probe_versions",
     "prove",
     "read_host_python",
@@ -57,6 +62,7 @@ __all__ = [
     "render_removal",
     "request_for",
     "run_bounded",
+    "setup_entry",
 ]
 
 __getattr__, __dir__ = exported_lazily(
@@ -83,10 +89,13 @@ __getattr__, __dir__ = exported_lazily(
             "HostPython",
             "Runtime",
             "container_name",
+            "node_quoted",
+            "node_value",
             "read_host_python",
             "render_batch",
             "render_command",
             "render_removal",
+            "setup_entry",
         ),
     },
 )

@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from scalable.containers.render import (
+    IMAGE_PYTHON,
     ContainerRequest,
     Runtime,
     container_name,
     read_host_python,
     render_command,
+    setup_entry,
 )
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, Diagnostic
@@ -193,6 +195,8 @@ def request_for(
         env=environment,
         gpus=component.gpus,
         host_python=read_host_python() if component.runtime == HOST else None,
+        entry=setup_entry(component.setup, "sh"),
+        interpreter=component.python or IMAGE_PYTHON,
         # Without it, files that a docker container writes would belong to root.
         user=f"{os.getuid()}:{os.getgid()}" if runtime == "docker" and os.getuid() else None,
     )

@@ -142,6 +142,62 @@ def _links(executable: str) -> list[str]:
     return chain
 
 
+# Setup commands -----------------------------------------------------------------------------------
+
+# Each line is evaluated by itself, so that a mistake in its syntax is reported as its own failure.
+# Standard input may contain the credentials of the worker. An "exit 0" would start no worker.
+_SETUP = """\
+setup_failed() {{
+    code=$?
+    trap - EXIT
+    echo "setup failed with exit code $code: $setup_line" >&2
+    [ "$code" -ne 0 ] || code=1
+    exit "$code"
+}}
+trap setup_failed EXIT
+set -e
+{{
+{lines}
+}} </dev/null
+set +e
+trap - EXIT
+unset -f setup_failed
+unset setup_line
+exec "$@"
+"""
+
+
+def setup_entry(lines: Sequence[str], shell: str) -> tuple[str, ...]:
+    """Return the words before a command that runs shell lines first, or none without lines.
+    The first line that fails is named on standard error, and its exit code is the command's.
+    """
+    if not lines:
+        return ()
+    steps = "\n".join(f'setup_line={shlex.quote(line)}\neval "$setup_line"' for line in lines)
+    return shell, "-c", _SETUP.format(lines=steps), shell
+
+
+# Variables of the node ----------------------------------------------------------------------------
+
+_VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
+
+
+def node_value(value: str, environ: Mapping[str, str]) -> str:
+    """Replace ``$NAME`` in the value of a variable by a variable of the node, if it exists."""
+    return _VARIABLE.sub(lambda found: environ.get(found[1], found[0]), value)
+
+
+def node_quoted(word: str) -> str:
+    """Quote a word for a shell on the node, which replaces as :func:`node_value` does."""
+    parts, at = [], 0
+    for found in _VARIABLE.finditer(word):
+        parts += [word[at : found.start()], f'"${{{found[1]}-\\{found[0]}}}"']
+        at = found.end()
+    parts.append(word[at:])
+    quoted = [part if n % 2 else shlex.quote(part) for n, part in enumerate(parts) if part]
+    return "".join(quoted) or "''"
+
+
 #: Seconds that a container has to exit before it is killed.
 STOP_S = 3
 
@@ -184,14 +240,22 @@ def render_batch(
         passed = [
             f'[ -z "${{{name}+set}}" ] || export APPTAINERENV_{name}="${name}"' for name in names
         ]
-        return "\n".join([*passed, f"exec {shlex.join(_apptainer(request, command))}", ""])
+        words = _on_node(_apptainer(request, command), request)
+        return "\n".join([*passed, f"exec {words}", ""])
     passed = [word for name in names for word in ("--env", name)]
     return _WATCHED.format(
         runtime=request.runtime,
         name=request.name,
-        options=shlex.join([*passed, *_run_options(request, command)]),
+        options=_on_node([*passed, *_run_options(request, command)], request),
         grace_s=grace_s,
     )
+
+
+def _on_node(words: Sequence[str], request: ContainerRequest) -> str:
+    """Return the words of a command for a shell, with variables of the node in values."""
+    values = {"=".join(item) for item in request.env.items()}
+    values |= {f"APPTAINERENV_{value}" for value in values}
+    return " ".join(node_quoted(w) if w in values else shlex.quote(w) for w in words)
 
 
 # The trap is set before the container is started, so that no signal is missed. Until the client
@@ -327,6 +391,8 @@ class ContainerRequest:
     host_python: HostPython | None = None
     #: Program of the image that starts the command. The image's entry point is not used.
     entry: tuple[str, ...] = ()
+    #: Interpreter of the image, if ``host_python`` is None.
+    interpreter: str = IMAGE_PYTHON
     #: ``uid:gid``, or None for the default. Docker's default writes files as root.
     user: str | None = None
 
@@ -344,7 +410,7 @@ class ContainerRequest:
     @property
     def python(self) -> str:
         """Interpreter inside the container: the mounted one of the host, or the image's."""
-        return IMAGE_PYTHON if self.host_python is None else self.host_python.executable
+        return self.interpreter if self.host_python is None else self.host_python.executable
 
     @property
     def image_file(self) -> str | None:

@@ -26,7 +26,7 @@ from scalable.units import parse_bytes, parse_duration, parse_factor
 
 if TYPE_CHECKING:
     from scalable.manifest.check import Checked, CheckedTarget
-    from scalable.manifest.schema import Bounds, Component, KeptResults, Managers, Task
+    from scalable.manifest.schema import Bounds, Component, KeptResults, Managers, Target, Task
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         project_name=project.name,
         target_name=name,
         provider_name=target.provider,
-        components={tag: _component(tag, part) for tag, part in checked.components.items()},
+        components={tag: _component(tag, part, common) for tag, part in checked.components.items()},
         tasks={task: _task(task, part) for task, part in checked.tasks.items()},
         options=target.options,
         written_options=target.written,
@@ -178,7 +178,7 @@ def _kept(bounds: KeptResults | None) -> KeepResults | None:
     return KeepResults(parse_bytes(bounds.size), parse_duration(bounds.age))
 
 
-def _component(name: str, part: Component) -> ComponentSpec:
+def _component(name: str, part: Component, target: Target) -> ComponentSpec:
     return ComponentSpec(
         name=name,
         image=part.image,
@@ -190,6 +190,8 @@ def _component(name: str, part: Component) -> ComponentSpec:
         mounts=part.mounts,
         env=part.env,
         preload_script=part.preload_script,
+        setup=(*target.setup, *part.setup),
+        python=part.python or target.python,
         workers=_range(part.workers),
         tags=part.tags,
     )

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from scalable.manifest.fields import (
+    Argument,
     ComponentRuntime,
     Duration,
     Environment,
@@ -173,6 +181,26 @@ class Project(Record):
     )
 
 
+def _python_module(path: str) -> str:
+    if not path.endswith(".py"):
+        raise PydanticCustomError(
+            "preload_script",
+            "must be a Python module, a file *.py: write commands of a shell in setup",
+        )
+    return path
+
+
+SETUP = Field(
+    default=(),
+    description="Lines for the shell that starts a worker, such as module load gcc. The first one "
+    "that fails ends the start.",
+)
+PYTHON = Field(
+    default=None,
+    description="Interpreter of the workers; by default that of the user, or of the image.",
+)
+
+
 class Component(Record):
     """A resource profile; every key is optional."""
 
@@ -190,9 +218,11 @@ class Component(Record):
     slots: PositiveInt = Field(default=1, description="Number of calls that a worker runs at once.")
     mounts: TextMap = Field(default={}, description="Path on the host: path in the container.")
     env: Environment = Field(default={}, description="Environment variables of the workers.")
-    preload_script: Text | None = Field(
-        default=None, description="Script that runs before a worker starts."
+    preload_script: Annotated[Text, AfterValidator(_python_module)] | None = Field(
+        default=None, description="Python module that a worker runs before its first call."
     )
+    setup: tuple[Text, ...] = SETUP
+    python: Argument | None = PYTHON
     workers: Workers | None = Field(
         default=None, description="Number of workers, or a map of minimum and maximum."
     )
@@ -272,6 +302,12 @@ class Target(Record):
     )
     keep_results: KeepResults = Field(
         default=None, description="As keep_results of the project, for this target."
+    )
+    setup: tuple[Text, ...] = Field(
+        default=(), description="As setup of a component, for all of them; these lines come first."
+    )
+    python: Argument | None = Field(
+        default=None, description="As python of a component, for those that do not name one."
     )
 
 

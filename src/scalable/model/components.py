@@ -59,8 +59,12 @@ class ComponentSpec:
     #: Maps paths on the host to paths in the container.
     mounts: Mapping[str, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
-    #: Script that runs before the worker starts.
+    #: Python module that runs in the worker before its first task.
     preload_script: str | None = None
+    #: Lines for the shell that starts the worker.
+    setup: tuple[str, ...] = ()
+    #: Interpreter of the workers. None for this process's, or that of the image.
+    python: str | None = None
     workers: WorkerRange | None = None
     #: Labels that group pools in reports; they do not route tasks.
     tags: tuple[str, ...] = ()

@@ -220,8 +220,8 @@ def larger_component(
 
 
 def _surroundings(component: ComponentSpec) -> tuple[Any, ...]:
-    mounts, env = dict(component.mounts), dict(component.env)
-    return component.image, component.runtime, mounts, env, component.preload_script
+    c, mounts, env = component, dict(component.mounts), dict(component.env)
+    return c.image, c.runtime, mounts, env, c.preload_script, c.setup, c.python
 
 
 # Lost workers -------------------------------------------------------------------------------------

@@ -78,6 +78,7 @@ class Request:
         report.extend(locate(d) for d in conflicts(self.spec))
         report.extend(locate(d) for d in self._unseen_storage())
         report.extend(locate(d) for d in self._unused_prices())
+        report.extend(locate(d) for d in self._of_images())
         found = self.provider.validate(self.spec)
         report.extend(locate(d) for d in [*found.errors, *found.warnings])
         return report
@@ -107,6 +108,22 @@ class Request:
         hint = "name a bucket, such as s3://bucket/prefix, in an overlay of this target"
         path = ("project", "default_storage")
         return [Diagnostic("E_BAD_OPTION", path, f"{url} is {where}", hint, "warning")]
+
+    def _of_images(self) -> list[Diagnostic]:
+        """Return errors for what components of remote targets have to write into their images."""
+        if not provider_traits(self.spec.provider_name).remote:
+            return []
+        return [
+            Diagnostic(
+                "E_BAD_OPTION",
+                ("components", tag, key),
+                f"provider {self.spec.provider_name!r} has no {key}: its workers have images",
+                "write it into the image, and leave it out here",
+            )
+            for tag, component in self.spec.components.items()
+            for key in ("setup", "python")
+            if getattr(component, key)
+        ]
 
     def _unused_prices(self) -> list[Diagnostic]:
         """Return warnings for prices of unknown components, if the provider has no other prices."""

@@ -607,6 +607,10 @@ def _close_open_sessions() -> None:
 # Synchronous sessions -----------------------------------------------------------------------------
 
 
+#: Keys of components that workers in this thread do not have.
+_OF_PROCESSES = ("image", "env", "preload_script", "setup", "python")
+
+
 def synchronous(request: Request) -> Request:
     """Return a request for one worker of each pool that runs its tasks in the waiting threads."""
     spec = request.spec
@@ -618,7 +622,7 @@ def synchronous(request: Request) -> Request:
         for tag, c in spec.components.items()
     }  # fmt: skip
     for tag, written in spec.components.items():
-        left_out = [name for name in ("image", "env", "preload_script") if getattr(written, name)]
+        left_out = [name for name in _OF_PROCESSES if getattr(written, name)]
         if left_out:
             logger.warning(
                 "component %r: %s is not applied to tasks that run synchronously",

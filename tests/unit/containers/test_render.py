@@ -2,19 +2,23 @@
 
 import csv
 import io
+import os
 import shlex
 import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scalable.containers import (
     ContainerRequest,
     HostPython,
+    node_quoted,
+    node_value,
     render_batch,
     render_command,
     render_removal,
+    setup_entry,
 )
 from scalable.model.names import is_control
 
@@ -128,3 +132,50 @@ def test_the_batch_script_is_a_script(request_for, runtime, shell):
     script = render_batch(request_for(runtime, **EVERYTHING), COMMAND, inherit=["SLURM_JOB_ID"])
     done = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# Setup commands and variables of the node ---------------------------------------------------------
+
+
+def ran(words, **environ):
+    done = subprocess.run(
+        words, env={"PATH": os.environ["PATH"], **environ}, input="secret", capture_output=True,
+        text=True, timeout=30, check=False,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_setup_lines_change_the_shell_that_starts_the_command(shell):
+    entry = setup_entry(["cd /", "NAME='a b'", "export NAME; read LINE || true"], shell)
+    command = ["sh", "-c", 'pwd; echo "$NAME"; cat']
+    assert ran([*entry, *command]) == (0, "/\na b\nsecret", "")
+    assert setup_entry([], shell) == ()
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+@pytest.mark.parametrize(
+    ("line", "code"), [("exit 3", 3), ("false", 1), ("nowhere --load", 127), ("exit 0", 1)]
+)
+def test_setup_line_that_fails_is_named(shell, line, code):
+    found = ran([*setup_entry(["true", line, "echo later"], shell), "echo", "started"])
+    assert found[:2] == (code, "")
+    assert f"setup failed with exit code {0 if line == 'exit 0' else code}: {line}\n" in found[2]
+
+
+def test_setup_line_with_bad_syntax_is_named():
+    code, out, err = ran([*setup_entry(["true", "echo 'open"], "bash"), "echo", "started"])
+    assert (code != 0, out) == (True, "")
+    assert "setup failed with exit code" in err
+    assert ": echo 'open\n" in err
+
+
+@given(st.text(st.characters(exclude_characters="\0\r", codec="utf-8")), st.text("ab $'\"\\!`"))
+@settings(max_examples=40, deadline=None)
+def test_variables_of_the_node_are_replaced_alike_here_and_in_a_shell(before, value):
+    written = f"{before}$NODE{' '}$NODE_2/$MISSING"
+    environ = {"NODE": value, "NODE_2": "two"}
+    code, out, err = ran(["bash", "-c", f"printf %s {node_quoted(written)}"], **environ)
+    assert (code, err) == (0, "")
+    assert out == node_value(written, environ)
+    assert out.endswith(f"{value} two/$MISSING")

@@ -143,7 +143,7 @@ def test_every_field_of_the_request_is_filled(load, tmp_path):
             slots: 2
             mounts: {~/x: /x, ./y: /y}
             env: {A: 1}
-            preload_script: p.sh
+            preload_script: p.py
             workers: {minimum: 1, maximum: 4}
             tags: [u]
           b: {workers: 3}
@@ -175,7 +175,7 @@ def test_every_field_of_the_request_is_filled(load, tmp_path):
         slots=2,
         mounts={"~/x": "/x", "./y": "/y"},
         env={"A": "1"},
-        preload_script="p.sh",
+        preload_script="p.py",
         workers=WorkerRange(1, 4),
         tags=("u",),
     )

@@ -32,7 +32,7 @@ def test_the_smallest_that_suffices_is_taken():
         {"image": None},
         {"env": {}},
         {"mounts": {"/data": "/data"}},
-        {"preload_script": "load.sh"},
+        {"preload_script": "load.py"},
         {"gpus": 0},
         {"memory": None},
         {"memory": "5G"},

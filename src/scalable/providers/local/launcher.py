@@ -26,11 +26,13 @@ from distributed.utils import get_ip
 from scalable.containers import (
     ContainerRequest,
     container_name,
+    node_value,
     prove,
     render_command,
     render_removal,
     request_for,
     run_bounded,
+    setup_entry,
 )
 from scalable.errors import ClusterError, ProviderError
 from scalable.files import private_directory, read_tail, write_private
@@ -235,6 +237,9 @@ class WorkerProgram:
     container: ContainerRequest | None
     #: Scripts to run before the worker starts.
     preload: tuple[str, ...]
+    #: Words before the interpreter, and the interpreter, without a container.
+    entry: tuple[str, ...] = ()
+    python: str = sys.executable
 
 
 class ProcessLauncher:
@@ -306,13 +311,15 @@ class ProcessLauncher:
             preload=tuple(options["preload"]),
         )
         environment = {} if container else options["env"]
-        return WorkerProgram(name, (), environment, config, container, config.preload)
+        return WorkerProgram(
+            name, (), environment, config, container, config.preload, *_interpreter(options)
+        )
 
     def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
         """Return the configuration that the workers of a pool share."""
         site, container = self._site, options["container"]
         # An image has its own modules. From this machine it gets only the workflow's directory.
-        alone = container is not None and container.host_python is None
+        alone = options["python"] or (container is not None and container.host_python is None)
         return WorkerConfig(
             scheduler=site.scheduler,
             name="",
@@ -334,7 +341,8 @@ class ProcessLauncher:
     def _start(self, program: WorkerProgram, log: Path) -> WorkerProcess:
         if self._closed:
             raise OSError("the launcher of its pool was closed")
-        environment = {**os.environ, **program.environment}
+        given = {name: node_value(v, os.environ) for name, v in program.environment.items()}
+        environment = {**os.environ, **given}
         reason = _obstacle(program, environment)
         with log.open("ab") as output:
             server = self._fork_server() if reason is None else None
@@ -398,8 +406,12 @@ class ProcessLauncher:
         self, program: WorkerProgram, environment: Mapping[str, str], output: IO[bytes]
     ) -> WorkerProcess:
         options = interpreter_options(Path.cwd())
+        arguments = (*options, "-m", WORKER_MODULE, *program.arguments)
+        command = [*program.entry, program.python, *arguments]
+        if program.container is not None:
+            command = render_command(program.container, [program.container.python, *arguments])
         child = subprocess.Popen(
-            command_line(program.container, (*options, "-m", WORKER_MODULE, *program.arguments)),
+            command,
             stdin=subprocess.DEVNULL if program.config is None else subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -473,6 +485,8 @@ def _obstacle(
     program: WorkerProgram, environment: Mapping[str, str], server: ForkServerProcess | None = None
 ) -> str | None:
     """Return why a worker cannot be forked, or None. Without ``server``: from a new one."""
+    if program.entry or program.python != sys.executable:
+        return "its component has setup or python"
     if not fits(worker_command(sys.executable, program.arguments)):
         return "its command line is too long"
     return obstacle(
@@ -494,14 +508,13 @@ def _container(
     if request is None:
         return None
     mounts = {**request.mounts, str(scratch): str(scratch)}
-    return dataclasses.replace(request, name=container_name(name), mounts=mounts)
+    env = {variable: node_value(value, os.environ) for variable, value in request.env.items()}
+    return dataclasses.replace(request, name=container_name(name), mounts=mounts, env=env)
 
 
-def command_line(container: ContainerRequest | None, program: Sequence[str]) -> list[str]:
-    """Return the command that starts Python with arguments, directly or in a container."""
-    if container is None:
-        return [sys.executable, *program]
-    return render_command(container, [container.python, *program])
+def _interpreter(options: Mapping[str, Any]) -> tuple[tuple[str, ...], str]:
+    """Return the words before the interpreter of a worker, and the interpreter."""
+    return setup_entry(options["setup"], "bash"), options["python"] or sys.executable
 
 
 # Detached clusters --------------------------------------------------------------------------------
@@ -570,7 +583,9 @@ class DetachedLauncher(ProcessLauncher):
             environment = {}
         preload = tuple(options["preload"])
         arguments = (str(file), name, *preload)
-        return WorkerProgram(name, arguments, environment, None, container, preload)
+        return WorkerProgram(
+            name, arguments, environment, None, container, preload, *_interpreter(options)
+        )
 
     def _config(self, options: Mapping[str, Any]) -> WorkerConfig:
         interface = options["interface"] or ""

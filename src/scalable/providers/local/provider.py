@@ -167,13 +167,15 @@ def _fork_server(spec: DeploymentSpec) -> ForkServerProcess | None:
 def _is_plain(spec: DeploymentSpec, tag: str) -> bool:
     """Return whether the workers of a component can be forked."""
     component = spec.components[tag]
+    if component.setup:
+        return False
     environment = {**os.environ, **component.environment(spec.options["threads_per_worker"])}
     return can_fork(
         StartRequest(
             environment=environment,
             preload=() if component.preload_script is None else (component.preload_script,),
             container=component.image is not None and spec.options["containers"] != "none",
-            interpreter=sys.executable,
+            interpreter=component.python or sys.executable,
             server_environment=os.environ,
             server_interpreter=sys.executable,
         )
@@ -190,7 +192,7 @@ def _needs_processes(spec: DeploymentSpec, target: tuple[str, str]) -> list[Diag
             hint=hint,
         )
         for tag, component in spec.components.items()
-        for key in ("env", "preload_script")
+        for key in ("env", "preload_script", "setup", "python")
         if getattr(component, key)
     ]
     if spec.options["containers"] != "none":

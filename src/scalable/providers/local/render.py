@@ -45,6 +45,8 @@ def process_options(component: ComponentSpec, slots: int, directory: Path | None
         "memory_limit": memory_limit(component),
         "preload": [str(path.resolve()) for path in preload],
         "env": component.environment(slots),
+        "setup": component.setup,
+        "python": component.python,
     }
 
 

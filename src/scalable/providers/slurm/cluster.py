@@ -6,9 +6,12 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from scalable.errors import ClusterError, ProviderError
 from scalable.manager.pool_cluster import PoolCluster, embedded_site
@@ -68,8 +71,7 @@ class SlurmCluster(PoolCluster):
     ) -> None:
         named = {"queue": queue, "account": account, "walltime": walltime, "interface": interface}
         written = {key: value for key, value in (named | options).items() if value is not None}
-        # Through JSON, because the strict model then accepts lists for tuples.
-        self.options = SlurmOptions.model_validate_json(json.dumps(written)).model_dump()
+        self.options = _checked(written)
         self.slurm = Slurm()
         self._workflow_dir = Path(workflow_dir or Path.cwd())
         self._log_dir = log_dir or self.options["logs"]
@@ -98,6 +100,8 @@ class SlurmCluster(PoolCluster):
         image: str | None = None,
         env: Mapping[str, str] | None = None,
         preload_script: str | None = None,
+        setup: Sequence[str] = (),
+        python: str | None = None,
         gpus: int = 0,
         slots: int = 1,
         runtime: str | None = None,
@@ -114,7 +118,7 @@ class SlurmCluster(PoolCluster):
             Paths in the container, by path on the host.
         image
             Container image. None to run the workers on the node itself.
-        env, preload_script, slots, runtime
+        env, preload_script, setup, python, slots, runtime
             As in a component of a manifest.
         """
         names.TAG.limited(TRAITS.longest_tag).require(tag)
@@ -134,8 +138,30 @@ class SlurmCluster(PoolCluster):
             mounts=dict(dirs or {}),
             env=dict(env or {}),
             preload_script=preload_script,
+            setup=tuple(setup),
+            python=python,
         )
         self.add_component(component)
+
+    def job_script(self, tag: str) -> str:
+        """Return the batch script of a pool's jobs, as it is given to ``sbatch``.
+
+        Parameters
+        ----------
+        tag
+            Tag of the pool.
+
+        Raises
+        ------
+        ClusterError
+            When there is no such pool.
+        """
+        scripts = {} if self._made is None else self._made.scripts()
+        if tag not in scripts:
+            raise ClusterError(
+                f"there is no pool {tag!r}: {', '.join(scripts) or 'none was added'}"
+            )
+        return scripts[tag]
 
     def add_component(self, component: ComponentSpec, *, task_s: float = 0.0) -> None:
         """Add the empty pool of a component.
@@ -238,3 +264,21 @@ class SlurmCluster(PoolCluster):
     def scripts(self) -> Mapping[str, str]:
         """Map tags to the batch scripts of the pools' jobs."""
         return {} if self._made is None else self._made.scripts()
+
+
+def _checked(written: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a slurm target with their defaults, or raise ClusterError."""
+    known = SlurmOptions.model_fields
+    unknown = next((name for name in written if name not in known), None)
+    if unknown is not None:
+        near = get_close_matches(unknown, known, 1)
+        raise ClusterError(
+            f"SlurmCluster has no option {unknown!r}",
+            hint=f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}",
+        )
+    try:
+        # Through JSON, because the strict model then accepts lists for tuples.
+        return SlurmOptions.model_validate_json(json.dumps(written)).model_dump()
+    except ValidationError as error:
+        faults = [f"{fault['loc'][0]}: {fault['msg']}" for fault in error.errors()]
+        raise ClusterError(f"SlurmCluster cannot use {'; '.join(faults)}") from None

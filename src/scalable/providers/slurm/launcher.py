@@ -431,9 +431,9 @@ class Jobs:
 
     def _config(self, component: ComponentSpec) -> WorkerConfig:
         site = self._site
-        # An image with its own Python has its own modules. From this machine it gets only the
+        # Another Python, such as an image's, has its own modules. From this one it gets only the
         # workflow's directory.
-        alone = component.image is not None and component.runtime != "host"
+        alone = component.python or (component.image is not None and component.runtime != "host")
         return WorkerConfig(
             scheduler=site.scheduler,
             name="",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from scalable.containers import node_quoted
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, names
 from scalable.model.deployment import walltime_of
@@ -240,7 +241,7 @@ def batch_script(template: JobTemplate, first: int = 0) -> str:
     if UNIT in template.command:
         # Before the component's variables, so that none of them changes a worker's name.
         lines.append(unit_line(template.prefix, first))
-    lines += [f"export {name}={shlex.quote(v)}" for name, v in template.environment.items()]
+    lines += [f"export {name}={node_quoted(v)}" for name, v in template.environment.items()]
     lines += [template.command.replace(UNIT, f'"${_UNIT_VARIABLE}"'), ""]
     return "\n".join(lines)
 

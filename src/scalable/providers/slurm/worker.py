@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from scalable.containers import ContainerRequest, render_batch, request_for
+from scalable.containers import ContainerRequest, render_batch, request_for, setup_entry
 from scalable.model import ComponentSpec
 from scalable.protocol.code import interpreter_options
 from scalable.providers.slurm.render import UNIT, JobTemplate
@@ -73,7 +73,9 @@ def worker_command(request: JobRequest) -> str:
     ]
     container = container_of(request)
     if container is None:
-        return f"exec {shlex.join([sys.executable, *program])}"
+        python = request.component.python or sys.executable
+        entry = setup_entry(request.component.setup, "bash")
+        return f"exec {shlex.join([*entry, python, *program])}"
     command = [container.python, *program]
     return render_batch(container, command, inherit=JOB_VARIABLES, grace_s=GRACE_S)
 
