@@ -34,16 +34,18 @@ def session():
     made.close()
 
 
-def new_worker(client, before, eventually):
-    def connected():
-        return set(client.scheduler_info()["workers"]) - before
+def workers_of(client):
+    """Names: a new worker may get the address of one that has left."""
+    return {worker["name"] for worker in client.scheduler_info()["workers"].values()}
 
-    (address,) = eventually(connected, "the next worker")
-    return {address}
+
+def new_worker(client, before, eventually):
+    (name,) = eventually(lambda: workers_of(client) - before, "the next worker")
+    return {name}
 
 
 def test_a_worker_that_gives_up_on_calls_is_replaced_each_time(session, eventually):
-    client, seen = session.client, set(session.client.scheduler_info()["workers"])
+    client, seen = session.client, workers_of(session.client)
     for number in range(OFTEN):
         kept = client.submit(inc, number, tag="a")  # the only worker: its result cannot be moved
         assert kept.result(timeout=60) == number + 1
@@ -67,6 +69,6 @@ def test_a_client_may_retire_the_workers_often(session, eventually):
     for _ in range(OFTEN):
         fresh = new_worker(client, seen, eventually)
         seen |= fresh
-        client.retire_workers(list(fresh), close_workers=True)
+        client.retire_workers(names=list(fresh), close_workers=True)
     assert client.submit(inc, 42, tag="a").result(timeout=60) == 43
     assert session.cluster.pools["a"].reason is None

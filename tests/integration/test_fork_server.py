@@ -1,5 +1,6 @@
 """Local workers that are forked from a server."""
 
+import contextlib
 import os
 import random
 import secrets
@@ -126,8 +127,9 @@ def _holds(pid, text):
             if rights.startswith("rw") and "[v" not in line:
                 begin, end = (int(number, 16) for number in where.split("-"))
                 memory.seek(begin)
-                if needle in memory.read(end - begin):
-                    return True
+                with contextlib.suppress(OSError):  # a file that is shorter than its mapping
+                    if needle in memory.read(end - begin):
+                        return True
     return False
 
 
