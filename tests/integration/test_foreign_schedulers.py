@@ -52,7 +52,7 @@ def test_shuffles_of_a_tag_stay_with_its_workers():
         "with": {"cls": Worker, "options": options | {"resources": {"a": 1}}},
         "without": {"cls": Worker, "options": options},
     }
-    scheduler = {"cls": Scheduler, "options": {"protocol": "inproc", "dashboard": False}}
+    scheduler = {"cls": Scheduler, "options": {"protocol": "inproc", "dashboard_address": ":0"}}
     with (
         SpecCluster(workers=workers, scheduler=scheduler) as cluster,
         ScalableClient(cluster) as client,
