@@ -23,7 +23,7 @@ from scalable.client.task_output import display
 from scalable.client.unsendable import refuse_unsendable
 from scalable.dask_compat.client import gather, send_to_scheduler, submitted_by
 from scalable.errors import ClusterError
-from scalable.protocol.failures import LostWorkers, OutOfMemory
+from scalable.protocol.failures import LostWorkers, OutOfMemory, WalltimeReached
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.lending import Lender, made_calls
 from scalable.protocol.messages import Pickled, Reference
@@ -406,7 +406,7 @@ def is_near(client: Client) -> bool | None:
 async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledWorker:
     """Return an error for a lost task that contains the reasons for the loss of its workers."""
     facts = getattr(client, "scheduler_facts", {})
-    if isinstance(error, OutOfMemory | LostWorkers) or not facts.get(CODE):
+    if isinstance(error, OutOfMemory | LostWorkers | WalltimeReached) or not facts.get(CODE):
         return error
     lost = str(getattr(error.last_worker, "name", ""))
     try:

@@ -189,7 +189,9 @@ class Reconciler:
                 await self.link.ended_for_memory(self._out_of_memory)
                 self._out_of_memory = []
             if draining:
-                await self.link.drain({name: reasons[name] for name in draining})
+                units, pools = self.inventory.units, self.inventory.pools
+                walltimes = walltimes_of(units, pools, decision)
+                await self.link.drain({name: reasons[name] for name in draining}, walltimes)
             await self._resume(decision.resume)
             await self._launch(now)
 
@@ -497,11 +499,17 @@ def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | N
 
 #: Seconds that a worker needs to hand over its results before its walltime is over.
 HAND_OVER_S = 10.0
+#: Largest part of the walltime in which a unit accepts no tasks.
+FITTING = 0.75
 
 
 def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
-    """Return how long before the walltime a pool's units are renewed and stopped, in seconds."""
+    """Return how long before the walltime a pool's units are renewed and stopped, in seconds.
+    ``task_s`` is the duration of the longest task. Where it leaves little of the walltime, a worker
+    still accepts its first tasks.
+    """
     stop = min(1.2 * task_s + HAND_OVER_S, walltime_s / 2)
+    stop = max(stop, min(task_s + HAND_OVER_S, FITTING * walltime_s))
     return Margin(stop_s=stop, renew_s=stop + min(wait_s, walltime_s / 4))
 
 
@@ -524,6 +532,18 @@ def drain_reasons(units: Mapping[UnitName, Unit], decision: NextSteps) -> dict[s
                 reason = f"its walltime ends in {format_duration(left_s)}"
             reasons |= dict.fromkeys(units[name].worker_names, reason)
     return reasons
+
+
+def walltimes_of(
+    units: Mapping[UnitName, Unit], pools: Mapping[str, Pool], decision: NextSteps
+) -> dict[str, tuple[float, float]]:
+    """Map the workers to drain to the seconds that are left of their walltime, and to that."""
+    found: dict[str, tuple[float, float]] = {}
+    for name in decision.drain:
+        left_s, walltime_s = decision.left_s.get(name), pools[units[name].pool].walltime_s
+        if left_s is not None and walltime_s is not None:
+            found |= dict.fromkeys(units[name].worker_names, (left_s, walltime_s))
+    return found
 
 
 def renew(inventory: Inventory, decision: NextSteps) -> None:

@@ -34,7 +34,7 @@ from distributed.scheduler import KilledWorker
 from scalable import settings
 from scalable.frames import causes, own_frame
 from scalable.harmless import sendable
-from scalable.units import as_written, like
+from scalable.units import as_written, format_duration, like
 
 logger = logging.getLogger("scalable.worker")
 
@@ -245,6 +245,27 @@ class OutOfMemory(KilledWorker):
         return (
             f"task {task!r}{beside} used {more} {as_written(limit)}, the memory {component}; "
             f"it got to {like(limit, used)}; set memory: {advised(limit, max(used, limit))}"
+        )
+
+
+class WalltimeReached(KilledWorker):
+    """A task ran until the walltime of its worker was over, each time that it was started.
+    ``ran_s`` and ``walltime_s`` are in seconds.
+    """
+
+    def __init__(
+        self, task: Any, last_worker: Any, allowed_failures: int, ran_s: float, walltime_s: float
+    ) -> None:
+        super().__init__(task, last_worker, allowed_failures)
+        self.args = (task, last_worker, allowed_failures, ran_s, walltime_s)
+
+    def __str__(self) -> str:
+        task, worker, _, ran_s, walltime_s = self.args
+        minutes, seconds = divmod(round(walltime_s), 60)
+        return (
+            f"task {task!r} ran {format_duration(ran_s)}, until the walltime "
+            f"({minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}) of its worker {worker}; "
+            "set a longer walltime on the target, or split the task"
         )
 
 

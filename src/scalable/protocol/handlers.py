@@ -137,9 +137,18 @@ class SchedulerCalls:
         """Announce that a manager is leaving (``gone=False``) or has left (``gone=True``)."""
         await self._call(Handler.LEAVE, manager=manager, nonce=nonce, gone=gone)
 
-    async def drain(self, workers: Mapping[str, str]) -> None:
-        """Drain workers, given as a mapping from name to the reason shown to users."""
-        await self._call(Handler.DRAIN, workers=dict(workers))
+    async def drain(
+        self,
+        workers: Mapping[str, str],
+        walltimes: Mapping[str, tuple[float, float]] | None = None,
+    ) -> None:
+        """Drain workers, given as a mapping from name to the reason shown to users.
+        ``walltimes`` has the seconds that are left, and the whole walltime, by name.
+        """
+        more = (
+            {"walltimes": {n: list(times) for n, times in walltimes.items()}} if walltimes else {}
+        )
+        await self._call(Handler.DRAIN, workers=dict(workers), **more)
 
     async def resume(self, workers: Iterable[str]) -> list[str]:
         """Stop draining workers, and return those that accept work, as retiring ones do not."""

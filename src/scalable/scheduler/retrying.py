@@ -25,10 +25,10 @@ from scalable.dask_compat.tasks import (
 from scalable.model import ComponentSpec, DeploymentSpec, RetryPolicy
 from scalable.model.failures import OUT_OF_MEMORY
 from scalable.protocol.events import Event
-from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory
+from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory, WalltimeReached
 from scalable.protocol.handlers import Handler, LossReason, offer
 from scalable.protocol.measured import measured
-from scalable.protocol.operations import LEAVING_TOPIC
+from scalable.protocol.operations import LEAVING_TOPIC, WAITING_TOPIC
 from scalable.scheduler.task_log import Listener, LoggedTask, TaskLog, failure_in
 from scalable.units import as_written, format_duration
 from scalable.views.facts import NextTry
@@ -228,6 +228,12 @@ def _surroundings(component: ComponentSpec) -> tuple[Any, ...]:
 
 #: Seconds to wait for the reason of a loss, which a manager detects after the scheduler.
 REASON_S = 15.0
+#: Seconds before the end of its walltime from which on the walltime may have ended a worker.
+EARLY_S = 15.0
+#: Part of the walltime for which a task has to run to be counted as too long for it, and number of
+#: times after which it fails.
+LARGE_PART = 0.5
+MOST_CUT_OFF = 2
 #: Number of lost workers, and of tasks that have lost one, that are kept.
 REMEMBERED = 10_000
 _LOST = "lost: "
@@ -248,6 +254,10 @@ class LossReasons(Listener):
         self._memories: dict[str, tuple[str, int]] = {}
         self._too_large: dict[Any, int] = {}
         self._ended_for_memory: dict[str, None] = {}  # a set in order of insertion
+        #: Monotonic time of the end of a worker's walltime, and the walltime in seconds, by name.
+        self._walltimes: dict[str, tuple[float, float]] = {}
+        #: Number of times that a walltime has cut off a task, by key.
+        self._cut_off: dict[Any, int] = {}
         self._news = asyncio.Event()
         TaskLog.of(scheduler).listen(self)
         offer(
@@ -270,6 +280,8 @@ class LossReasons(Listener):
     def worker_lost(self, lost: LostWorker) -> None:
         name = self._names.pop(lost.address, None)
         state = self._connected.pop(lost.address, None)
+        if name in self._walltimes and state is not None:
+            self._judge_walltime(name, state, lost.running, *self._walltimes.pop(name))
         if name is None or state is None or lost.expected:
             return
         known = (self._scheduler.tasks.get(key) for key in lost.running)
@@ -285,6 +297,7 @@ class LossReasons(Listener):
     def forgotten(self, call: LoggedTask) -> None:
         self._lost_with.pop(call.key, None)
         self._too_large.pop(call.key, None)
+        self._cut_off.pop(call.key, None)
 
     def event(self, event: Event) -> None:
         reason = event.get("reason") or ""
@@ -332,6 +345,38 @@ class LossReasons(Listener):
             amounts = used, limit, component, len(keys) - 1
             if self._again(task, str(state.name), state.clean(), amounts, counts=True) is None:
                 self._count_try(task, str(state.name), state.clean(), amounts)
+
+    def walltime_ends(self, worker: str, left_s: float, walltime_s: float) -> None:
+        """Record when the walltime of a worker, given by its name, is over."""
+        self._walltimes[worker] = time.monotonic() + left_s, walltime_s
+        _forget_oldest(self._walltimes)
+
+    def _judge_walltime(
+        self, name: str, state: WorkerState, keys: Iterable[Any], end: float, walltime_s: float
+    ) -> None:
+        """Warn of tasks that ran until the walltime of a lost worker, and fail them the next time.
+        Tasks that had run for a small part of it were only unlucky.
+        """
+        if time.monotonic() < end - EARLY_S:
+            return
+        since_s = max(0.0, time.time() - state.last_seen)
+        for key in keys:
+            task = self._scheduler.tasks.get(key)
+            ran_s = None if task is None else state.executing.get(task)
+            if task is None or ran_s is None or ran_s + since_s < LARGE_PART * walltime_s:
+                continue
+            call = LoggedTask(task)
+            self._cut_off[key] = times = self._cut_off.get(key, 0) + 1
+            _forget_oldest(self._cut_off)
+            error = WalltimeReached(call.name, name, times - 1, ran_s + since_s, walltime_s)
+            if times >= MOST_CUT_OFF and call.bundle is None:
+                logger.info("%s", error)
+                # Dask assigns its tasks to other workers first.
+                asyncio.get_running_loop().call_soon(fail_ready_task, self._scheduler, task, error)
+            else:
+                logger.warning("%s. It is started again", error)
+                event = {"clients": [], "words": f"{error}. It is started again"}
+                self._scheduler.log_event(WAITING_TOPIC, event)
 
     def ended_for_memory(self, workers: Iterable[str]) -> None:
         """Treat the tasks of these lost workers as :meth:`out_of_memory` does."""

@@ -90,10 +90,15 @@ class WorkerRemovals:
         """Return why a worker is drained or leaves by itself, or "" for other workers."""
         return self._reasons.get(worker.address) or self._why.get(worker.address, "")
 
-    def drain(self, workers: Mapping[str, str]) -> None:
+    def drain(
+        self,
+        workers: Mapping[str, str],
+        walltimes: Mapping[str, tuple[float, float]] | None = None,
+    ) -> None:
         """Start to drain workers.
         ``workers`` maps names to reasons for the user. Unknown names, and workers that are being
-        drained, are ignored.
+        drained, are ignored. ``walltimes`` maps names to the seconds that are left, and to the
+        walltime in seconds: these workers hand over their results while their tasks run.
         """
         for ws in self.named(workers):
             if ws.address not in self._drains:
@@ -101,6 +106,10 @@ class WorkerRemovals:
                 calls = len(ws.processing)
                 logger.debug("worker %s is drained: %s; %d tasks", ws.name, reason, calls)
                 self._drains[ws.address] = Drain(self.scheduler, ws, self._retirements)
+            if walltimes and (times := walltimes.get(str(ws.name))):
+                if (losses := getattr(self.scheduler, "lost_workers", None)) is not None:
+                    losses.walltime_ends(str(ws.name), *times)
+                self._drains[ws.address].hand_over_within(times[0])
 
     def give_up(self, worker: str, key: Any) -> None:
         """Drain a worker that cannot interrupt a task, without waiting for this task."""
@@ -251,6 +260,7 @@ SHUFFLES_LIMIT_S = 600.0
 LEAVE_BEFORE_S, LEAVE_PART = 8.0, 0.5
 FORCE_BEFORE_S, FORCE_PART = 3.0, 0.2
 MOVE_INTERVAL_S = 1.0
+LATE_S = 60.0
 #: States that a worker gives to a task that has not started.
 _NOT_BEGUN = frozenset(
     {"released", "waiting", "fetch", "flight", "missing", "ready", "constrained"}
@@ -277,6 +287,7 @@ class Drain:
         # A flag in addition to cancelling the task: Dask's comms may swallow a cancellation.
         self._abandoned = False
         self._leaving_in_time: asyncio.Task[None] | None = None
+        self._handing_over: asyncio.Task[None] | None = None
         self._shuffles = ShufflesOf(scheduler, worker.address)
         self._shuffles.avoid(True)
         if not self._shuffles.running():
@@ -306,9 +317,18 @@ class Drain:
             self._leaving_in_time = asyncio.create_task(self._leave_in_time(left_s), name=name)
             self._leaving_in_time.add_done_callback(self._ended)
 
+    def hand_over_within(self, left_s: float) -> None:
+        """Move the worker's results while its tasks run, until its walltime is over."""
+        if self._handing_over is None:
+            name = f"results of {self._worker.name}"
+            self._handing_over = asyncio.create_task(self._hand_over_results(left_s), name=name)
+            self._handing_over.add_done_callback(self._ended)
+
     def abandon(self) -> None:
         """Stop draining, without changing the worker's status."""
         self._abandoned = True
+        if self._handing_over is not None:
+            self._handing_over.cancel()
         if self._leaving_in_time is not None:
             self._leaving_in_time.cancel()
         self._shuffles.avoid(False)
@@ -363,6 +383,14 @@ class Drain:
             await self._scheduler.remove_worker(
                 self._worker.address, expected=True, stimulus_id=f"scalable-leave-{next(_serial)}"
             )
+
+    async def _hand_over_results(self, left_s: float) -> None:
+        # A batch system kills a job a little after its walltime.
+        end = time.monotonic() + left_s + LATE_S
+        while self._goes_on and time.monotonic() < end:
+            if self._worker.has_what and not self._holds_results_for_good():
+                await self._retire(end, remove=False)
+            await asyncio.sleep(MOVE_INTERVAL_S)
 
     @property
     def _goes_on(self) -> bool:

@@ -44,7 +44,7 @@ class FakeLink:
             raise OSError("the scheduler does not answer")
         self.told.append((request, list(workers)))
 
-    async def drain(self, workers):
+    async def drain(self, workers, walltimes=None):
         """Idle workers leave at once; the others are left to the test."""
         await self._note("drain", workers)
         self.drain_reasons |= workers
