@@ -115,3 +115,29 @@ def private_directory(path: Path) -> Path:
     if status.st_mode & _OTHERS:
         path.chmod(0o700)
     return path
+
+
+# Secrets -----------------------------------------------------------------------------------------
+
+
+def read_secrets(sources: Mapping[str, str], directory: Path | None = None) -> dict[str, str]:
+    """Return the secret values of a component by variable, from ``env:NAME`` or ``file:PATH``.
+    Relative paths start at ``directory``. ClusterError, without any value, if one is missing.
+    """
+    found = {}
+    for name, source in sources.items():
+        kind, _, where = source.partition(":")
+        if kind == "env":
+            if where not in os.environ:
+                raise ClusterError(f"secret {name}: the variable {where} is not set")
+            found[name] = os.environ[where]
+            continue
+        path = (directory or Path.cwd()) / Path(where).expanduser()
+        try:
+            found[name] = path.read_text(encoding="utf-8").removesuffix("\n")
+        except (OSError, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ClusterError(f"secret {name}: {path} cannot be read: {why}") from None
+        if "\0" in found[name]:
+            raise ClusterError(f"secret {name}: {path} contains a NUL character")
+    return found

@@ -15,7 +15,7 @@ from scalable.clusters.ending import clear_away
 from scalable.clusters.record import cluster_record
 from scalable.clusters.remote import fetch_copies
 from scalable.clusters.services import SCHEDULER
-from scalable.clusters.specs import encoded
+from scalable.clusters.specs import encoded, secrets_of
 from scalable.errors import (
     ClusterError,
     ManifestError,
@@ -103,6 +103,8 @@ def create(creation: Creation) -> ClusterDirectory:
     """
     record = _record(creation)
     names.CLUSTER.require(record.name)
+    for request in creation.managers.values():
+        secrets_of(request.spec)  # an error changes nothing
     _refuse_bad_address(record.dashboard_address)
     directory = ClusterDirectory.create(
         record,
@@ -192,7 +194,9 @@ def add_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerRequ
 
 def _start_managers(directory: ClusterDirectory, managers: Mapping[str, ManagerRequest]) -> None:
     for manager, request in managers.items():
-        directory.write_request(manager, request.manifest_yaml, encoded(request.spec))
+        directory.write_request(
+            manager, request.manifest_yaml, encoded(request.spec), secrets_of(request.spec)
+        )
         services.start_manager(directory, manager, request.spec)
 
 

@@ -72,6 +72,8 @@ class ManagerConfig:
     limits: Mapping[str, int] = field(default_factory=dict)
     #: Address of the scheduler for the workers. None for ``address``.
     worker_address: str | None = None
+    #: Secret values by tag and variable.
+    secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
 
 def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
@@ -99,6 +101,7 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
         priority=described["priority"],
         limits=described["limits"],
         worker_address=described["scheduler_address"] or _outer_address(directory, manager),
+        secrets=json.loads(directory.secret_values(manager)),
     )
 
 
@@ -187,6 +190,7 @@ class ManagerProcess:
             log_dir=config.log_dir,
             sys_path=config.sys_path,
             detached=True,
+            secrets=config.secrets,
         )
 
     def _worker_address(self) -> str:

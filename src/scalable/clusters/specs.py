@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 import os
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from pathlib import Path
 from scalable import settings
 from scalable.cache.run_results import remove_expired
 from scalable.errors import ClusterError
+from scalable.files import read_secrets
 from scalable.forecasting import quoted_prices
 from scalable.model import DeploymentSpec, KeepResults, WorkerRange
 from scalable.model.codec import SpecFormatError, decode_spec, encode_spec
@@ -35,6 +37,16 @@ def encoded(spec: DeploymentSpec) -> str | None:
     except TypeError as error:
         logger.debug("the spec of target %s is not stored: %s", spec.target_name, error)
         return None
+
+
+def secrets_of(spec: DeploymentSpec) -> str:
+    """Return the secret values of a spec's workers, by tag and variable, as JSON.
+    Raise ClusterError if a variable or file is missing.
+    """
+    directory = None if spec.workflow_dir is None else Path(spec.workflow_dir)
+    return json.dumps(
+        {tag: read_secrets(part.secrets, directory) for tag, part in spec.components.items()}
+    )
 
 
 def stored_spec(directory: ClusterDirectory, manager: str | None = None) -> DeploymentSpec:

@@ -28,14 +28,12 @@ if TYPE_CHECKING:
         HostPython,
         Runtime,
         container_name,
-        node_quoted,
-        node_value,
         read_host_python,
         render_batch,
         render_command,
         render_removal,
-        setup_entry,
     )
+    from scalable.containers.setup import node_quoted, node_value, setup_entry
 
 __all__ = [
     "ADVICE",
@@ -89,13 +87,11 @@ __getattr__, __dir__ = exported_lazily(
             "HostPython",
             "Runtime",
             "container_name",
-            "node_quoted",
-            "node_value",
             "read_host_python",
             "render_batch",
             "render_command",
             "render_removal",
-            "setup_entry",
         ),
+        "scalable.containers.setup": ("node_quoted", "node_value", "setup_entry"),
     },
 )

@@ -22,8 +22,8 @@ from scalable.containers.render import (
     container_name,
     read_host_python,
     render_command,
-    setup_entry,
 )
+from scalable.containers.setup import setup_entry
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, Diagnostic
 

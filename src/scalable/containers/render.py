@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Literal, TypeAlias, get_args
 
+from scalable.containers.setup import node_quoted
 from scalable.errors import ProviderError
 from scalable.model import names
 from scalable.protocol.code import lasting
@@ -140,62 +141,6 @@ def _links(executable: str) -> list[str]:
         target = Path(chain[-1]).parent / Path(chain[-1]).readlink()
         chain.append(os.path.normpath(target))
     return chain
-
-
-# Setup commands -----------------------------------------------------------------------------------
-
-# Each line is evaluated by itself, so that a mistake in its syntax is reported as its own failure.
-# Standard input may contain the credentials of the worker. An "exit 0" would start no worker.
-_SETUP = """\
-setup_failed() {{
-    code=$?
-    trap - EXIT
-    echo "setup failed with exit code $code: $setup_line" >&2
-    [ "$code" -ne 0 ] || code=1
-    exit "$code"
-}}
-trap setup_failed EXIT
-set -e
-{{
-{lines}
-}} </dev/null
-set +e
-trap - EXIT
-unset -f setup_failed
-unset setup_line
-exec "$@"
-"""
-
-
-def setup_entry(lines: Sequence[str], shell: str) -> tuple[str, ...]:
-    """Return the words before a command that runs shell lines first, or none without lines.
-    The first line that fails is named on standard error, and its exit code is the command's.
-    """
-    if not lines:
-        return ()
-    steps = "\n".join(f'setup_line={shlex.quote(line)}\neval "$setup_line"' for line in lines)
-    return shell, "-c", _SETUP.format(lines=steps), shell
-
-
-# Variables of the node ----------------------------------------------------------------------------
-
-_VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
-
-
-def node_value(value: str, environ: Mapping[str, str]) -> str:
-    """Replace ``$NAME`` in the value of a variable by a variable of the node, if it exists."""
-    return _VARIABLE.sub(lambda found: environ.get(found[1], found[0]), value)
-
-
-def node_quoted(word: str) -> str:
-    """Quote a word for a shell on the node, which replaces as :func:`node_value` does."""
-    parts, at = [], 0
-    for found in _VARIABLE.finditer(word):
-        parts += [word[at : found.start()], f'"${{{found[1]}-\\{found[0]}}}"']
-        at = found.end()
-    parts.append(word[at:])
-    quoted = [part if n % 2 else shlex.quote(part) for n, part in enumerate(parts) if part]
-    return "".join(quoted) or "''"
 
 
 #: Seconds that a container has to exit before it is killed.

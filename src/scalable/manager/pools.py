@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scalable.files import read_secrets
 from scalable.manager.launcher import Launcher, UnitName
 from scalable.manager.units import Phase, Unit, backoff_s
-from scalable.model import names
+from scalable.model import ComponentSpec, names
 from scalable.model.clusters import PoolStatus
 
 
@@ -167,6 +168,15 @@ class ManagerSite:
     sys_path: tuple[str, ...]
     #: Whether workers outlive the manager's process.
     detached: bool = False
+    #: Secret values by tag and variable that the creator of the cluster has read. None where this
+    #: process reads them.
+    secrets: Mapping[str, Mapping[str, str]] | None = None
+
+    def secrets_of(self, component: ComponentSpec, directory: Path | None) -> dict[str, str]:
+        """Return the secret values of a component's workers by variable."""
+        if self.secrets is not None:
+            return dict(self.secrets.get(component.name, {}))
+        return read_secrets(component.secrets, directory)
 
 
 def config_path(directory: Path, tag: str) -> Path:

@@ -191,6 +191,10 @@ def _component(name: str, part: Component, target: Target) -> ComponentSpec:
         env=part.env,
         preload_script=part.preload_script,
         setup=(*target.setup, *part.setup),
+        secrets={
+            name: f"env:{source.env}" if source.env is not None else f"file:{source.file}"
+            for name, source in {**target.secrets, **part.secrets}.items()
+        },
         python=part.python or target.python,
         workers=_range(part.workers),
         tags=part.tags,

@@ -35,7 +35,9 @@ from scalable.manifest.fields import (
     StorageUrl,
     Text,
     TextMap,
+    allowed,
 )
+from scalable.model import names
 
 SECTIONS: dict[str, str] = {
     "version": "Version of the format: 1.",
@@ -201,6 +203,33 @@ PYTHON = Field(
 )
 
 
+class SecretSource(Record):
+    """The source of a secret value: one of both keys."""
+
+    env: Text | None = Field(default=None, description="Environment variable of the user.")
+    file: Text | None = Field(
+        default=None, description="File on the user's machine; a line break at its end is left out."
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> SecretSource:
+        if (self.env is None) == (self.file is None):
+            raise PydanticCustomError("secrets", "must name one source: env or file")
+        return self
+
+
+def _sources_of_names(value: Any) -> Any:
+    if isinstance(value, list):
+        return {name: {"env": name} for name in value if isinstance(name, str)}
+    return value
+
+
+Secrets = Annotated[
+    dict[Annotated[str, AfterValidator(allowed(names.VARIABLE))], SecretSource],
+    BeforeValidator(_sources_of_names, json_schema_input_type=list[str] | dict[str, SecretSource]),
+]
+
+
 class Component(Record):
     """A resource profile; every key is optional."""
 
@@ -218,6 +247,11 @@ class Component(Record):
     slots: PositiveInt = Field(default=1, description="Number of calls that a worker runs at once.")
     mounts: TextMap = Field(default={}, description="Path on the host: path in the container.")
     env: Environment = Field(default={}, description="Environment variables of the workers.")
+    secrets: Secrets = Field(
+        default={},
+        description="Variables of the workers whose values are in no record, script or log: name: "
+        "{env: NAME} or {file: PATH}, or a list of variables of the user's environment.",
+    )
     preload_script: Annotated[Text, AfterValidator(_python_module)] | None = Field(
         default=None, description="Python module that a worker runs before its first call."
     )
@@ -306,6 +340,7 @@ class Target(Record):
     setup: tuple[Text, ...] = Field(
         default=(), description="As setup of a component, for all of them; these lines come first."
     )
+    secrets: Secrets = Field(default={}, description="As secrets of a component, for all of them.")
     python: Argument | None = Field(
         default=None, description="As python of a component, for those that do not name one."
     )

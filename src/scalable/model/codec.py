@@ -70,7 +70,7 @@ def _spec(fields: dict[str, Any]) -> DeploymentSpec:
 
 
 def _component(fields: Mapping[str, Any]) -> ComponentSpec:
-    return _made(ComponentSpec, fields, workers=_range, tags=tuple)
+    return _made(ComponentSpec, fields, workers=_range, tags=tuple, setup=tuple)
 
 
 def _task(fields: Mapping[str, Any]) -> TaskSpec:

@@ -41,6 +41,8 @@ OWNER = "owner.json"
 #: File that marks a copy from a remote site that no local user has referred to by name yet.
 UNNAMED = "unnamed"
 TOKEN = "token"  # noqa: S105 - a file's name
+#: Secret values of a manager's workers, in its directory.
+SECRETS = "secrets.json"
 _PEM = ("ca.pem", "cert.pem", "key.pem")
 _ROLES = ("client", "scheduler", "worker")
 _NUMBER = (int, float)
@@ -236,12 +238,25 @@ class ClusterDirectory:
         """Raise ClusterError if the id leads to another directory."""
         return self.path / "managers" / names.FILE_NAME.require(manager)
 
-    def write_request(self, manager: str, manifest_yaml: str, spec: str | None) -> None:
-        """Write a manager's resolved manifest, for people, and its spec if that has a JSON form."""
+    def write_request(
+        self, manager: str, manifest_yaml: str, spec: str | None, values: str | None = None
+    ) -> None:
+        """Write a manager's resolved manifest, for people, its spec if that has a JSON form, and
+        the secret values of its workers as JSON.
+        """
         parent = private_directory(self.manager_directory(manager))
         write_private(parent / MANIFEST, manifest_yaml)
         if spec is not None:
             write_private(parent / SPEC, spec)
+        if values is not None:
+            write_private(parent / SECRETS, values)
+
+    def secret_values(self, manager: str) -> str:
+        """Return the secret values of a manager's workers as JSON."""
+        try:
+            return read_private(self.manager_directory(manager) / SECRETS)
+        except FileNotFoundError:
+            return "{}"
 
     def manifest_path(self, manager: str | None = None) -> Path:
         return self._home(manager) / MANIFEST

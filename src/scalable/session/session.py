@@ -608,7 +608,7 @@ def _close_open_sessions() -> None:
 
 
 #: Keys of components that workers in this thread do not have.
-_OF_PROCESSES = ("image", "env", "preload_script", "setup", "python")
+_OF_PROCESSES = ("image", "env", "secrets", "preload_script", "setup", "python")
 
 
 def synchronous(request: Request) -> Request:

@@ -53,6 +53,8 @@ class WorkerConfig:
     ports: str = ""
     #: A worker that is requested to stop first moves its results to other workers.
     hand_over: bool = False
+    #: Variables with secret values, which are only in this configuration.
+    secrets: Mapping[str, str] = field(default_factory=dict)
     #: Id of the worker's manager, or empty.
     manager: str = ""
     #: Directory that the worker removes when its scheduler is gone, or empty. Only for clusters
@@ -93,7 +95,8 @@ def serialized_config() -> str:
 
 
 def apply_to_process(config: WorkerConfig) -> None:
-    """Add the configured search path and Dask settings to the settings of this process."""
+    """Add the configured search path, secrets and Dask settings to those of this process."""
+    os.environ.update(config.secrets)
     sys.path.extend(entry for entry in config.sys_path if entry not in sys.path)
     if config.dask_config:
         dask.config.update(dask.config.global_config, dask.config.deserialize(config.dask_config))

@@ -251,7 +251,7 @@ def pools(spec: DeploymentSpec, site: ManagerSite) -> list[Pool]:
     frame = stored_frame(cluster, site.manager, spec.options)
     record = cluster.record()
     # A manager in a pod may not create Secrets: its starter has created them.
-    secrets = worker_secrets(frame, spec, site.security) if record.remote else []
+    secrets = worker_secrets(frame, spec, site.security, site.secrets) if record.remote else []
     launcher = ManagedPods(KubernetesApi(record.place["context"] or None), frame, spec, secrets)
     return [pool_of(component, launcher, spec) for component in spec.components.values()]
 
@@ -291,13 +291,20 @@ class ManagedPods(PodLauncher):
         await self._api.close()
 
 
-def worker_secrets(frame: render.Frame, spec: DeploymentSpec, security: Any) -> list[render.Object]:
-    """Return the Secrets of a manager's workers."""
+def worker_secrets(
+    frame: render.Frame,
+    spec: DeploymentSpec,
+    security: Any,
+    values: Mapping[str, Mapping[str, str]] | None = None,
+) -> list[render.Object]:
+    """Return the Secrets of a manager's workers. ``values`` is as :attr:`.ManagerSite.secrets`."""
     scheduler = render.service_address(frame.cluster_id, frame.namespace)
     once = form_of(spec.options).starts_again
     return [
         render.worker_secret(
-            frame, c.name, worker_config(c, scheduler, security, frame.manager, once=once)
+            frame,
+            c.name,
+            worker_config(c, scheduler, security, frame.manager, once=once, secrets=values),
         )
         for c in spec.components.values()
     ]

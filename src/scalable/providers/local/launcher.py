@@ -254,6 +254,8 @@ class ProcessLauncher:
 
     def __init__(self, site: ManagerSite, server: ForkServerProcess | None = None) -> None:
         self.on_change: Callable[[], None] | None = None
+        #: Secret values by tag and variable.
+        self.secrets: Mapping[str, Mapping[str, str]] = {}
         self._site = site
         self._units: dict[UnitName, LocalUnit] = {}
         self._ends: dict[UnitName, End] = {}
@@ -329,6 +331,7 @@ class ProcessLauncher:
             sys_path=site.sys_path[:1] if alone else site.sys_path,
             security=security_fields(site.security),
             manager=site.manager,
+            secrets=self.secrets.get(next(iter(options["resources"])), {}),
             dask_config=serialized_config(),
         )
 
@@ -617,6 +620,10 @@ def process_pools(
         for tag, component in spec.components.items()
     }
     launcher = DetachedLauncher(site, options) if site.detached else ProcessLauncher(site, server)
+    launcher.secrets = {
+        tag: site.secrets_of(component, workflow_directory(spec))
+        for tag, component in spec.components.items()
+    }
     return [
         Pool(
             tag,

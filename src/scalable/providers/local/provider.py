@@ -192,7 +192,7 @@ def _needs_processes(spec: DeploymentSpec, target: tuple[str, str]) -> list[Diag
             hint=hint,
         )
         for tag, component in spec.components.items()
-        for key in ("env", "preload_script", "setup", "python")
+        for key in ("env", "secrets", "preload_script", "setup", "python")
         if getattr(component, key)
     ]
     if spec.options["containers"] != "none":

@@ -189,7 +189,9 @@ class ManagedMachines(MachineLauncher):
         owner = await cloud.owner()
         self.frame = dataclasses.replace(self.frame, owner=owner, scheduler=address)
         if MACHINE_OF not in os.environ:
-            await keep_worker_files(cloud, self.frame, self._manager, self._spec, site.security)
+            await keep_worker_files(
+                cloud, self.frame, self._manager, self._spec, site.security, site.secrets
+            )
             await cloud.prepare(self.frame.cluster_id, self.frame.marks())
         return await super().adopt()
 
@@ -217,11 +219,19 @@ class ManagedMachines(MachineLauncher):
 
 
 async def keep_worker_files(
-    cloud: Cloud, frame: MachineFrame, manager: str, spec: DeploymentSpec | None, security: Any
+    cloud: Cloud,
+    frame: MachineFrame,
+    manager: str,
+    spec: DeploymentSpec | None,
+    security: Any,
+    secrets: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
     """Store a manager's worker configurations. The command line has the scheduler's address."""
     assert spec is not None
-    configs = {c.name: worker_config(c, "", security, manager) for c in spec.components.values()}
+    configs = {
+        c.name: worker_config(c, "", security, manager, secrets=secrets)
+        for c in spec.components.values()
+    }
     await worker_files(cloud, frame, manager, configs)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+from scalable.files import read_secrets
 from scalable.manager.launcher import Launcher
 from scalable.manager.pools import Pool
 from scalable.model import ComponentSpec, DeploymentSpec
@@ -31,9 +33,17 @@ def shape_of(component: ComponentSpec) -> dict[str, Any]:
 
 
 def worker_config(
-    component: ComponentSpec, scheduler: str, security: Any, manager: str, *, once: bool = False
+    component: ComponentSpec,
+    scheduler: str,
+    security: Any,
+    manager: str,
+    *,
+    once: bool = False,
+    secrets: Mapping[str, Mapping[str, str]] | None = None,
 ) -> WorkerConfig:
-    """Return the configuration of a component's workers, which refuse restarts with ``once``."""
+    """Return the configuration of a component's workers, which refuse restarts with ``once``.
+    ``secrets`` has secret values by tag and variable. None: this process reads them.
+    """
     return WorkerConfig(
         scheduler=scheduler,
         name="",
@@ -44,6 +54,11 @@ def worker_config(
         hand_over=True,
         security=security_fields(security),
         manager=manager,
+        secrets=(
+            read_secrets(component.secrets)
+            if secrets is None
+            else dict(secrets.get(component.name, {}))
+        ),
         once=once,
         dask_config=serialized_config(),
         shares_files=False,

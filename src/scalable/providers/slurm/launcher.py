@@ -448,6 +448,7 @@ class Jobs:
             security=security_fields(site.security),
             manager=site.manager,
             clear_away="" if site.detached else str(site.directory),
+            secrets=site.secrets_of(component, self._workflow_dir),
             dask_config=serialized_config(),
         )
 
