@@ -38,13 +38,17 @@ def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
 
 
 def read_tail(path: Path, limit: int = 8192) -> str:
-    """Return the last ``limit`` bytes of a file that may still grow, or "" if it cannot be read."""
+    """Return the last whole lines, of at most ``limit`` bytes, of a file that may still grow.
+    Empty if it cannot be read.
+    """
     try:
         with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - limit))
-            return file.read(limit).decode(errors="replace")
+            begin = file.seek(max(0, file.seek(0, os.SEEK_END) - limit))
+            text = file.read(limit).decode(errors="replace")
     except OSError:
         return ""
+    # A line that was cut is not recognised, for example as one of Dask's.
+    return text.partition("\n")[2] or text if begin else text
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:

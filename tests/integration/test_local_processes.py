@@ -287,6 +287,22 @@ def test_a_worker_over_its_memory_limit_ends_and_the_record_says_so(starts_at_on
     assert "ran out of memory (limit 250M)" in rows
 
 
+def test_the_reason_of_a_loss_quotes_no_log_of_dask(tmp_path, eventually, starts_at_once):
+    session = ScalableSession.local({"a": 1}, processes=True)
+    with session as client:
+        (pid,) = worker_pids(session)
+        future = client.submit(held, 1, str(tmp_path / "go"), tag="a")
+        eventually(lambda: os.path.exists(tmp_path / "go-starts"))
+        os.kill(pid, signal.SIGTERM)
+        rows = session.run_path / "workers.jsonl"
+        eventually(lambda: '"lost' in rows.read_text() or "lost: " in rows.read_text())
+        (tmp_path / "go").touch()
+        assert future.result(timeout=60) == 1
+    assert "lost: " in rows.read_text()
+    assert "Async instruction" not in rows.read_text()
+    assert "distributed" not in (session.run_path / "failures.jsonl").read_text()
+
+
 def test_a_preload_script_runs_before_the_worker(tmp_path):
     script = tmp_path / "warm.py"
     script.write_text("import os\nos.environ['WARM'] = 'yes'\n")

@@ -10,8 +10,9 @@ DASK = (
 
 def test_the_log_of_normal_work_is_left_out():
     warned = "2026-03-01 12:00:01,000 - distributed.worker - WARNING - memory is full\n"
-    text = f"{30 * DASK}fitting 2020\n{DASK}{warned}{40 * DASK}"
-    assert _last_printed(text) == f"fitting 2020\n{warned.rstrip()}"
+    traced = "Traceback (most recent call last):\n  File 'x'\nOSError: lost\n"
+    text = f"{30 * DASK}fitting 2020\n{DASK}{warned}{traced}{warned}{40 * DASK}"
+    assert _last_printed(text) == "fitting 2020"
 
 
 def test_the_log_of_other_failed_calls_is_left_out():

@@ -16,6 +16,7 @@ from scalable.manager.launcher import UnitName
 from scalable.manager.pools import Pool
 from scalable.manager.units import Loss, Unit, with_start, worker_names
 from scalable.protocol.events import SILENT_SCHEDULER, Event, failed_start
+from scalable.protocol.failures import without_dask
 from scalable.protocol.pools import UNTAGGED
 from scalable.units import as_written
 
@@ -209,13 +210,12 @@ async def _explain(pool: Pool, name: UnitName, reason: str) -> str:
 
 
 def explained(reason: str, output: str, tag: str, memory: str | int | None) -> str:
-    """Return the reason for a loss in our words, followed by the last lines of the output.
+    """Return the reason for a loss in our words, followed by the last lines of its output.
     ``memory`` is the memory of one worker, as it was written or in bytes, or None if unknown.
     """
-    lines = [line for line in output.splitlines() if line.strip() and " - INFO - " not in line]
-    # Dask's warnings about memory suggest leaks, and link to pages about Dask's settings.
-    own = [line for line in lines if _DASK_ON_MEMORY not in line]
-    if len(own) < len(lines) and "memory" not in reason:
+    # Dask's entries name its internals, suggest leaks, and link to pages about its settings.
+    own = [line for line in without_dask(output).splitlines() if line.strip()]
+    if _DASK_ON_MEMORY in output and "memory" not in reason:
         reason = f"{reason}, when its memory was nearly used up"
     if memory and "memory" in reason and "limit" not in reason:
         amount = as_written(memory) if isinstance(memory, int) else memory

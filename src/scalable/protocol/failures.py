@@ -12,6 +12,7 @@ import fractions
 import logging
 import math
 import pathlib
+import re
 import subprocess
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -123,6 +124,22 @@ def last_lines(text: str) -> str:
     """Return the last ``LAST_LINES`` lines of an output, of at most ``LAST_CHARACTERS``."""
     lines = text[-LAST_CHARACTERS:].rstrip().splitlines()
     return "\n".join(lines[-LAST_LINES:])
+
+
+#: Entries of Dask's log: about its normal work, such as the start of a worker, its warnings, such
+#: as one with each task that a worker still runs when it closes, and failed tasks, which are
+#: reported elsewhere. Other errors stay: they may be the only reason for a worker's end.
+_OF_DASK = re.compile(
+    r"^\S+ \S+ - distributed[\w.]* - (?:"
+    r"(?:INFO|WARNING) - .*\n?(?:Traceback .*\n(?:[ \t].*\n)*\S.*\n?)?"
+    r"|\w+ - Compute Failed\n(?:(?:Key|State|Task|Exception|Traceback):.*\n)*\n?)",
+    re.MULTILINE,
+)
+
+
+def without_dask(output: str) -> str:
+    """Return the output of a worker without what Dask logs about its own work."""
+    return _OF_DASK.sub("", output)
 
 
 def _of_child(error: BaseException) -> tuple[str | None, str | None]:

@@ -10,7 +10,6 @@ import asyncio
 import json
 import logging
 import os
-import re
 import shutil
 import signal
 import stat
@@ -30,7 +29,7 @@ from scalable.harmless import make_logs_harmless
 from scalable.protocol import operations
 from scalable.protocol.code import in_image
 from scalable.protocol.events import SILENT_SCHEDULER
-from scalable.protocol.failures import LAST_CHARACTERS, last_lines, read_output_with
+from scalable.protocol.failures import LAST_CHARACTERS, last_lines, read_output_with, without_dask
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import Importer, stand_for_script
 from scalable.worker.config import WorkerConfig, apply_to_process, read_file
@@ -294,14 +293,6 @@ async def _end(worker: Any, *, hand_over: bool) -> None:
 # Recent output ------------------------------------------------------------------------------------
 
 _STDOUT, _STDERR = 1, 2
-#: Entries of Dask's log about its normal work, such as the start of a worker, and about failed
-#: tasks, which are reported elsewhere.
-_OF_DASK = re.compile(
-    r"^\S+ \S+ - distributed[\w.]* - (?:"
-    r"INFO - .*\n?"
-    r"|\w+ - Compute Failed\n(?:(?:Key|State|Task|Exception|Traceback):.*\n)*\n?)",
-    re.MULTILINE,
-)
 #: Number of characters that are read to find the last lines which are not such entries.
 _READ_CHARACTERS = 4 * LAST_CHARACTERS
 
@@ -332,8 +323,8 @@ def remember_output() -> None:
 
 
 def _last_printed(text: str) -> str | None:
-    """Return the last lines of an output without those of Dask about its work and failed tasks."""
-    return last_lines(_OF_DASK.sub("", text)) or None
+    """Return the last lines of an output without what Dask logs about its own work."""
+    return last_lines(without_dask(text)) or None
 
 
 def _is_file(descriptor: int) -> bool:

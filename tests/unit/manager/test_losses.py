@@ -8,6 +8,11 @@ DASK = (
     "2026-01-01 00:00:00,000 - distributed.worker.memory - WARNING - Unmanaged memory use is high. "
     "This may indicate a memory leak or the memory may not be released to the OS\n"
 )
+#: What a worker prints that is stopped while it runs a task.
+CANCELLED = (
+    "2026-01-01 00:00:00,000 - distributed.worker.state_machine - WARNING - Async instruction for "
+    "<Task cancelled name=\"execute('f-1')\" coro=<Worker.execute() done>> ended with CancelledError\n"
+)
 KILLED = "it was killed by SIGKILL"
 
 
@@ -15,6 +20,13 @@ KILLED = "it was killed by SIGKILL"
     ("reason", "output", "memory", "words"),
     [
         (KILLED, "", "500M", KILLED),
+        (KILLED, 3 * CANCELLED, "500M", KILLED),
+        (
+            KILLED,
+            f"{CANCELLED}year 1\n{CANCELLED}",
+            "500M",
+            f"{KILLED}, after it had printed 'year 1'; its last output:\n  year 1",
+        ),
         (
             KILLED,
             "year 1\nyear 2\n",
