@@ -1,6 +1,8 @@
 """Clients of calls: which one a call gets, and what an interrupted wait leaves behind."""
 
 import asyncio
+import contextlib
+import pickle
 import time
 from functools import partial
 
@@ -184,3 +186,46 @@ def test_a_call_that_raises_what_ends_a_coroutine_fails(session, error):
         for submit in (partial(session.client.submit, tag="a"), pool.submit):
             with pytest.raises(RuntimeError, match=rf"the task ended with {type(error).__name__}"):
                 submit(fail_with, error).result(timeout=30)
+
+
+# Clients as arguments -----------------------------------------------------------------------------
+
+
+class Model:
+    """An object that keeps the client with which it was made."""
+
+    def __init__(self, client):
+        self.client = client
+
+    def double(self, x):
+        return self.client.submit(double, x, tag="a").result(timeout=60)
+
+
+def double_with(client, x):
+    return isinstance(client, ScalableClient), client.submit(double, x, tag="a").result(timeout=60)
+
+
+def double_all_with(client, n):
+    return sum(client.pool(tag="a").map(double, range(n)))
+
+
+@pytest.mark.parametrize("processes", ["true", "false"])
+def test_a_client_as_an_argument_is_the_client_of_the_task(running_session, session, processes):
+    with contextlib.ExitStack() as stack:
+        if processes == "false":
+            manifest = MANIFEST % ("clients", "false", "a")
+            session = stack.enter_context(running_session(manifest, workers=1))
+        client = session.client
+        assert client.submit(double_with, client, 2, tag="a").result(60) == (True, 4)
+        assert client.submit(double_with, client=client, x=3, tag="a").result(60) == (True, 6)
+        assert client.submit(Model(client).double, 4, tag="a").result(60) == 8
+        assert client.pool(tag="a").submit(double_with, client, 5).result(60) == (True, 10)
+        assert client.submit(double_all_with, client, 3, tag="a").result(60) == 6
+        assert client.get({"n": (double_with, client, 6)}, "n", tag="a") == (True, 12)
+
+
+def test_a_pickled_client_is_the_current_one_where_it_is_loaded(session):
+    loaded = pickle.loads(pickle.dumps({"client": session.client}))["client"]
+    with session.client.as_current():
+        assert loaded.id == session.client.id
+        assert pickle.loads(pickle.dumps(loaded)).submit(double, 2, tag="a").result(60) == 4

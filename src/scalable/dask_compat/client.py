@@ -17,7 +17,7 @@ from dask import annotate  # type: ignore[attr-defined]
 from dask._expr import Expr, HLGExpr, LLGExpr
 from dask._task_spec import GraphNode
 from dask.highlevelgraph import HighLevelGraph
-from distributed import Client, Future
+from distributed import Client, Future, get_client
 from distributed.client import FutureState, _MapExpr, futures_of
 from distributed.utils import set_thread_state
 from distributed.utils_comm import pack_data, unpack_remotedata
@@ -136,6 +136,36 @@ def _forget(request: asyncio.Task[Any]) -> None:
         request.exception()  # perhaps it is not awaited any more, and asyncio would log it
 
 
+class ClientHere:
+    """Stand-in for a pickled client: the client of the task, or of the process, that uses it."""
+
+    # A client cannot be made while it is unpickled, which happens in the scheduler and in event
+    # loops too. `kind` is the class of the client, for `isinstance`.
+    def __init__(self, kind: type[Client]) -> None:
+        self._kind = kind
+        self._found: Client | None = None
+
+    @property  # type: ignore[misc]  # not set
+    def __class__(self) -> type[Any]:
+        return self._kind
+
+    def __reduce__(self) -> Any:
+        return ClientHere, (self._kind,)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        if self._found is None or self._found.status != "running":
+            try:
+                self._found = get_client()
+            except ValueError:
+                raise ClusterError(
+                    "a client that was pickled is used where there is no client",
+                    hint="use it within a task, or connect with scalable.connect()",
+                ) from None
+        return getattr(self._found, name)
+
+
 @seams.relies_on(
     declares(f"{_CLIENT}._handle_key_in_memory", "self", "key", "type", "workers"),
     declares(f"{_CLIENT}._handle_task_erred", "self", "key", "exception", "traceback"),
@@ -245,6 +275,9 @@ class ReportingClient(Client):
         """Return the exception to show, pickled or not, instead of a task's exception."""
         del key
         return exception
+
+    def __reduce__(self) -> Any:
+        return ClientHere, (type(self),)
 
     @property
     def scheduler_facts(self) -> Mapping[str, Any]:
