@@ -239,7 +239,8 @@ def test_futures_as_arguments(client, pool):
     dask = client.submit(double, 4, tag="b")
     assert pool.submit(double, dask).result(timeout=60) == 16
     with pytest.raises(TypeError, match=r"cannot be pickled: pass it to submit\(\)"):
-        pool.submit(sum, [first]).result(timeout=60)
+        pool.submit(id, Box(first)).result(timeout=60)
+    assert pool.submit(sum, [first, 1]).result(timeout=60) == 1.2
 
 
 def test_an_object_that_was_sent_is_used_anywhere(client, pool):

@@ -50,6 +50,37 @@ def test_gather_raises_the_error_of_an_executor_or_skips_it(client):
     assert client.gather(futures, "skip") == [2, 6]
 
 
+def total(*parts, **named):
+    """Add all numbers in nested containers, and the lengths of all texts."""
+    if named:
+        return total(*parts, *named.values())
+    (parts,) = parts if len(parts) == 1 else (list(parts),)
+    if isinstance(parts, bytes):
+        return len(parts)
+    if isinstance(parts, int):
+        return parts
+    return sum(total(each) for each in (parts.values() if isinstance(parts, dict) else parts))
+
+
+def test_futures_of_executors_are_taken_in_containers(client):
+    pool, other = client.pool("m"), client.pool("m")
+    one, large = pool.submit(double, 1), pool.submit(bytes, 3_000_000)
+    for executor in (pool, other):
+        assert executor.submit(total, [one, pool.submit(double, 2)]).result(60) == 6
+        nested = {"a": (one, [pool.submit(double, 3)]), "b": {one}, "c": 5}
+        assert executor.submit(total, nested, more=[one, one]).result(60) == 2 + 6 + 2 + 5 + 4
+        assert executor.submit(total, [large, one]).result(60) == 3_000_002
+        assert executor.submit(total, [bytes(2_000_000), large, one]).result(60) == 5_000_002
+    waits = [pool.submit(double, each) for each in range(20_000)]
+    assert pool.submit(total, waits).result(60) == 19_999 * 20_000
+
+
+def test_the_error_of_a_future_in_a_container_is_the_error_of_the_task(client):
+    pool = client.pool("m")
+    with pytest.raises(LookupError, match="7"):
+        pool.submit(total, {"a": [pool.submit(fail, 7)]}).result(60)
+
+
 @pytest.mark.parametrize("verb", ["imap", "imap_unordered", "map"])
 @pytest.mark.parametrize("kind", [list, iter], ids=["list", "iterator"])
 def test_a_task_that_raises_stop_iteration_is_an_error(client, verb, kind):

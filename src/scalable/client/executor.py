@@ -18,11 +18,12 @@ from typing import Any, Self, TypeVar
 
 from dask.sizeof import sizeof
 from distributed import Future
+from distributed.utils_comm import pack_data
 
 from scalable.client.backlog import SingleCalls
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.executor_connection import ExecutorConnection
-from scalable.client.futures import CallFuture, settle
+from scalable.client.futures import CallFuture, call_futures_of, settle
 from scalable.client.mapped_calls import (
     MOST_UNTAKEN,
     MappedCalls,
@@ -409,7 +410,7 @@ class DependentCalls:
     def add(self, future: CallFuture) -> None:
         """Put a task into the backlog, at once or when all futures among its arguments are done."""
         _, args, kwargs = future.call or (None, (), {})
-        needed = [a for a in itertools.chain(args, kwargs.values()) if isinstance(a, CallFuture)]
+        needed = call_futures_of([*args, *kwargs.values()])
         if not needed:
             self._begin(future)
             return
@@ -436,22 +437,24 @@ class DependentCalls:
             return  # already cancelled
         function, args, kwargs = future.call
         try:
-            future.call = (
-                function,
-                self._uploaded(map(self._value, args)),
-                dict(zip(kwargs, self._uploaded(map(self._value, kwargs.values())), strict=True)),
-            )
+            named = {name: self._value(value) for name, value in kwargs.items()}
+            future.call = function, tuple(map(self._value, args)), named
         except BaseException as error:  # noqa: BLE001 - the error of the task that it waited for
             settle(self._condition, [(future, None, error)])
             return
         self._begin(future)
 
     def _value(self, argument: Any) -> Any:
-        if not isinstance(argument, CallFuture):
-            return argument
-        kept, home = argument.kept, argument.home
+        """Return an argument with the results in place of the futures."""
+        if isinstance(argument, CallFuture):
+            return self._uploaded([self._result(argument)])[0]
+        found = call_futures_of(argument)
+        return pack_data(argument, {f: self._result(f) for f in found}) if found else argument
+
+    def _result(self, future: CallFuture) -> Any:
+        kept, home = future.kept, future.home
         near = kept is not None and home is not None and home.is_near(self._line)
-        return kept if near else argument.result()
+        return kept if near else future.result()
 
 
 # Results on workers -------------------------------------------------------------------------------
@@ -607,4 +610,5 @@ def _is_large(value: Any) -> bool:
         return False
     if kind is bytes or kind is str:
         return len(value) > LARGE
-    return bool(sizeof(value) > LARGE)
+    # A container with futures is sent with their results.
+    return bool(sizeof(value) > LARGE) and not call_futures_of(value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import multiprocessing
 import threading
 import time
@@ -14,7 +13,6 @@ from concurrent.futures._base import CANCELLED_AND_NOTIFIED, FINISHED, PENDING, 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
-from dask._task_spec import TaskRef
 from dask.utils import funcname
 
 from scalable.client.task_output import display
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
 else:
     _Result = TypeVar("_Result")
 
+_CONTAINERS = (list, tuple, set, frozenset)
 _OVER = (CANCELLED_AND_NOTIFIED, FINISHED)
 #: Function that is called with the result and the error of a task, of which one is None.
 Tell = Callable[[Any, BaseException | None], None]
@@ -42,13 +41,18 @@ _this_thread = threading.local()
 
 def call_futures_of(value: Any) -> set[CallFuture[Any]]:
     """Return the futures of executors in a value, or in a nested list, tuple, set or dict."""
-    if isinstance(value, CallFuture):
-        return {value}
-    if isinstance(value, dict):
-        value = value.values()
-    elif type(value) not in (list, tuple, set, frozenset):
-        return set()
-    return set().union(*(call_futures_of(each) for each in value if not isinstance(each, TaskRef)))
+    found, seen, left = set(), set(), [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, CallFuture):
+            found.add(each)
+        elif (isinstance(each, dict) or type(each) in _CONTAINERS) and id(each) not in seen:
+            seen.add(id(each))
+            items = each.values() if isinstance(each, dict) else each
+            # Most long lists have numbers only, which are not looked at one by one.
+            if any(issubclass(kind, _MAY_HOLD) for kind in set(map(type, items))):
+                left.extend(items)
+    return found
 
 
 class _LateResultError(multiprocessing.TimeoutError, TimeoutError):
@@ -200,8 +204,8 @@ class CallFuture(Future[_Result]):
 
     def __reduce__(self) -> Any:
         raise TypeError(
-            "the future of an executor's task cannot be pickled: pass it to submit() of the same "
-            "executor as an argument of its own, or pass its result()"
+            "the future of an executor's task cannot be pickled: pass it to submit() of an "
+            "executor, as an argument or in a list, tuple, set or dict of one, or pass its result()"
         )
 
     def profile(self) -> dict[str, Any]:
@@ -253,6 +257,10 @@ class CallFuture(Future[_Result]):
             self._on_cancel(self)
         self._invoke_callbacks()  # type: ignore[attr-defined]
         return True
+
+
+#: Types of the items of a container in which there may be futures.
+_MAY_HOLD = (CallFuture, dict, *_CONTAINERS)
 
 
 def begun(condition: threading.Condition, futures: Iterable[CallFuture]) -> list[CallFuture]:
@@ -371,11 +379,8 @@ def waiting_facts(future: CallFuture, place: Whereabouts | None) -> CallFacts:
         state = "held" if place.held else "backlog"
         return CallFacts(name, name, place.tag, state, before=place.before)
     _, args, kwargs = future.call or (None, (), {})
-    needed = [
-        other
-        for other in itertools.chain(args, kwargs.values())
-        if isinstance(other, CallFuture) and not other.done()
-    ]
+    found = call_futures_of([*args, *kwargs.values()])
+    needed = sorted((each for each in found if not each.done()), key=lambda each: each.made_at)
     needs = tuple(_needed(other) for other in needed)
     return CallFacts(name, name, "", "needs", needs=needs, needed=len(needs))
 
