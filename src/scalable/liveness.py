@@ -15,6 +15,8 @@ from typing import Any
 
 import psutil
 
+from scalable.errors import ClusterError
+
 #: Seconds without a write after which a run on another host counts as finished.
 SILENCE_S = 120.0
 # The start time of a process is computed from the clock, which may be corrected later.
@@ -171,6 +173,17 @@ def _boot_id() -> str | None:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return None
+
+
+def refuse_in_child(pid: int) -> None:
+    """Raise ClusterError if this process is a fork of ``pid``, whose connections it cannot use."""
+    if os.getpid() != pid:
+        raise ClusterError(
+            f"this client belongs to process {pid}, and this process ({os.getpid()}) is a fork of "
+            "it: a fork has neither the threads nor the connections of a client",
+            hint="submit tasks and take results in the process that made the client, or make "
+            "another client here, for a detached cluster with scalable.connect()",
+        )
 
 
 def exit_in_child(pid: int, error: BaseException | None) -> None:

@@ -258,3 +258,55 @@ def test_a_killed_script_whose_forked_child_lives_on(script, eventually):
     eventually(lambda: all(gone(pid) for pid in pids), "the workers' end")
     assert not gone(child)
     os.kill(child, signal.SIGKILL)
+
+
+FORKED = """
+def held():
+    while not os.path.exists("go"):
+        time.sleep(0.02)
+
+session = ScalableSession.local({"a": 1})
+with session as client:
+    pool = client.pool(tag="a")
+    future, call = client.submit(held, tag="a"), pool.submit(held)
+    results = pool.imap(abs, range(3))
+    ways = {
+        "result": lambda: future.result(timeout=60), "submit": lambda: client.submit(abs, 1),
+        "gather": lambda: client.gather([future]), "map": lambda: client.map(abs, [1]),
+        "scatter": lambda: client.scatter([1]), "graph": lambda: client.get({"n": (abs, 1)}, "n"),
+        "run": lambda: client.run(abs, 1), "call": lambda: call.result(),
+        "wait": lambda: call.exception(), "pool": lambda: pool.submit(abs, 1),
+        "pool map": lambda: list(pool.map(abs, [1])), "next": lambda: next(results),
+    }
+
+    def tried():
+        for name, way in ways.items():
+            try:
+                print(name, way())
+            except Exception as error:
+                print(name, type(error).__name__, "is a fork of it" in str(error))
+        pool.shutdown()
+        sys.stdout.flush()
+"""
+END = "open('go', 'w').close()\nfuture.result(60), call.result(60), list(results)\n"
+
+
+@pytest.mark.parametrize(
+    "fork",
+    [
+        "if os.fork() == 0:\n    tried()\n    del future, call\n    sys.exit(0)\nos.wait()\n",
+        (
+            "from multiprocessing import get_context\n"
+            "child = get_context('fork').Process(target=tried)\nchild.start()\nchild.join()\n"
+        ),
+    ],
+    ids=["os.fork", "multiprocessing"],
+)
+def test_a_client_in_a_forked_child_is_an_error_at_once(script, fork):
+    process = script(FORKED + textwrap.indent(fork + END, "    "))
+    shown, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    lines = shown.splitlines()
+    assert len(lines) == 12
+    assert all(line.endswith(" ClusterError True") for line in lines), shown
+    assert errors == ""

@@ -233,6 +233,7 @@ class BundleClient(CarryingClient):
                 waited = partial(func, *args, **kwargs)
                 return wait_in_call(self.loop, lambda: asyncio.wait_for(waited(), timeout))
         options = {name: kwargs.pop(name, None) for name in ("asynchronous", "callback_timeout")}
+        self.check_open()
         ended = waits_for_ended(func)
         if ended:
             self._line.made_calls()  # if the result is lost, the wait may be long

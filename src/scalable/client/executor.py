@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import logging
 import math
+import os
 import threading
 import time
 import weakref
@@ -23,7 +24,7 @@ from distributed.utils_comm import pack_data
 from scalable.client.backlog import SingleCalls
 from scalable.client.dispatcher import Dispatcher
 from scalable.client.executor_connection import ExecutorConnection
-from scalable.client.futures import CallFuture, call_futures_of, settle
+from scalable.client.futures import CallFuture, OwnCondition, call_futures_of, settle
 from scalable.client.mapped_calls import (
     MOST_UNTAKEN,
     MappedCalls,
@@ -34,6 +35,7 @@ from scalable.client.mapped_calls import (
 from scalable.client.task_output import display
 from scalable.errors import ClusterError
 from scalable.exports import PublicNames
+from scalable.liveness import refuse_in_child
 from scalable.model.overview import Overview
 from scalable.protocol.lending import slot_lent
 from scalable.protocol.messages import LARGE, Pickled, Reference
@@ -66,7 +68,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         # same.
         self._line, self._dispatcher, self._overview = line, dispatcher, overview
         self._remembered = lambda function: in_place(remembered(function))
-        self._condition = threading.Condition()
+        self._condition = OwnCondition()
         self._single = SingleCalls(self._condition)
         dispatcher.backlog.append(self._single)
         self._many: weakref.WeakSet[MappedCalls] = weakref.WeakSet()
@@ -75,6 +77,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         self._kept = RemoteResults(line, self._run_again)
         self._on_cancel = self._end_call  # one object for all futures
         self._is_shut_down = False
+        self._process = os.getpid()
 
     # As in concurrent.futures -------------------------------------------------------------------
 
@@ -165,7 +168,9 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             self._wait()
 
     def _wait(self) -> None:
-        """Wait until no task waits or runs."""
+        """Wait until no task waits or runs. Does nothing in a fork of the process."""
+        if os.getpid() != self._process:
+            return
         over = threading.Event()
         with slot_lent(), display.waiting():
             if not self._dispatcher.closed:
@@ -223,6 +228,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
     # Single tasks -------------------------------------------------------------------------------
 
     def _check_open(self) -> None:
+        refuse_in_child(self._process)
         if self._is_shut_down:
             raise RuntimeError(AFTER_SHUTDOWN)
         if self._dispatcher.closed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 import time
 import traceback
@@ -17,6 +18,7 @@ from dask.utils import funcname
 
 from scalable.client.task_output import display
 from scalable.frames import own_frame_in
+from scalable.liveness import refuse_in_child
 from scalable.protocol.lending import INTERRUPTIBLE_S, slot_lent, take_lent_slot_back
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.messages import Reference
@@ -257,6 +259,18 @@ class CallFuture(Future[_Result]):
             self._on_cancel(self)
         self._invoke_callbacks()  # type: ignore[attr-defined]
         return True
+
+
+class OwnCondition(threading.Condition):
+    """The condition of an executor: waiting for it in a fork of its process is an error."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._process = os.getpid()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        refuse_in_child(self._process)
+        return super().wait(timeout)
 
 
 #: Types of the items of a container in which there may be futures.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import os
 import pickle
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -25,6 +26,7 @@ from distributed.utils_comm import pack_data, unpack_remotedata
 from scalable.dask_compat.facts import Seams, accepts, contains, declares, has, mentions
 from scalable.errors import ClusterError
 from scalable.harmless import is_sendable
+from scalable.liveness import refuse_in_child
 from scalable.protocol.operations import KNOWN_ANNOTATION
 
 seams = Seams("client")
@@ -136,6 +138,10 @@ def _forget(request: asyncio.Task[Any]) -> None:
         request.exception()  # perhaps it is not awaited any more, and asyncio would log it
 
 
+def _runs(loop: Any) -> bool:
+    return loop is not None and loop.asyncio_loop.is_running()
+
+
 class ClientHere:
     """Stand-in for a pickled client: the client of the task, or of the process, that uses it."""
 
@@ -203,6 +209,10 @@ class ReportingClient(Client):
     behind ``cancel`` and ``close``, on ``_graph_to_futures``, through which every graph is sent,
     and on ``_scheduler_identity``.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._process = os.getpid()
+        super().__init__(*args, **kwargs)
 
     def task_in_memory(self, key: Any) -> None:
         """Handle a task that has succeeded."""
@@ -285,13 +295,29 @@ class ReportingClient(Client):
         return dict(self._scheduler_identity)
 
     def check_open(self) -> None:
-        """Raise an error if the client is closed and cannot send requests."""
+        """Raise an error if the client is closed, or of another process, and sends no requests."""
+        refuse_in_child(self._process)
         if self.status == "closed":
             raise self.ended or ClusterError(
                 "this client is closed and sends no tasks: its session, or its connection to a "
                 "cluster, has ended",
                 hint="submit tasks within the `with` block of a session, or open it again",
             )
+
+    def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
+        """Run a coroutine and wait, with an error at once where the wait would never end."""
+        # A future that has failed keeps its error after the end of the client.
+        failed = getattr(getattr(func, "__self__", None), "status", "") == "error"
+        if not self.asynchronous and not (failed and _runs(self.loop)):
+            self.check_open()
+        return super().sync(func, *args, **kwargs)
+
+    def close(self, *args: Any, **kwargs: Any) -> Any:
+        """Close the client. Does nothing in a fork of its process."""
+        if os.getpid() == self._process:
+            return super().close(*args, **kwargs)
+        self.status = "closed"
+        return None
 
     def _graph_to_futures(self, expr: Any, *args: Any, **kwargs: Any) -> Any:
         if self.ended is not None:

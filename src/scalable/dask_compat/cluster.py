@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -79,6 +80,14 @@ class ManagedSpecCluster(SpecCluster):
     ``_update_worker_status``, on ``Cluster._update_worker_status``, ``Cluster._supports_scaling``
     and ``Cluster._adaptive``, and on ``SpecCluster._i`` and ``_new_worker_name``.
     """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._process = os.getpid()
+        super().__init__(*args, **kwargs)
+
+    def close(self, timeout: float | None = None) -> Any:
+        """Stop the cluster. Does nothing in a fork of its process, where Dask's exit calls it."""
+        return super().close(timeout) if os.getpid() == self._process else None
 
     async def bring_in_line(self) -> None:
         """Start and stop units to reach the desired units. Called while the cluster runs."""
