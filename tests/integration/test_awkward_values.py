@@ -1,5 +1,7 @@
 """Errors, strings and lists that are hard to send arrive, or are refused at once."""
 
+import os
+
 import pytest
 
 from scalable import ClusterError, ScalableSession
@@ -69,7 +71,7 @@ def test_an_error_from_deep_in_the_stack_arrives_with_both_ends(client, way, dep
     while trace is not None:
         lines.add(trace.tb_lineno)
         trace = trace.tb_next
-    assert {17, 18} <= lines  # where it calls itself, and where it raises
+    assert {19, 20} <= lines  # where it calls itself, and where it raises
 
 
 @pytest.mark.parametrize("way", ["submit", "executor", "kept"])
@@ -140,3 +142,75 @@ def test_lists_within_themselves_are_refused(client):
             client.get(graph, keys, tag="a")
     shared = [1, 2]
     assert client.get({"x": (len, [shared, shared])}, "x", tag="a") == 2
+
+
+# Whatever is raised while a value is unpickled ------------------------------------------------------
+
+
+class OwnExit(BaseException):
+    pass
+
+
+ENDS = [SystemExit, KeyboardInterrupt, GeneratorExit, OwnExit]
+
+
+def explode(pid, kind):
+    if os.getpid() != pid:
+        raise kind("boom")
+    return "the worker itself loads it"
+
+
+class Mine:
+    """A value that only the process that made it can load."""
+
+    def __init__(self, kind, size=0):
+        self.kind, self.padding = kind, bytes(size)
+
+    def __reduce__(self):
+        return explode, (os.getpid(), self.kind)
+
+
+class MineError(Exception):
+    def __reduce__(self):
+        return explode_or_fail, (os.getpid(),)
+
+
+def explode_or_fail(pid):
+    explode(pid, SystemExit)
+    return MineError()
+
+
+def fail_with_mine():
+    raise MineError
+
+
+def made(kind, size=0):
+    return [Mine(kind, size), bytes(size)]
+
+
+@pytest.fixture(scope="module")
+def far():
+    with ScalableSession.local({"a": 1}, processes=True) as client:
+        yield client
+
+
+@pytest.mark.parametrize("kind", ENDS)
+def test_an_exit_while_a_result_is_loaded_is_its_error_alone(far, kind):
+    pool = far.pool(tag="a")
+    for bad in (far.submit(made, kind, tag="a"), far.submit(made, kind, 3_000_000, tag="a")):
+        with pytest.raises(RuntimeError, match="unpickling it ended with .*boom"):
+            bad.result(timeout=60)
+        with pytest.raises(RuntimeError, match="unpickling it ended with .*boom"):
+            far.gather([bad, far.submit(abs, 1, tag="a")])
+        assert far.submit(abs, -2, tag="a").result(timeout=60) == 2
+    with pytest.raises(RuntimeError, match="unpickling it ended with .*boom"):
+        pool.submit(made, kind).result(timeout=60)
+    assert pool.submit(abs, -2).result(timeout=60) == 2
+
+
+def test_an_exit_while_an_error_is_loaded_is_the_error(far):
+    pool = far.pool(tag="a")
+    for failed in (far.submit(fail_with_mine, tag="a"), pool.submit(fail_with_mine)):
+        with pytest.raises(RuntimeError, match="MineError|unpickling it ended with .*boom"):
+            failed.result(timeout=60)
+        assert far.submit(abs, -2, tag="a").result(timeout=60) == 2

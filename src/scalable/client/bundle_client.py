@@ -33,6 +33,7 @@ from scalable.dask_compat.client import (
     seams,
     send_to_scheduler,
     state_of,
+    survive_unpickling,
     waits_for_ended,
 )
 from scalable.dask_compat.comm import share_memory
@@ -211,6 +212,7 @@ class BundleClient(CarryingClient):
         seams.check()
         leave_out_our_frames()
         share_memory()
+        survive_unpickling()
         self._line = ExecutorConnection(self, self.code)
         self._news = Notifications(self, lambda: self._line.lender is not None, self._end_all)
         #: Result of a query to the scheduler whether it can interrupt running tasks, or None before

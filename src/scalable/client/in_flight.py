@@ -22,6 +22,7 @@ from scalable.client.backlog import CallOptions, PendingCalls, SentBundle, Value
 from scalable.client.executor_connection import ExecutorConnection
 from scalable.client.futures import CallFuture, MeasuredCalls
 from scalable.client.unsendable import with_package
+from scalable.dask_compat.client import not_loaded
 from scalable.errors import NoWorkersError
 from scalable.protocol.failures import MOST_OUT_OF_MEMORY, OutOfMemory, note_call, shown_arguments
 from scalable.protocol.messages import load, load_error
@@ -495,7 +496,7 @@ def loaded(kind: int, value: Any) -> ValueOrError:
         except Exception as error:  # noqa: BLE001 - whatever the object's own code raises
             return None, error
         except BaseException as ended:  # noqa: BLE001 - it would end the event loop
-            return None, RuntimeError(f"the result cannot be loaded: {ended!r}")
+            return None, not_loaded("the result", ended)
     return value, None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import logging
 import os
 import pickle
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
@@ -20,6 +21,13 @@ from dask._task_spec import GraphNode
 from dask.highlevelgraph import HighLevelGraph
 from distributed import Client, Future, get_client
 from distributed.client import FutureState, _MapExpr, futures_of
+from distributed.protocol.pickle import loads
+from distributed.protocol.serialize import (
+    families,
+    pickle_dumps,
+    pickle_loads,
+    register_serialization_family,
+)
 from distributed.utils import set_thread_state
 from distributed.utils_comm import pack_data, unpack_remotedata
 
@@ -29,6 +37,7 @@ from scalable.harmless import is_sendable
 from scalable.liveness import refuse_in_child
 from scalable.protocol.operations import KNOWN_ANNOTATION
 
+logger = logging.getLogger("scalable.client")
 seams = Seams("client")
 
 _CLIENT = "distributed.client:Client"
@@ -333,7 +342,11 @@ class ReportingClient(Client):
         type: Any = None,  # noqa: A002 - Dask's name
         workers: Any = None,
     ) -> None:
-        super()._handle_key_in_memory(key, type, workers)
+        try:
+            super()._handle_key_in_memory(key, type, workers)
+        except BaseException as ended:  # noqa: BLE001 - it would end the event loop
+            logger.debug("the type of the result of %s cannot be loaded: %r", key, ended)
+            super()._handle_key_in_memory(key, None, workers)
         self.task_in_memory(key)
 
     def _handle_task_erred(
@@ -355,7 +368,7 @@ class ReportingClient(Client):
 
     def _end_with_error(self, key: Any, exception: Any, traceback: Any) -> None:
         traceback, text = load_traceback(traceback)
-        super()._handle_task_erred(key, exception, traceback)
+        super()._handle_task_erred(key, _load_error(exception), traceback)
         if key in self.futures:
             state = self.futures[key]
             if text and state.exception is not None:
@@ -497,6 +510,45 @@ def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
     replay = client.extensions["replay-tasks"]
     key = client.sync(replay._get_errored_future, future)  # noqa: SLF001
     return client.sync(replay._get_components_from_future, key)  # type: ignore[no-any-return]  # noqa: SLF001
+
+
+@seams.relies_on(
+    contains("distributed.protocol.serialize:families", "pickle"),
+    declares("distributed.protocol.serialize:pickle_loads", "header", "frames"),
+)
+def survive_unpickling() -> None:
+    """Make whatever unpickling raises an Exception: SystemExit would end the event loop."""
+    if families["pickle"][1] is pickle_loads:
+        register_serialization_family("pickle", pickle_dumps, _pickle_loads)
+
+
+def _pickle_loads(header: dict[str, Any], frames: list[Any]) -> Any:
+    try:
+        return pickle_loads(header, frames)
+    except Exception:
+        raise
+    except BaseException as ended:
+        raise not_loaded("a value", ended) from ended
+
+
+def not_loaded(what: str, ended: BaseException) -> RuntimeError:
+    """Return the error in place of one that would end the event loop."""
+    return RuntimeError(f"{what} cannot be loaded here: unpickling it ended with {ended!r}")
+
+
+def _load_error(data: Any) -> Any:
+    """Return an error of a task that Dask has pickled, or one that describes why not."""
+    if not isinstance(data, bytes | bytearray):
+        return data
+    try:
+        error = loads(data)
+    except Exception:  # noqa: BLE001 - whatever the object's own code raises
+        return data  # Dask describes it
+    except BaseException as ended:  # noqa: BLE001 - it would end the event loop
+        return not_loaded("the error of the task", ended)
+    if isinstance(error, BaseException):
+        return error
+    return RuntimeError(f"the error of the task became {error!r} here, which is not an exception")
 
 
 #: Lines that are kept of a long traceback: the first ones, and the last ones.

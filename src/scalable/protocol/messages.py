@@ -324,7 +324,7 @@ def load_error(data: bytes) -> BaseException:
     trace, text = load_traceback(message["traceback"])
     try:
         _, error, trace = clean_exception(message["exception"], trace)
-    except Exception:  # noqa: BLE001 - its class cannot be loaded here
+    except BaseException:  # noqa: BLE001 - its class cannot be loaded here
         return RuntimeError(message["text"])
     assert error is not None
     if text:
