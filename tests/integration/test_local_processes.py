@@ -303,11 +303,19 @@ def test_the_reason_of_a_loss_quotes_no_log_of_dask(tmp_path, eventually, starts
     assert "distributed" not in (session.run_path / "failures.jsonl").read_text()
 
 
-def test_a_preload_script_runs_before_the_worker(tmp_path):
-    script = tmp_path / "warm.py"
-    script.write_text("import os\nos.environ['WARM'] = 'yes'\n")
+@pytest.mark.parametrize("name", ["warm.py", "with space.py", "random.py"])
+def test_a_preload_script_runs_once_before_the_worker(tmp_path, name):
+    script, runs = tmp_path / name, tmp_path / "runs"
+    script.write_text(
+        "import os\nos.environ['WARM'] = 'yes'\n"
+        f"open({str(runs)!r}, 'a').write('run ')\n"
+        f"def dask_setup(worker):\n    open({str(runs)!r}, 'a').write('setup ')\n"
+        f"async def dask_teardown(worker):\n    open({str(runs)!r}, 'a').write('teardown ')\n"
+    )
     with ScalableSession.local({"a": {"preload_script": str(script)}}, processes=True) as client:
         assert client.submit(environment, "WARM", tag="a").result(timeout=60) == "yes"
+        assert runs.read_text() == "run setup "
+    assert runs.read_text() == "run setup teardown "
 
 
 def test_a_pool_that_cannot_start_ends_the_start_with_the_reason(

@@ -7,6 +7,7 @@ that is closed. With ``FILE``, it reads that, runs ``SCRIPT``, and lives as long
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import logging
 import os
@@ -207,7 +208,7 @@ async def serve(config: WorkerConfig) -> Ending:
         interface=config.interface or None,
         port=config.ports or None,
         local_directory=config.local_directory,
-        preload=list(config.preload),
+        preload=list(map(run_once, config.preload)),
         security=config.credentials(),
         death_timeout=CONNECT_TIMEOUT_S,
         manager=config.manager,
@@ -288,6 +289,23 @@ async def _end(worker: Any, *, hand_over: bool) -> None:
             )
     # Running tasks are not awaited: the provider would kill the process before they finish.
     await worker.close(reason="terminated", nanny=False, executor_wait=False)
+
+
+def run_once(script: str) -> str:
+    """Run a preload script, which Dask would run twice, and return the name of its module for Dask.
+    Modules and addresses are left to Dask.
+    """
+    if not script.endswith(".py") or "://" in script:
+        return script
+    name = Path(script).stem
+    if not name.isidentifier() or name in sys.modules:
+        name = f"preload_script_{len(sys.modules)}"
+    spec = importlib.util.spec_from_file_location(name, script)
+    assert spec is not None
+    assert spec.loader is not None
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return name
 
 
 # Recent output ------------------------------------------------------------------------------------
