@@ -168,6 +168,7 @@ def test_names_and_entries_of_a_subclass_are_honoured(eventually, cls, word):
 def test_a_cluster_without_a_template_has_no_new_worker():
     with cluster_of("a") as cluster:
         refused(cluster.new_worker_spec, "has no template")
+        refused(lambda: cluster.scale({"": 1}), "^the pool without a tag has no template")
 
 
 # adapt --------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from scalable.errors import ClusterError
 from scalable.model import ClusterRecord, DeploymentSpec, Plan, ScalePlan
 from scalable.model.remembering import Remembering
 from scalable.planning import adaptive_bounds
+from scalable.protocol.pools import shown
 from scalable.protocol.private_socket import PrivateSocket
 from scalable.providers.registry import provider_traits
 from scalable.records import ClusterDirectory
@@ -91,7 +92,7 @@ class Deployment:
             pools = self.cluster.pools
             for tag, pool in pools.items():
                 if pool.reason is not None and not pool.running:
-                    raise ClusterError(f"pool {tag!r} has no worker: {pool.reason}")
+                    raise ClusterError(f"{shown(tag)} has no worker: {pool.reason}")
             if all(pool.running >= pool.wanted or pool.reason for pool in pools.values()):
                 return
             time.sleep(READY_POLL_S)

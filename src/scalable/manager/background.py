@@ -17,7 +17,7 @@ from scalable.manager.pools import Pool
 from scalable.manager.units import Loss, Unit, with_start, worker_names
 from scalable.protocol.events import SILENT_SCHEDULER, Event, failed_start
 from scalable.protocol.failures import without_dask
-from scalable.protocol.pools import UNTAGGED
+from scalable.protocol.pools import UNTAGGED, shown
 from scalable.units import as_written
 
 logger = logging.getLogger("scalable.manager")
@@ -112,15 +112,15 @@ class Launches:
         late = [batch for batch in self.under_way() if not batch.task.done()]
         for batch in late:
             logger.warning(
-                "pool %r: its launcher has not answered within %g s; the request is cancelled",
-                batch.pool.tag,
+                "%s: its launcher has not answered within %g s; the request is cancelled",
+                shown(batch.pool.tag),
                 timeout_s,
             )
             batch.task.cancel()
         await _wait(late, timeout_s)
         for batch in self.take_answered():
             if batch.error is not None:
-                logger.warning("pool %r: %s", batch.pool.tag, batch.error)
+                logger.warning("%s: %s", shown(batch.pool.tag), batch.error)
 
 
 async def _wait(batches: Iterable[Batch], timeout_s: float | None = None) -> None:
@@ -219,7 +219,8 @@ def explained(reason: str, output: str, tag: str, memory: str | int | None) -> s
         reason = f"{reason}, when its memory was nearly used up"
     if memory and "memory" in reason and "limit" not in reason:
         amount = as_written(memory) if isinstance(memory, int) else memory
-        reason = f"{reason} (memory of component {tag!r}: {amount})"
+        whose = f"memory of component {tag!r}" if tag else "memory of a worker without a tag"
+        reason = f"{reason} ({whose}: {amount})"
     tail = own[-SHOWN_LINES:]
     if not tail:
         return reason

@@ -14,7 +14,7 @@ from scalable.manager.pools import Pool, status_of
 from scalable.manager.units import Phase, Unit, WorkerView, choose_victims, worker_names
 from scalable.model import names
 from scalable.model.clusters import PoolStatus
-from scalable.protocol.pools import UNTAGGED, check_count, check_tag
+from scalable.protocol.pools import UNTAGGED, check_count, check_tag, shown
 
 logger = logging.getLogger("scalable.manager")
 
@@ -41,7 +41,7 @@ class Inventory:
             names.TAG.require(pool.tag)
         with self.changing:
             if pool.tag in self.pools:
-                raise ClusterError(f"pool {pool.tag!r} exists already")
+                raise ClusterError(f"{shown(pool.tag)} exists already")
             self.pools[pool.tag] = pool
         if hasattr(pool.launcher, "on_change"):
             pool.launcher.on_change = self._on_change
@@ -57,7 +57,7 @@ class Inventory:
             pool = self.pool(tag)
             self.check(tag, count)
             if pool.degraded:
-                logger.info("pool %r is retried: %s", tag, reason)
+                logger.info("%s is retried: %s", shown(tag), reason)
             pool.start_anew()
             names = self.wanted.names(tag)
             self.wanted.forget_starts(tag)
@@ -79,7 +79,7 @@ class Inventory:
         before = len(self.wanted.names(tag))
         if count > before and pool.template is None:
             raise ClusterError(
-                f"pool {tag!r} has no template to start workers from",
+                f"{shown(tag)} has no template to start workers from",
                 hint="give PoolCluster worker=, or add entries to worker_spec",
             )
         return before

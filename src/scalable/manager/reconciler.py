@@ -33,6 +33,7 @@ from scalable.manager.units import (
 )
 from scalable.pricing.metering import Charge
 from scalable.protocol.events import SILENT_SCHEDULER, Event, degraded, failed_start, worker_event
+from scalable.protocol.pools import shown
 from scalable.units import format_duration
 
 logger = logging.getLogger("scalable.manager")
@@ -302,7 +303,7 @@ class Reconciler:
     def _degrade(self, pool: Pool, reason: str) -> None:
         if pool.degraded is None:
             pool.degraded = reason
-            logger.error("pool %r is degraded: %s", pool.tag, reason)
+            logger.error("%s is degraded: %s", shown(pool.tag), reason)
             self._on_event(degraded(pool.tag, reason))
 
     # Launches -----------------------------------------------------------------------------------
@@ -481,17 +482,17 @@ def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | N
     """
     if isinstance(error, LimitReachedError):
         if pool.limited(now, count, error.message):
-            logger.warning("pool %r: %s; it is asked for more later", pool.tag, error)
+            logger.warning("%s: %s; it is asked for more later", shown(pool.tag), error)
         return None
     if not isinstance(error, ProviderError):
-        logger.critical("the launcher of pool %r failed", pool.tag, exc_info=error)
+        logger.critical("the launcher of %s failed", shown(pool.tag), exc_info=error)
         return f"its launcher failed: {error!r}"
     if not error.transient:
         return str(error)
     if pool.refused_for(now, error.message) > REFUSED_LIMIT_S:
         return f"refused for {REFUSED_LIMIT_S:g} s; the last: {error}"
     pool.pause(now)
-    logger.warning("pool %r: %s; it is retried", pool.tag, error)
+    logger.warning("%s: %s; it is retried", shown(pool.tag), error)
     return None
 
 
@@ -649,7 +650,7 @@ class Stops:
         try:
             while not await self._is_stopped(pool, names):
                 if self._is_finishing() or time.monotonic() > deadline:
-                    logger.error("pool %r: units %s may still run", pool.tag, list(names))
+                    logger.error("%s: units %s may still run", shown(pool.tag), list(names))
                     return
                 await self._pause(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from scalable.protocol.pools import shown
+
 Event = dict[str, Any]
 
 
@@ -28,7 +30,7 @@ def degraded(tag: str, reason: str) -> Event:
     return {
         "stream": "failures",
         "failure_class": "PoolDegraded",
-        "message": f"pool {tag!r} is degraded: {reason}",
+        "message": f"{shown(tag)} is degraded: {reason}",
         "timestamp": time.time(),
         "details": {"phase": "start", "tag": tag},
     }
@@ -45,7 +47,7 @@ def failed_start(tag: str, worker: str, reason: str) -> Event:
     return {
         "stream": "failures",
         "failure_class": FAILED_START,
-        "message": f"a worker of pool {tag!r} has not connected: {reason}",
+        "message": f"a worker of {shown(tag)} has not connected: {reason}",
         "timestamp": time.time(),
         "details": {"phase": "start", "tag": tag, "worker": worker},
     }

@@ -124,6 +124,10 @@ class AdaptiveScaler:
         #: Pending tasks at the last evaluation, and the time since which none has finished, by tag.
         self._unended: dict[str, tuple[int, float]] = {}
         self._reliability = Reliability()
+        #: Tags whose workers were ever counted, and the workers that the last decision gave others:
+        #: without a count, their first workers would be added with each decision.
+        self._named: set[str] = set()
+        self._assumed: dict[str, int] = {}
 
     def reset_cooldown(self) -> None:
         """End all cooldowns, so that the next evaluation may change any pool."""
@@ -143,7 +147,8 @@ class AdaptiveScaler:
             One mapping for each task that is queued or runs. Keys: ``tag`` and, if known,
             ``duration`` in seconds.
         active_workers
-            Number of connected or starting workers of each tag.
+            Number of connected or starting workers of each tag. A tag that is missing has none, or
+            if it was never given, as many as the last decision left it.
         recent_completions
             One mapping for each task that finished since the last evaluation. Keys: ``tag`` and, if
             known, ``duration_s``. The scaler keeps the last 200 durations of each tag.
@@ -154,7 +159,9 @@ class AdaptiveScaler:
             If a mapping has no tag, or a count or duration is invalid. The scaler's state is then
             unchanged.
         """
-        loads = self._loads(list(pending_tasks), active_workers, list(recent_completions or ()))
+        active = {**self._assumed, **active_workers}
+        loads = self._loads(list(pending_tasks), active, list(recent_completions or ()))
+        self._named.update(active_workers)
         now = self._clock()
         after: dict[str, int] = {}
         reasons: list[str] = []
@@ -163,6 +170,7 @@ class AdaptiveScaler:
             if reason:
                 reasons.append(f"{load.tag}: {reason}")
         changes = {load.tag: after[load.tag] - load.active for load in loads}
+        self._assumed = {tag: count for tag, count in after.items() if tag not in self._named}
         for tag, change in changes.items():
             if change:
                 self._changed[tag] = (now, self._bounds(tag))

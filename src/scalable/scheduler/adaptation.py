@@ -109,7 +109,7 @@ class Adaptation:
             if adaptive is not None:
                 adaptive.stop()
                 if why is not None:
-                    logger.info("pool %r no longer follows its load: %s", tag, why)
+                    logger.info("%s no longer follows its load: %s", shown(tag), why)
 
     def connected(self, worker: Any) -> None:
         """Record a connected worker, to measure how long workers take to start."""

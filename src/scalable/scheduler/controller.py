@@ -21,7 +21,7 @@ from scalable.model.clusters import PoolStatus, pools_from_dict, pools_to_dict
 from scalable.protocol.events import Event
 from scalable.protocol.handlers import Change, Handler, HeartbeatAnswer, offer, refused_heartbeat
 from scalable.protocol.operations import CONTROLLER, ENDING_TOPIC, MANAGER_KEY
-from scalable.protocol.pools import UNTAGGED, AttachAnswer, Attachment
+from scalable.protocol.pools import UNTAGGED, AttachAnswer, Attachment, shown
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.adaptation import Adaptation
 from scalable.scheduler.code_store import CodeStore
@@ -496,7 +496,7 @@ class Status:
             return ("unmanaged", NOBODY) if wanted else ("running", None)
         for tag, pool in pools.items():
             if pool.reason:
-                return "degraded", f"pool {tag!r}: {pool.reason}"
+                return "degraded", f"{shown(tag)}: {pool.reason}"
         if lost:
             return "degraded", words_of_lost(lost)
         short = [t for t, pool in pools.items() if pool.wanted and not pool.running]

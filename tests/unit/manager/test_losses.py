@@ -16,6 +16,12 @@ CANCELLED = (
 KILLED = "it was killed by SIGKILL"
 
 
+def test_a_loss_without_a_tag_names_no_component():
+    assert explained(KILLED, DASK, "", "1G") == (
+        f"{KILLED}, when its memory was nearly used up (memory of a worker without a tag: 1G)"
+    )
+
+
 @pytest.mark.parametrize(
     ("reason", "output", "memory", "words"),
     [

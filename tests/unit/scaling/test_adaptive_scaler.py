@@ -30,6 +30,17 @@ def test_tags_without_bounds_run_from_zero_to_unlimited():
     assert AdaptiveScaler().evaluate([], {"b": 7}).workers_to_remove == {"b": 7}
 
 
+def test_the_minimum_of_a_tag_that_is_never_counted_is_added_once():
+    scaler = AdaptiveScaler({"b": 2}, cooldown_seconds=0)
+    assert scaler.evaluate([], {"a": 0}).workers_to_add == {"b": 2}
+    assert scaler.evaluate([], {"a": 0}).changes == {}
+    assert scaler.evaluate(pending(8, "b"), {"a": 0}).workers_to_add == {"b": 8}
+    assert scaler.evaluate([], {"b": 3}).workers_to_remove == {"b": 1}
+    # Once it was counted, a missing count is zero, as in a Counter.
+    assert scaler.evaluate([], {}).workers_to_add == {"b": 2}
+    assert scaler.evaluate([], {}).workers_to_add == {"b": 2}
+
+
 @pytest.mark.parametrize(
     ("count", "active", "change"),
     [(9, 10, 2), (8, 10, 0), (5, 10, 0), (2, 10, 0), (1, 10, -8), (0, 10, -10), (1, 1, 1)],
