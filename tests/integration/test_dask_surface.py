@@ -10,6 +10,7 @@ import pytest
 from distributed import Scheduler
 from distributed.deploy.adaptive import Adaptive
 from distributed.deploy.spec import SpecCluster
+from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
 
 from scalable import ClusterError, PoolCluster, ScalableClient
 from scalable.worker.pool_worker import PoolWorker
@@ -169,6 +170,34 @@ def test_a_cluster_without_a_template_has_no_new_worker():
     with cluster_of("a") as cluster:
         refused(cluster.new_worker_spec, "has no template")
         refused(lambda: cluster.scale({"": 1}), "^the pool without a tag has no template")
+
+
+# Plugins ------------------------------------------------------------------------------------------
+
+
+class OfNannies(NannyPlugin):
+    pass
+
+
+class OfWorkers(WorkerPlugin):
+    def setup(self, worker):
+        worker.was_set_up = True
+
+
+def was_set_up(dask_worker):
+    return dask_worker.was_set_up
+
+
+def test_plugins_of_nannies_are_refused_where_there_are_none(caplog):
+    with PoolCluster() as cluster, ScalableClient(cluster) as client:
+        cluster.add_pool("a", entry("a"))
+        client.register_plugin(OfNannies())  # the cluster may get workers with nannies
+        assert "OfNannies would do nothing: the workers of this cluster have no" in caplog.text
+        cluster.scale("a", 1)
+        cluster.wait_for_workers(1, timeout=60)
+        refused(lambda: client.register_plugin(OfNannies()), "use a WorkerPlugin")
+        client.register_plugin(OfWorkers())
+        assert list(client.run(was_set_up).values()) == [True]
 
 
 # adapt --------------------------------------------------------------------------------------------

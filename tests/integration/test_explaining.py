@@ -566,12 +566,20 @@ def test_the_limit_of_a_session_is_known_to_its_advice_and_to_other_shells(tmp_p
 
 def test_a_call_after_the_end_of_a_session_names_the_end_and_the_way_out():
     with ScalableSession.local({"a": 1}) as client:
-        pass
+        future = client.submit(same, 1, tag="a")
+        future.result(timeout=60)
     for make in (
         lambda: client.submit(same, 1, tag="a"),
         lambda: client.submit(same, 1),
         lambda: client.map(same, [1], tag="a"),
         lambda: client.get({"x": (same, 1)}, "x"),
+        lambda: client.gather([future]),
+        lambda: client.gather({"x": [future]}),
+        lambda: client.scatter([1]),
+        lambda: client.run(same, 1),
+        lambda: client.cancel([future]),
+        future.result,
+        future.exception,
     ):
         with pytest.raises(ClusterError, match="is closed and sends no tasks") as caught:
             make()

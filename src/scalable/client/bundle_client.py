@@ -18,6 +18,7 @@ from typing import Any
 import dask
 from dask.utils import key_split, parse_timedelta
 from distributed import Client, Future, Scheduler
+from distributed.diagnostics.plugin import NannyPlugin
 from distributed.protocol.pickle import dumps, loads
 from distributed.scheduler import KilledWorker
 from distributed.utils import in_async_call
@@ -263,6 +264,23 @@ class BundleClient(CarryingClient):
         # What ``distributed.print`` prints on the worker has the topic above.
         self.subscribe_topic("print", lambda _: None)
         self.register_plugin(ShowOutput())
+
+    def register_plugin(self, plugin: Any, name: str | None = None) -> Any:
+        """Register a plugin, as Dask does, unless no worker has a nanny that would run it."""
+        if isinstance(plugin, NannyPlugin):
+            workers = self.scheduler_info()["workers"].values()
+            if not any(worker.get("nanny") for worker in workers):
+                error = ClusterError(
+                    f"the NannyPlugin {type(plugin).__name__} would do nothing: the workers of "
+                    "this cluster have no nannies",
+                    hint="use a WorkerPlugin, which runs in each worker, or `env:` of the "
+                    "component for environment variables",
+                )
+                if workers:
+                    raise error
+                if self.scheduler_facts.get(CODE):
+                    logger.warning("%s", error)
+        return super().register_plugin(plugin, name)
 
     def serve_calls_of(self, lender: Lender) -> None:
         """Mark the client as one that only the tasks of one worker use.
