@@ -240,8 +240,6 @@ class Plan:
         Advice on memory reservations.
     overhead
         Factor by which earlier runs took longer than their calls; part of the predicted time.
-    left_out
-        Tag -> workers of the manifest that the plan leaves out because they would idle.
     """
 
     target_name: str
@@ -264,7 +262,6 @@ class Plan:
     tasks: Mapping[str, TaskPrediction] = field(default_factory=dict)
     memory_advice: tuple[MemoryAdvice, ...] = ()
     overhead: float = 1.0
-    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the attributes as plain JSON values, under their own names."""
@@ -290,7 +287,6 @@ class Plan:
             "tasks": {name: task.to_dict() for name, task in self.tasks.items()},
             "memory_advice": [advice.to_dict() for advice in self.memory_advice],
             "overhead": self.overhead,
-            "left_out": dict(self.left_out),
         }
 
 

@@ -47,12 +47,10 @@ def total_limit(spec: DeploymentSpec) -> tuple[str, int] | None:
     return written
 
 
-def worker_counts(spec: DeploymentSpec, useful: Mapping[str, int] | None = None) -> dict[str, int]:
+def worker_counts(spec: DeploymentSpec) -> dict[str, int]:
     """Return the number of workers of each tag, in the order of the manifest.
 
-    :func:`conflicts` must return nothing for ``spec``. A tag gets more workers than ``useful`` only
-    if ``workers``, ``n_workers`` or ``adaptive.minimum`` requires them. Equal input gives equal
-    counts.
+    :func:`conflicts` must return nothing for ``spec``. Equal input gives equal counts.
     """
     ranges = ranges_of(spec)
     counts = {tag: low for tag, (low, _) in ranges.items()}
@@ -67,25 +65,8 @@ def worker_counts(spec: DeploymentSpec, useful: Mapping[str, int] | None = None)
         return counts | dict.fromkeys(unsaid, 1)
     if spec.adaptive is not None and spec.adaptive.maximum is not None:
         target = min(target, spec.adaptive.maximum)
-    weights = _weights(spec)
-    if useful:
-        _share(counts, _capped(ranges, useful), target - sum(counts.values()), weights)
-        least = target if total is not None and total[0] == FIRST_TOTAL else 0
-        target = max(least, 0 if spec.adaptive is None else min(target, spec.adaptive.minimum))
-    _share(counts, ranges, max(0, target - sum(counts.values())), weights)
+    _share(counts, ranges, max(0, target - sum(counts.values())), _weights(spec))
     return counts
-
-
-def _capped(
-    ranges: Mapping[str, tuple[int, int | None]], useful: Mapping[str, int]
-) -> dict[str, tuple[int, int | None]]:
-    """Limit the ranges to useful workers, but not below the minimum or one."""
-    capped = dict(ranges)
-    for tag, (low, high) in ranges.items():
-        if tag in useful:
-            most = max(low, useful[tag], 1)
-            capped[tag] = low, most if high is None else min(high, most)
-    return capped
 
 
 def ranges_of(spec: DeploymentSpec) -> dict[str, tuple[int, int | None]]:

@@ -210,7 +210,7 @@ def _guesses(given: Explanation) -> Iterator[str]:
 def _idle(given: Explanation) -> list[IdleWorkers]:
     known = known_calls(given.spec, given.knowledge, given.calls)
     counts = given.plan.scale_plan.workers_by_tag
-    return list(idle_workers(given.spec, known, counts, default=given.choice is None))
+    return list(idle_workers(given.spec, known, counts))
 
 
 def _missing_keys(calls: Calls, spec: DeploymentSpec) -> str:

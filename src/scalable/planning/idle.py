@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from scalable.model import DeploymentSpec
-from scalable.planning.counts import FIRST_TOTAL, worker_counts, written_total
+from scalable.planning.counts import FIRST_TOTAL, written_total
 from scalable.planning.knowledge import Knowledge
 from scalable.planning.work import Calls, slots_of
-from scalable.units import counted
 
 
 @dataclass(frozen=True)
@@ -18,19 +17,12 @@ class IdleWorkers:
     """Workers of one pool for which no task is known."""
 
     tag: str
-    #: Number by the rule of the manifest.
+    #: Number in the plan.
     workers: int
     #: Number that can be busy at once.
     useful: int
-    #: Number in the plan.
-    given: int
     #: Greatest known number of tasks of the pool.
     calls: int
-
-    @property
-    def left_out(self) -> int:
-        """Number of workers that the plan omits."""
-        return self.workers - self.given
 
 
 def known_calls(
@@ -51,43 +43,25 @@ def known_calls(
     }
 
 
-def counts_without_idle(spec: DeploymentSpec, known: Mapping[str, int]) -> dict[str, int]:
-    """Return the manifest's worker counts without workers that would be idle.
-
-    These go to other pools as far as they are useful there. :func:`.counts.conflicts` must return
-    nothing for ``spec``, and ``known`` comes from :func:`known_calls`.
-    """
-    return worker_counts(spec, {tag: _useful(spec, tag, n) for tag, n in known.items()})
-
-
 def idle_workers(
-    spec: DeploymentSpec, known: Mapping[str, int], given: Mapping[str, int], *, default: bool
+    spec: DeploymentSpec, known: Mapping[str, int], given: Mapping[str, int]
 ) -> Iterator[IdleWorkers]:
-    """Yield the pools with idle workers, including those that the plan has removed."""
-    # Without an objective (``default``), the counts follow from the manifest's rule.
-    before = worker_counts(spec) if default else given
+    """Yield the pools with more workers than known calls; ``known`` is from :func:`known_calls`."""
     for tag, calls in known.items():
-        useful, workers = _useful(spec, tag, calls), max(before[tag], given[tag])
-        if workers > useful:
-            yield IdleWorkers(tag, workers, useful, given[tag], calls)
+        useful = math.ceil(calls / slots_of(spec, tag))
+        if given[tag] > useful:
+            yield IdleWorkers(tag, given[tag], useful, calls)
 
 
 def idle_sentence(spec: DeploymentSpec, idle: IdleWorkers) -> str:
-    """Return a sentence about a pool's idle workers, with the reason if the plan has any."""
-    spare = idle.workers - idle.useful
+    """Return a sentence about a pool's idle workers, and what asks for them."""
     told = (
-        f"{spare} of {idle.workers} {idle.tag} workers would idle: earlier runs sent at most "
-        f"{counted(idle.calls, 'call')} to the pool"
+        f"{idle.workers - idle.useful} of {idle.workers} {idle.tag} workers would idle if this run "
+        f"sends no more calls to the pool than earlier runs, at most {idle.calls}; "
     )
-    if idle.given <= idle.useful:
-        return f"{told}, so it gets {idle.given}."
     component, total = spec.components[idle.tag].workers, written_total(spec)
-    if component is not None and component.minimum >= idle.given:
-        return f"{told}; `components.{idle.tag}.workers` asks for {idle.given}."
-    if total is not None and total[0] == FIRST_TOTAL:
-        return f"{told}; `{FIRST_TOTAL}: {total[1]}` of the target asks for them."
-    return f"{told}; `adaptive.minimum` of the target asks for them."
-
-
-def _useful(spec: DeploymentSpec, tag: str, calls: int) -> int:
-    return math.ceil(calls / slots_of(spec, tag))
+    if component is not None and component.minimum >= idle.workers:
+        return f"{told}`components.{idle.tag}.workers` asks for {idle.workers}."
+    if total is not None and (spec.adaptive is None or total[0] == FIRST_TOTAL):
+        return f"{told}`{total[0]}: {total[1]}` of the target asks for them."
+    return f"{told}`adaptive` of the target asks for them."

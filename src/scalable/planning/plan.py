@@ -21,11 +21,10 @@ from scalable.model import (
 )
 from scalable.planning import uncertainty
 from scalable.planning.billing import always_of, billing_of, hourly_by_tag, weighed_spread
-from scalable.planning.counts import ranges_of, total_limit
+from scalable.planning.counts import ranges_of, total_limit, worker_counts
 from scalable.planning.draws import draw_runs
 from scalable.planning.explain import Explanation, explain
 from scalable.planning.frontier import Bounds
-from scalable.planning.idle import counts_without_idle, idle_workers, known_calls
 from scalable.planning.knowledge import Knowledge, Prices
 from scalable.planning.network import Network, make_network
 from scalable.planning.notices import advise_memory
@@ -56,11 +55,8 @@ def make_plan(
     deadline_s, deadline_name = _deadline(spec, request)
     sizing = _Sizing(spec, knowledge, request, calls, prices)
     choice: Choice | None = None
-    left_out: Mapping[str, int] = {}
     if request.objective is None or request.policy == "manual":
-        known = known_calls(spec, knowledge, calls)
-        counts = counts_without_idle(spec, known)
-        left_out = {i.tag: i.left_out for i in idle_workers(spec, known, counts, default=True)}
+        counts = worker_counts(spec)
         problem = sizing.problem(counts)
     else:
         problem = sizing.problem()
@@ -79,7 +75,6 @@ def make_plan(
         budget=request.budget,
         front=() if choice is None else _kept(problem, calls, knowledge, choice),
         memory_advice=advise_memory(spec, calls),
-        left_out={tag: number for tag, number in left_out.items() if number},
     )
     plan = _predicted(plan, problem, calls, knowledge, prices)
     explanation = Explanation(

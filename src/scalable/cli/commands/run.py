@@ -147,7 +147,7 @@ def command(  # noqa: PLR0913 - what a user may say
         output.show(plan_result(plan))
         return 0
     if cluster is None:
-        _confirm_start(request, plan, output, yes=yes or synchronous)
+        _confirm_start(request, plan, yes=yes or synchronous)
     else:
         directory = find(cluster)
         cluster, runs_on = directory.id, directory.record().target
@@ -216,15 +216,6 @@ def _in_one_line(plan: Plan) -> str:
     return f"plan: {counts}{about}"
 
 
-def _left_out(tag: str, number: int, plan: Plan) -> str:
-    """Return a sentence about workers that would have no tasks, according to earlier runs."""
-    count = plan.scale_plan.workers_by_tag[tag]
-    return (
-        f"{tag} gets {count} of {count + number} workers: earlier runs had no calls for more; "
-        "`workers` of the component, or `count` of its tasks, asks for them"
-    )
-
-
 def _in_words(code: int) -> str:
     """Return an exit code, with the name of the signal that a code over 128 stands for."""
     with suppress(ValueError):
@@ -245,13 +236,11 @@ def _environment(
     return environ
 
 
-def _confirm_start(request: Request, plan: Plan, output: Output, *, yes: bool) -> None:
+def _confirm_start(request: Request, plan: Plan, *, yes: bool) -> None:
     """Check that a cluster and a record can be made, and ask before a run that costs money."""
     request.require_clusters()
     if settings.telemetry_enabled():
         require_writable()
-    for tag, number in plan.left_out.items():
-        output.note(_left_out(tag, number, plan))
     if costs_money(request.spec, plan):
         confirm(f"{said_cost(plan)} Run on {request.target!r}?", yes=yes)
 
