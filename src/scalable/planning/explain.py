@@ -20,8 +20,10 @@ from scalable.units import as_written, counted, format_amount, format_duration, 
 _HELD = 1.05
 #: Maximum number of names that one sentence lists.
 _SHOWN = 3
-#: Weight of the measurements, 0 to 1, below which the confidence is called low.
+#: Weight of the measurements, 0 to 1, below which a plan names what was measured least.
 _ENOUGH_EVIDENCE = 0.5
+#: Confidence below which it is called low.
+_LOW = 0.5
 _SERVES = {
     "minimize cost": "the fewest workers",
     "least cost": "the lowest cost",
@@ -252,7 +254,7 @@ def _trust(given: Explanation) -> Iterator[str]:
         count = len(past_predictions)
         yield f"{confidence}: {held} of {count} earlier predictions would have held."
     elif not any(c.guessed for c in given.calls):
-        yield f"{confidence} {_evidence(given.calls)}."
+        yield f"{confidence} {_evidence(given.calls, low=plan.confidence < _LOW)}."
     if overhead(past_predictions) != 1.0:
         yield (
             f"Earlier runs took {plan.overhead:.2f} times as long as their calls alone; the "
@@ -275,18 +277,19 @@ def _elsewhere(given: Explanation) -> Iterator[str]:
     )
 
 
-def _evidence(calls: Sequence[Calls]) -> str:
+def _evidence(calls: Sequence[Calls], *, low: bool) -> str:
     """Return how many measured tasks support the forecasts, or which name lacks them."""
+    starts = "is low: " if low else "is not low, although "
     if evidence_of(calls) >= _ENOUGH_EVIDENCE:
         measured = sum(c.forecast.samples for c in calls if c.measured)
         return f"rests on {counted(measured, 'measured call')}; no earlier prediction exists"
     weakest = max(calls, key=lambda c: c.count * c.forecast.mean_s * (1 - evidence_of([c])))
     if not weakest.measured:
         here = " on this target" if weakest.forecast.elsewhere else ""
-        return f"is low: no call of {weakest.task} was measured{here}"
+        return f"{starts}no call of {weakest.task} was measured{here}"
     samples = weakest.forecast.samples
     were = "was" if samples == 1 else "were"
-    return f"is low: only {counted(samples, 'call')} of {weakest.task} {were} measured"
+    return f"{starts}only {counted(samples, 'call')} of {weakest.task} {were} measured"
 
 
 def _time(given: Explanation) -> Iterator[str]:

@@ -39,7 +39,8 @@ def confidence(
     """Return the probability that a run takes 0.8 to 1.25 times as long as predicted.
 
     It is the share of correct past predictions, estimated with a beta distribution. The prior mean
-    is the share of ``draws`` in that range, or 0.5 without draws.
+    is the share of ``draws`` in that range, or 0.5 without draws. The result is at most the rule of
+    succession's probability that one more prediction holds after all of them have held.
     """
     low, high = BAND
     inside = sum(low * predicted_s <= draw <= high * predicted_s for draw in draws)
@@ -49,7 +50,8 @@ def confidence(
         others = [*past_predictions[:position], *past_predictions[position + 1 :]]
         held += low <= past.ratio / overhead(others) <= high
     share = inside / len(draws) if draws else 0.5
-    return (WORTH_OF_DRAWS * share + held) / (WORTH_OF_DRAWS + len(past_predictions))
+    observed = WORTH_OF_DRAWS + len(past_predictions)
+    return min((WORTH_OF_DRAWS * share + held) / observed, (observed + 1) / (observed + 2))
 
 
 def evidence_of(calls: Sequence[Calls]) -> float:

@@ -194,6 +194,17 @@ def test_earlier_runs_say_what_the_manifest_does_not():
     assert few.confidence > stated.confidence + 0.2
 
 
+def test_a_high_confidence_is_not_called_low():
+    work = task("sim", "model", 1, 0.1)
+    slow_start = Knowledge(startup_s={"model": 60.0})
+    made = plan(request(work), None, None, slow_start)
+    assert 0.5 < made.confidence < 1
+    assert "is not low, although no call of sim was measured" in said(made)
+    unsure = plan(request(work))
+    assert unsure.confidence < 0.5
+    assert "is low: no call of sim was measured" in said(unsure)
+
+
 def test_calls_of_tasks_that_the_manifest_does_not_name_count_too():
     forecast = Forecast.exactly(10.0)
     knowledge = Knowledge({"run_it": forecast}, unlisted=[TaskSpec("run_it", "model", count=40)])
