@@ -77,7 +77,9 @@ def test_a_cloud_without_a_region_says_so(workflow, finish, project, monkeypatch
         monkeypatch.delenv(name, raising=False)
     workflow()
     manifest = project / "scalable.yaml"
-    manifest.write_text(manifest.read_text().replace("provider: slurm", "provider: gcp"))
+    manifest.write_text(
+        manifest.read_text().replace("provider: slurm", "provider: gcp\n    image: site/model")
+    )
     result = finish("run", "--target", "cluster", "--yes")
     assert result.code == 1
     assert "no region of Google Cloud" in result.out, "the report shortens long lines"

@@ -123,12 +123,42 @@ def test_findings_go_to_a_file(invoke, project):
     assert len(json.loads((project / "found.json").read_text())["errors"]) == 2
 
 
+@pytest.mark.parametrize("provider", ["aws", "gcp", "kubernetes"])
+def test_a_remote_target_without_image_is_an_error(invoke, project, provider):
+    text = f"version: 1\nproject: {{name: p}}\ntargets:\n  far: {{provider: {provider}}}\n"
+    (project / "scalable.yaml").write_text(f"{text}components: {{model: {{}}}}\n")
+    for verb in ("validate", "plan"):
+        result = invoke(verb)
+        assert result.code == 2
+        said = "scalable.yaml:4:3: error E_MISSING_KEY: the scheduler of a {} target has no image"
+        assert said.format(provider) in result.out + result.err
+
+
+def test_worker_sizes_of_an_aws_target_are_defaults(invoke, project):
+    (project / "scalable.yaml").write_text("""\
+version: 1
+project: {name: p}
+targets:
+  far: {provider: aws, region: us-east-1, image: site/model, worker_cpu: 4096, worker_mem: 8192}
+components:
+  model: {}
+  small: {cpus: 1, memory: 2G}
+""")
+    result = invoke("plan", "--format", "json")
+    assert result.code == 0
+    found = json.loads(result.out)["plan"]["scale_plan"]["resources_by_tag"]
+    assert {tag: (own["cpus"], own["memory"]) for tag, own in found.items()} == {
+        "model": (4, "8192MiB"),
+        "small": (1, "2G"),
+    }
+
+
 WITHOUT_EFFECT = """\
 version: 1
 project: {name: climate}
 targets:
   cluster: {provider: slurm, walltime: 1h}
-  cloud: {provider: aws, worker_cpu: 1024, worker_mem: 2048}
+  cloud: {provider: aws, image: site/model, instance_type: m6i.large}
 components:
   model: {mounts: {/data: /data}}
 """
@@ -147,9 +177,8 @@ components:
         (
             "cloud",
             [
-                "worker_cpu has no effect: each component has its own cpus",
-                "worker_mem has no effect: each component has its own memory",
-                "[targets.cloud.worker_mem]",
+                "instance_type has no effect: tasks of Fargate have no instances",
+                "[targets.cloud.instance_type]",
             ],
         ),
     ],
@@ -189,7 +218,9 @@ def test_a_storage_that_workers_do_not_see_is_a_warning(invoke, project):
         assert value["ok"]
         return [(w["line"], w["message"]) for w in value["warnings"] if "storage" in str(w["path"])]
 
-    text = text.replace("  other:\n    provider: local\n", "  other:\n    provider: kubernetes\n")
+    text = text.replace(
+        "  other:\n    provider: local\n", "  other:\n    provider: kubernetes\n    image: x\n"
+    )
     assert warnings("results", "local") == warnings("results", "cluster") == []
     assert warnings("memory://x", "local") == []
     ((line, message),) = warnings("results", "other")

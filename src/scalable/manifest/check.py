@@ -65,6 +65,8 @@ class CheckedTarget:
     written: frozenset[str]
     #: Everything that the manifest sets, as plain values.
     data: Mapping[str, Any]
+    #: Values of components that do not name them.
+    worker_size: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,7 @@ class Checker:
             return None
         model = self.models[provider]
         owned = Table(own, table.place)
+        size: dict[str, Any] = {}
         if model is None:
             options = data = plain_value(owned)
         else:
@@ -255,10 +258,11 @@ class Checker:
                 return None
             options = read.model_dump(mode="json")
             data = read.model_dump(mode="json", exclude_unset=True, by_alias=True)
+            size = read.worker_size()
         if common is None:
             return None
         known = common.model_dump(mode="json", exclude_unset=True) | {"provider": provider}
-        return CheckedTarget(provider, common, options, frozenset(data), known | data)
+        return CheckedTarget(provider, common, options, frozenset(data), known | data, size)
 
     def _managers(self, root: Table, targets: Table, components: Table) -> Managers:
         entry = root.get("managers")

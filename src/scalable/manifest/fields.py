@@ -356,3 +356,7 @@ class ProviderOptions(Record):
     """
 
     advice: ClassVar[Mapping[str, str]] = {}
+
+    def worker_size(self) -> dict[str, Any]:
+        """Return ``cpus`` and ``memory`` for components that do not name them, none by default."""
+        return {}

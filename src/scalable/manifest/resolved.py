@@ -145,7 +145,10 @@ def _spec(checked: Checked, name: str, directory: pathlib.Path) -> DeploymentSpe
         project_name=project.name,
         target_name=name,
         provider_name=target.provider,
-        components={tag: _component(tag, part, common) for tag, part in checked.components.items()},
+        components={
+            tag: _component(tag, part, common, target.worker_size)
+            for tag, part in checked.components.items()
+        },
         tasks={task: _task(task, part) for task, part in checked.tasks.items()},
         options=target.options,
         written_options=target.written,
@@ -178,13 +181,16 @@ def _kept(bounds: KeptResults | None) -> KeepResults | None:
     return KeepResults(parse_bytes(bounds.size), parse_duration(bounds.age))
 
 
-def _component(name: str, part: Component, target: Target) -> ComponentSpec:
+def _component(
+    name: str, part: Component, target: Target, size: Mapping[str, Any]
+) -> ComponentSpec:
+    own = {key: value for key, value in size.items() if key not in part.model_fields_set}
     return ComponentSpec(
         name=name,
         image=part.image,
         runtime=part.runtime,
-        cpus=part.cpus,
-        memory=part.memory,
+        cpus=own.get("cpus", part.cpus),
+        memory=own.get("memory", part.memory),
         gpus=part.gpus,
         slots=part.slots,
         mounts=part.mounts,

@@ -76,6 +76,7 @@ class Request:
         report.extend(locate(d) for d in self._long_tags())
         report.extend(locate(d) for d in notices(self.spec))
         report.extend(locate(d) for d in conflicts(self.spec))
+        report.extend(locate(d) for d in self._without_image())
         report.extend(locate(d) for d in self._unseen_storage())
         report.extend(locate(d) for d in self._unused_prices())
         report.extend(locate(d) for d in self._of_images())
@@ -93,6 +94,20 @@ class Request:
             Diagnostic("E_BAD_OPTION", ("components", tag), fault, hint)
             for tag, fault in faults.items()
             if fault is not None
+        ]
+
+    def _without_image(self) -> list[Diagnostic]:
+        """Return an error if the scheduler would run in the backend, and has no image."""
+        provider, written = self.spec.provider_name, self.spec.options
+        if not provider_traits(provider).remote or "image" not in written or written["image"]:
+            return []
+        return [
+            Diagnostic(
+                "E_MISSING_KEY",
+                ("targets", self.target, "image"),
+                f"the scheduler of a {provider} target has no image",
+                hint="give image: in the target; docs/images.md shows how to make one",
+            )
         ]
 
     def _unseen_storage(self) -> list[Diagnostic]:

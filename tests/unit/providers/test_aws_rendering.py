@@ -278,7 +278,6 @@ def test_policies_are_limited_to_the_cluster():
             "small",
         ),
         ({}, {"mounts": {"/a": "/b"}}, "W_NOT_APPLIED", "mounts"),
-        ({"worker_cpu": 2}, {}, "W_NOT_APPLIED", "cpus"),
     ],
 )
 def test_faults_of_a_target_are_found_without_a_request(options, component, code, words):

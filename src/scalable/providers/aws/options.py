@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -37,10 +37,12 @@ class AWSOptions(RemoteOptions):
         description="Types of machines for ec2, in the order in which they are tried.",
     )
     worker_cpu: PositiveInt | None = Field(
-        default=None, description="No effect: the component's cpus."
+        default=None,
+        description="CPU of workers whose component names no cpus, in 1/1024 of a core.",
     )
     worker_mem: PositiveInt | None = Field(
-        default=None, description="No effect: the component's memory."
+        default=None,
+        description="Memory of workers whose component names no memory, in MiB.",
     )
     spot: bool | Fraction = Field(
         default=False,
@@ -106,3 +108,7 @@ class AWSOptions(RemoteOptions):
     logs_kept_days: PositiveInt = Field(
         default=14, description="Days for which CloudWatch keeps the output of machines."
     )
+
+    def worker_size(self) -> dict[str, Any]:
+        cpus = {} if self.worker_cpu is None else {"cpus": self.worker_cpu / 1024}
+        return cpus if self.worker_mem is None else {**cpus, "memory": f"{self.worker_mem}MiB"}

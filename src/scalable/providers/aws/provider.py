@@ -95,8 +95,6 @@ AWSBatchProvider = AWSProvider
 
 # Drafts -------------------------------------------------------------------------------------------
 
-#: Options of a target without effect, and the keys of a component to use instead.
-_INSTEAD = {"worker_cpu": "cpus", "worker_mem": "memory"}
 #: Options that only EC2 instances have.
 _ONLY_EC2 = ("instance_type", "instance_types", "ami", "spot_allocation")
 _ROLE = re.compile(r"arn:[a-z-]+:iam::\d{12}:role/[\w+=,.@/-]+")
@@ -115,15 +113,6 @@ def findings(spec: DeploymentSpec) -> list[Diagnostic]:
 
 def _options(spec: DeploymentSpec) -> Iterator[Diagnostic]:
     target = ("targets", spec.target_name)
-    for option, instead in _INSTEAD.items():
-        if option in spec.written_options:
-            yield Diagnostic(
-                "W_NOT_APPLIED",
-                (*target, option),
-                f"{option} has no effect: each component has its own {instead}",
-                hint=f"set {instead} in the components",
-                severity="warning",
-            )
     if spec.options["cluster_type"] != EC2:
         for option in _ONLY_EC2:
             if option in spec.written_options:
