@@ -1,6 +1,7 @@
 """Sessions on AWS: the scheduler and the workers are tasks of Fargate in the test bed."""
 
 import importlib
+import json
 
 import pytest
 
@@ -103,3 +104,21 @@ def test_workers_of_a_pool_share_an_instance(place, aws_bed, eventually):
         assert "SCALABLE_FILES" not in variables
         assert len([m for m in aws_bed.machines() if m["kind"] == "instance"]) == 3
     eventually(lambda: not [m for m in aws_bed.machines() if m["kind"] == "instance"])
+
+
+def test_a_short_run_has_the_cost_of_all_its_machines(place, eventually):
+    session = ScalableSession.from_yaml(place / "scalable.yaml", target="f")
+
+    def pools():
+        return {tag: pool["cost"] for tag, pool in session.status()["cost"]["pools"].items()}
+
+    with session as client:
+        assert client.submit(abs, -1, tag="crops").result(60) == 1
+        eventually(lambda: all(pools().values()))
+        before = pools()
+    cost = json.loads((session.run_path / "summary.json").read_text())["cost"]
+    assert cost["scheduler"] > 0
+    assert all(cost["by_tag"][tag] >= before[tag] for tag in ("crops", "statistics"))
+    text = (session.run_path / "workers.jsonl").read_text()
+    rows = [json.loads(line) for line in text.splitlines()]
+    assert len({row["worker"] for row in rows if row["event"] == "billed"}) == 4

@@ -313,8 +313,10 @@ class AttachedCluster(DisplayedCluster, Cluster):
         """Set the cluster's budget; see :meth:`scalable.ScalableSession.set_budget`."""
         return self.sync(self._calls.set_budget, amount)
 
-    async def run_files(self, known: Mapping[str, int]) -> dict[str, Any]:
+    async def run_files(self, known: Mapping[str, int], *, costs: bool = False) -> dict[str, Any]:
         """Return the name of the cluster's run, and the content of its files beyond known sizes.
+
+        With ``costs``, the scheduler first writes the costs up to now.
 
         Raises
         ------
@@ -322,7 +324,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
             When the scheduler does not answer, or records no run.
         """
         try:
-            return await self._calls.run_files(known)
+            return await self._calls.run_files(known, costs=costs)
         except (OSError, TimeoutError, ValueError) as error:
             raise ClusterError(
                 f"the record of cluster {self.name!r} is not sent: {error}"

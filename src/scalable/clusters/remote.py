@@ -12,9 +12,9 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from scalable import settings
 from scalable.clusters.control import ask, ask_at
@@ -384,16 +384,23 @@ _STREAM = ".jsonl"
 #: Seconds between two copies, and longest wait for one.
 PULL_S = 10.0
 PULL_TIMEOUT_S = 60.0
+LAST_TIMEOUT_S = 10.0
 
-#: Coroutine function that returns the run's name and the additions to its files.
-Read = Callable[[Mapping[str, int]], Awaitable[Mapping[str, Any]]]
+
+class Read(Protocol):
+    """Coroutine function that returns the run's name and the additions to its files."""
+
+    def __call__(
+        self, known: Mapping[str, int], *, costs: bool = False
+    ) -> Awaitable[Mapping[str, Any]]: ...
 
 
 async def copy_run(read: Read, parent: Path) -> Path:
     """Update the copy of a run below ``parent``, and return its directory."""
     path: Path | None = None
     while True:
-        answer = await read({} if path is None else _sizes(path))
+        # Only the first answer adds rows about costs, or there would always be new ones.
+        answer = await read({}, costs=True) if path is None else await read(_sizes(path))
         first, path = path is None, parent / names.FILE_NAME.require(str(answer["run"]))
         if first and path.is_dir():
             continue  # existing data need not be sent
@@ -413,10 +420,11 @@ class StreamCopy:
         self._directory = directory
         self._sizes = {f"{stream}{_STREAM}": 0 for stream in streams}
 
-    async def pull(self, read: Read) -> None:
-        """Append the rows since the last call."""
+    async def pull(self, read: Read, *, costs: bool = False) -> None:
+        """Append the rows since the last call, with ``costs`` those about the costs up to now."""
         while True:
-            files = (await read(self._sizes))["files"]
+            files = (await read(self._sizes, costs=costs))["files"]
+            costs = False
             added = {name: data for name, data in files.items() if name in self._sizes and data}
             for name, data in added.items():
                 with (self._directory / name).open("ab") as file:
@@ -431,6 +439,7 @@ class RepeatedPull:
 
     def __init__(self, cluster: Any, copy: StreamCopy) -> None:
         self._cluster, self._copy = cluster, copy
+        cluster.before_end = self._last
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="scalable-rows", daemon=True)
@@ -442,14 +451,26 @@ class RepeatedPull:
 
     def pull(self) -> None:
         """Copy the additions since the last time. A failure is only logged."""
-        with self._lock:
-            try:
-                self._cluster.sync(self._pull, callback_timeout=PULL_TIMEOUT_S)
-            except (OSError, TimeoutError, ClusterError) as error:
-                logger.warning("the record of the run is not complete: %s", error)
+        with self._lock, self._failing():
+            self._cluster.sync(self._pull, callback_timeout=PULL_TIMEOUT_S)
 
-    async def _pull(self) -> None:
-        await self._copy.pull(self._cluster.run_files)
+    async def _pull(self, *, costs: bool = False) -> None:
+        await self._copy.pull(self._cluster.run_files, costs=costs)
+
+    async def _last(self) -> None:
+        """Copy what the machines have cost, once the workers have ended."""
+        import asyncio  # the command line loads this module without it
+
+        with self._failing():
+            await asyncio.wait_for(self._pull(costs=True), LAST_TIMEOUT_S)
+
+    @staticmethod
+    @contextmanager
+    def _failing() -> Iterator[None]:
+        try:
+            yield
+        except (OSError, TimeoutError, ClusterError) as error:
+            logger.warning("the record of the run is not complete: %s", error)
 
     def close(self) -> None:
         """Copy the last rows."""
@@ -465,7 +486,7 @@ def flush_run(directory: ClusterDirectory) -> None:
     try:
         known = {} if run is None else _sizes(Path(run))
         if known:  # there is a record on this machine
-            ask(directory, lambda calls: calls.run_files(known))
+            ask(directory, lambda calls: calls.run_files(known, costs=True))
     except (ClusterError, OSError) as error:
         logger.debug("the last rows of %s are not written: %s", directory.id, error)
 

@@ -33,6 +33,7 @@ class SchedulerServices:
         self._directory = directory
         self._run = run
         self._recorder: Recorder | None = None
+        self._files: RunFiles | None = None
         self._reruns: Counter[str] = Counter()
         self._snapshots: Snapshots | None = None
 
@@ -42,7 +43,7 @@ class SchedulerServices:
             return None
         self._recorder = Recorder(scheduler, self._run, self._record.tags)
         self._recorder.reruns = self._reruns
-        RunFiles(scheduler, self._run.path, self._recorder.flush)
+        self._files = RunFiles(scheduler, self._run.path, self._recorder.flush)
         TaskLog.of(scheduler).listen(self._recorder)
         self._recorder.start_flushing()
         return self._recorder
@@ -128,6 +129,8 @@ class SchedulerServices:
         price = None if record.embedded else program_price(spec, detached=detached)
         if self._recorder is not None:
             spending.listeners.append(self._recorder.event)
+        if self._files is not None:
+            self._files.bill = spending.write_rows
         spending.begin(
             scheduler=price,
             budget=spec.budget,

@@ -302,9 +302,9 @@ class SchedulerCalls:
     async def take_files(self, digest: str, part: int, parts: int, data: bytes) -> None:
         await self._call(Handler.TAKE_FILES, digest=digest, part=part, parts=parts, data=data)
 
-    async def run_files(self, known: Mapping[str, int]) -> dict[str, Any]:
+    async def run_files(self, known: Mapping[str, int], *, costs: bool = False) -> dict[str, Any]:
         """Return the run's name, and its files' content beyond the known sizes."""
-        answer: dict[str, Any] = await self._call(Handler.RUN_FILES, known=dict(known))
+        answer: dict[str, Any] = await self._call(Handler.RUN_FILES, known=dict(known), costs=costs)
         return answer
 
     # For workers --------------------------------------------------------------------------------

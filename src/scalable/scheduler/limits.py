@@ -185,10 +185,17 @@ class Spending:
         now = self._clock()
         self._meter.look(self._working(), now)
         if now - self._rows_at >= ROWS_INTERVAL_S:
-            self._rows_at = now
-            self._record(self._meter.bills())
-            self._tell([self._of_scheduler(now)])
+            self.write_rows()
         self._judge(pools)
+
+    def write_rows(self) -> None:
+        """Write a row with the cost up to now for each machine that continues."""
+        if self._ended or not self.counts:
+            return
+        now = self._rows_at = self._clock()
+        self._meter.look(self._working(), now)
+        self._record(self._meter.bills())
+        self._tell([self._of_scheduler(now)])
 
     def _judge(self, pools: Mapping[str, PoolStatus]) -> None:
         before = self._demand.ceiling

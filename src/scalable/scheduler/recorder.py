@@ -501,13 +501,18 @@ class RunFiles:
     def __init__(self, scheduler: Scheduler, directory: Path, flush: Callable[[], object]) -> None:
         self._directory = directory
         self._flush = flush
+        #: Writes the rows about costs up to now.
+        self.bill: Callable[[], object] = lambda: None
         offer(scheduler, {Handler.RUN_FILES: self.read})
 
-    async def read(self, known: Mapping[str, int]) -> dict[str, Any]:
+    async def read(self, known: Mapping[str, int], *, costs: bool = False) -> dict[str, Any]:
         """Return ``run``, the directory's name, and ``files``, what a reader lacks of each.
         ``known`` maps file names to the sizes that the reader has. Streams are sent from there on,
-        at most 4 MiB at once; other files as a whole if their size differs.
+        at most 4 MiB at once; other files as a whole if their size differs. With ``costs``, the
+        files contain the costs up to now, instead of those up to the last full minute.
         """
+        if costs:
+            self.bill()
         self._flush()
         files = await asyncio.to_thread(_added, self._directory, known)
         return {"run": self._directory.name, "files": files}

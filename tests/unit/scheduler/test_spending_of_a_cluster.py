@@ -150,3 +150,18 @@ def test_jobs_on_slurm_cost_what_the_manifest_says_and_its_budget_holds_them():
         assert told["cost"] == pytest.approx(2 * 0.2 * 2.6)
 
     played(scenario)
+
+
+def test_rows_up_to_now_are_written_on_request():
+    rows = []
+
+    def scenario(clock, demand, spending):
+        spending.listeners.append(rows.append)
+        spending.begin(scheduler=HourlyPrice(360.0))
+        clock.now = 13.0
+        spending.report("near", units("a-0", seconds=13.0))
+        assert rows == []
+        spending.write_rows()
+
+    played(scenario)
+    assert {row["worker"]: row["cost"] for row in rows} == {"a-0": 13.0, "scheduler": 1.3}

@@ -143,9 +143,12 @@ class SessionCluster(AttachedCluster):
         The resources of the cluster in the backend.
     tunnel
         The tunnel to the scheduler. None before the start.
+    before_end
+        Called when the workers have ended, while the scheduler still answers.
     """
 
     follows_load = True
+    before_end: Callable[[], Awaitable[None]] | None = None
 
     def __init__(
         self,
@@ -305,7 +308,7 @@ class SessionCluster(AttachedCluster):
                 ending.push_async_callback(asyncio.to_thread, self.tunnel.close)
             if self.scheduler_comm is not None:
                 ending.push_async_callback(self.scheduler_comm.close_rpc)
-            ending.push_async_callback(self._manager.close)
+            ending.push_async_callback(self._manager.close, self.before_end)
 
 
 # Placed manager -----------------------------------------------------------------------------------
@@ -393,13 +396,15 @@ class PlacedManager:
                 logger.debug("the scheduler got no report of its creator: %s", error)
             await asyncio.sleep(self._period_s)
 
-    async def close(self) -> None:
+    async def close(self, before_end: Callable[[], Awaitable[None]] | None) -> None:
         """Report the end of the cluster to the scheduler. Its manager stops the workers."""
         if self._reporting is not None:
             self._reporting.cancel()
             await asyncio.gather(self._reporting, return_exceptions=True)
         if self._comm is None:
             return
+        if before_end is not None:
+            await before_end()
         try:
             end = SchedulerCalls(self._comm).end("its creator has closed it")
             await asyncio.wait_for(end, LEAVE_TIMEOUT_S)
@@ -477,7 +482,7 @@ class SessionManager:
         self.reconciler.start(SchedulerLink(self._comm, own.manager, own.nonce))
         self.reconciler.wake()
 
-    async def close(self) -> None:
+    async def close(self, before_end: Callable[[], Awaitable[None]] | None) -> None:
         """Stop all units, and report the end of the cluster to the scheduler."""
         await self.reconciler.close()
         if self._comm is None:
@@ -485,6 +490,8 @@ class SessionManager:
         own, calls = self._attachment, SchedulerCalls(self._comm)
         try:
             await asyncio.wait_for(calls.leave(own.manager, own.nonce, gone=True), LEAVE_TIMEOUT_S)
+            if before_end is not None:
+                await before_end()
             await asyncio.wait_for(calls.end("its creator has closed it"), LEAVE_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
             logger.debug("the scheduler got no notice of the end: %s", error)
