@@ -84,3 +84,20 @@ def test_a_check_of_slurm_starts_images_where_their_runtime_is_here(
     assert [d.dotted_path for d in found] == ["components.model.image", "components.analysis.image"]
     monkeypatch.setenv("PATH", str(tmp_path))
     assert request.check().ok
+
+
+def test_images_of_a_runtime_that_is_not_here_are_checked_as_files(project, monkeypatch):
+    text = BOXED.replace("container_runtime: docker", "container_runtime: apptainer")
+    text = text.replace("image: site/model:1", "image: ./nosuch.sif")
+    (project / "scalable.yaml").write_text(text)
+    monkeypatch.setenv("PATH", str(project))
+    monkeypatch.setattr(check, "wait_for", lambda asked: asked.close() or ValidationReport())
+    report = Request.read(None, "hpc").check()
+    (error,), (warning,) = report.errors, report.warnings
+    assert (error.dotted_path, error.line) == ("components.model.image", 7)
+    assert error.message == "image ./nosuch.sif does not exist"
+    assert "apptainer is not on PATH here, so image 'site/analysis:1'" in warning.message
+    (project / "nosuch.sif").touch()
+    report = Request.read(None, "hpc").check()
+    assert report.ok
+    assert len(report.warnings) == 2

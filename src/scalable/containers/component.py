@@ -281,23 +281,34 @@ def check_image(request: ContainerRequest, run: Run = run_bounded) -> None:
     fetched.
     """
     runtime, reference = request.runtime, request.reference
+    check_image_file(request)
     if runtime == "apptainer":
         if request.image_file is None:
             # Convert the image into the cache that all workers use.
             _require(request, run(["apptainer", "exec", "--cleanenv", reference, "true"], PULL_S))
-        elif not Path(request.image_file).exists():
-            raise ProviderError(
-                f"image {request.image_file} does not exist",
-                hint="build it with apptainer build, or write a reference such as "
-                "docker://ghcr.io/site/model:1",
-            )
-    elif request.image_file is not None:
+    elif (
+        request.image_file is None
+        and run([runtime, "image", "inspect", reference], INSPECT_S).returncode
+    ):
+        _require(request, run([runtime, "pull", reference], PULL_S))
+
+
+def check_image_file(request: ContainerRequest) -> None:
+    """Raise ProviderError for an image file that is missing, or that the runtime cannot run."""
+    if request.image_file is None:
+        return
+    if request.runtime != "apptainer":
         raise ProviderError(
-            f"image {request.image_file} is a file, which {runtime} cannot run; only apptainer can",
+            f"image {request.image_file} is a file, which {request.runtime} cannot run; only "
+            "apptainer can",
             hint="ask for the runtime apptainer, or write a reference such as ghcr.io/site/model:1",
         )
-    elif run([runtime, "image", "inspect", reference], INSPECT_S).returncode:
-        _require(request, run([runtime, "pull", reference], PULL_S))
+    if not Path(request.image_file).exists():
+        raise ProviderError(
+            f"image {request.image_file} does not exist",
+            hint="build it with apptainer build, or write a reference such as "
+            "docker://ghcr.io/site/model:1",
+        )
 
 
 def check_mounts(mounts: Mapping[str, str], *, exist: bool = True) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from scalable.containers import ContainerRequest, image_findings
+from scalable.containers import ContainerRequest, check_image_file, image_findings
 from scalable.errors import ProviderError
 from scalable.model import ComponentSpec, DeploymentSpec, Diagnostic, ValidationReport
 from scalable.providers.slurm.api import Slurm, address_of, wait_for
@@ -114,18 +114,35 @@ def check(
     """
     report = wait_for(_check(spec, scripts))
     if report.ok:
-        report.extend(image_findings({tag: _trial(request) for tag, request in requests.items()}))
+        found = {tag: container_of(request) for tag, request in requests.items()}
+        asked = {tag: container for tag, container in found.items() if container is not None}
+        here = {tag: c for tag, c in asked.items() if shutil.which(c.runtime)}
+        report.extend(image_findings({tag: _trial(c) for tag, c in here.items()}))
+        report.extend(_untried(tag, c) for tag, c in asked.items() if tag not in here)
     return report
 
 
-def _trial(request: JobRequest) -> ContainerRequest | None:
-    """Return the workers' container for a trial on this machine, or None if it cannot run here."""
-    container = container_of(request)
-    if container is None or shutil.which(container.runtime) is None:
-        return None
+def _trial(container: ContainerRequest) -> ContainerRequest:
+    """Return the workers' container for a trial on this machine."""
     # The cluster's directory, which workers mount, does not exist yet.
     mounts = {path: inside for path, inside in container.mounts.items() if Path(path).exists()}
     return replace(container, mounts=mounts)
+
+
+def _untried(tag: str, container: ContainerRequest) -> Diagnostic:
+    """Return what is known about an image whose runtime is not on this machine."""
+    try:
+        check_image_file(container)
+    except ProviderError as error:
+        return Diagnostic("E_BAD_OPTION", ("components", tag, "image"), error.message, error.hint)
+    return Diagnostic(
+        "W_NOT_CHECKED",
+        ("components", tag, "image"),
+        f"{container.runtime} is not on PATH here, so image {container.image!r} was not started; "
+        "if the nodes do not have it either, every job fails",
+        hint=f"run `srun {container.runtime} --version`, or load the module of the runtime",
+        severity="warning",
+    )
 
 
 async def _check(spec: DeploymentSpec, scripts: Mapping[str, str]) -> ValidationReport:

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from scalable.containers import prove
+from scalable.containers import check_image_file, prove
 from scalable.errors import ClusterError, ProviderError
 from scalable.files import private_directory, read_tail, write_private
 from scalable.liveness import identify_process
@@ -402,7 +402,9 @@ class Jobs:
             script_dir=next(iter(site.sys_path), ""),
         )
         container = container_of(request)
-        if container is not None and shutil.which(container.runtime):
+        if container is not None and shutil.which(container.runtime) is None:
+            check_image_file(container)
+        elif container is not None:
             # A trial start reports an error before every job fails. If this machine lacks the
             # runtime, only the nodes can start the container.
             logger.debug("pool %r: starting its container once", tag)
