@@ -285,3 +285,17 @@ def test_down_killed_behind_each_step(place, tmp_path, step):
     assert program("down", "one", "--yes").returncode == 0
     nothing_is_left(tmp_path)
     assert program("down", "one", "--yes").returncode == 0
+
+
+def test_a_scheduler_stopped_by_somebody_else_has_failed(place, tmp_path, eventually):
+    up("--name", "one")
+    eventually(lambda: running_workers("one") == {"a": 2, "b": 1})
+    kill("scheduler.json", "one", signal.SIGTERM)  # as scancel does
+    eventually(lambda: not processes_of(tmp_path))
+    found = status("one")
+    assert found["state"] == "failed"
+    assert "its scheduler got SIGTERM from outside; its logs are in" in found["reason"]
+    assert f"{find('one').path}/logs" in found["reason"]
+    assert program("logs", "one").returncode == 0
+    assert program("down", "one", "--yes").returncode == 0
+    nothing_is_left(tmp_path)

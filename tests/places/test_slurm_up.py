@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 
 import pytest
 
@@ -66,4 +67,17 @@ def test_the_manager_of_slurm_workers_is_killed_and_resumed(on_slurm, place, eve
     with scalable.connect("one") as client:
         assert client.submit(abs, -1, tag="a").result(timeout=60) == 1
     assert sorted(job.split()[0] for job in on_slurm.jobs()) == before
+    assert program("down", "one", "--yes").returncode == 0
+
+
+def test_a_scheduler_whose_job_is_cancelled_has_failed(on_slurm, place, eventually):
+    (place / "scalable.yaml").write_text(MANIFEST % "job")
+    assert program("up", "--target", "hpc", "--name", "one", "--yes").returncode == 0
+    eventually(lambda: status("one")["pools"]["a"]["running"] == 2)
+    (scheduler,) = (job.split()[0] for job in on_slurm.jobs() if "@scheduler" in job)
+    subprocess.run(["scancel", scheduler], check=True, timeout=30)
+    eventually(lambda: on_slurm.jobs() == [], timeout=60)
+    found = status("one")
+    assert found["state"] == "failed"
+    assert "its scheduler got SIGTERM from outside; its logs are in" in found["reason"]
     assert program("down", "one", "--yes").returncode == 0

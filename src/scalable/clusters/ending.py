@@ -156,14 +156,17 @@ def _ask_to_end(directory: ClusterDirectory) -> None:
         time.sleep(POLL_S)
 
 
-def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()) -> None:
+def clear_away(
+    directory: ClusterDirectory, *, leave_alone: Collection[str] = (), keep_files: bool = False
+) -> None:
     """Stop every process and job of a cluster, then remove its files. Idempotent.
     ``leave_alone`` names programs to keep, such as ``scheduler`` if that is the caller. Raises
     ProviderError, and keeps the files, if a provider cannot stop its processes or jobs.
     """
     if not directory.path.exists():
         return
-    _mark(directory)
+    if not keep_files:
+        _mark(directory)
     known = services.identities(directory)
     logger.debug("cluster %s is removed; its services: %s", directory.id, known)
     for service, identity in known.items():
@@ -180,7 +183,8 @@ def clear_away(directory: ClusterDirectory, *, leave_alone: Collection[str] = ()
         raise failures[0]
     for failure in failures:
         logger.warning("%s", failure)
-    directory.remove()
+    if not keep_files:
+        directory.remove()
 
 
 def _delete(provider: str, cluster_id: str) -> ProviderError | None:

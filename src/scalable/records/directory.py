@@ -54,6 +54,7 @@ _STATUS_KINDS: _Kinds = {
     "written_at": _NUMBER,
     "state": str,
     "reason": _TEXT_OR_NONE,
+    "ended": str,
     "pools": dict,
     "managers": list,
     "ends_at": (*_NUMBER, type(None)),
@@ -480,9 +481,10 @@ def state_of(
         return "stale", "its process id belongs to another process, or its machine was restarted"
     if record.stage == "deleting":
         return "deleting", None
-    if sight is not None and sight.alive is False:
+    ended = None if status is None else status.get("ended")
+    if ended or (sight is not None and sight.alive is False):
         what = "the process that it lived in" if record.embedded else "its scheduler"
-        return "failed", f"{what} is gone"
+        return "failed", ended or f"{what} is gone"
     if status is None:
         return ("creating", None) if record.stage == "creating" else ("starting", None)
     silent_s = now - float(status.get("written_at") or 0.0)

@@ -92,6 +92,8 @@ PORTS_TRIED = 200
 #: through 24,000 tasks, and by 0.1 kB with 10 messages.
 KEPT_MESSAGES = {"distributed": {"admin": {"low-level-log-length": 50}}}
 
+#: Start of the reason of an end that a signal requested: somebody else stopped the program.
+STRUCK = "its scheduler got "
 
 #: Coroutine function that runs next to a scheduler: ``beside(controller, close)``.
 Beside = Callable[[Controller, Callable[[], None]], Coroutine[Any, Any, None]]
@@ -137,7 +139,7 @@ async def serve(
     services.show_status(controller)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        loop.add_signal_handler(number, controller.end, f"its scheduler got {number.name}")
+        loop.add_signal_handler(number, controller.end, f"{STRUCK}{number.name}")
     SeldomCollections().begin()
     running = None if beside is None else asyncio.create_task(beside(controller, close))
     await scheduler.finished()
@@ -223,7 +225,9 @@ def _announce(
 
 
 def main() -> None:
-    """Run the scheduler until it stops, then remove the remains of its cluster."""
+    """Run the scheduler until it stops, then remove the remains of its cluster.
+    If another program has stopped it, such as scancel, the files of the failed cluster are kept.
+    """
     log_to_stderr()
     directory = ClusterDirectory(Path(sys.argv[1]))
     # The scheduler also unpickles objects of the workflow's modules.
@@ -231,7 +235,18 @@ def main() -> None:
     Importer(in_image("the scheduler")).install()
     reason = asyncio.run(serve(directory))
     logger.info("ended: %s", reason)
-    clear_away(directory, leave_alone=("scheduler",))
+    failed = reason.startswith(STRUCK) and not _is_deleted(directory)
+    if failed:
+        text = f"{reason} from outside; its logs are in {directory.logs_dir}"
+        directory.write_status({**(directory.status() or {}), "ended": text})
+    clear_away(directory, leave_alone=("scheduler",), keep_files=failed)
+
+
+def _is_deleted(directory: ClusterDirectory) -> bool:
+    try:
+        return directory.record().stage == "deleting"
+    except FileNotFoundError:
+        return True
 
 
 if __name__ == "__main__":
