@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from scalable.errors import ClusterError
@@ -115,6 +116,37 @@ def results_dir() -> Path:
             hint="let HOME or XDG_CACHE_HOME name a directory that only you can change",
         ) from error
     return cache / "scalable" / "results"
+
+
+#: Variables with which users configure Slurm's commands. The others that begin with SLURM describe
+#: the job or step that this process is in.
+_OF_SLURM = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_SACK_KEY"})
+#: Variables that a job has apart from its steps: with them, tasks can start steps in it.
+_OF_JOB = ("SLURM_JOB_", "SLURM_ARRAY_", "SLURM_SUBMIT_", "SLURM_CLUSTER_NAME", "SLURM_JOBID")
+#: Beginnings of variables that Slurm sets, also for MPI.
+_BY_SLURM = ("SLURM_", "SLURMD_", "PMI_", "PMIX_")
+
+
+def outside_job(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for a new job, which would inherit those of this process's Slurm job."""
+    return _without(environ, ())
+
+
+def outside_step(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables for workers, without the place of this process in its Slurm job.
+    Steps that tasks start would otherwise have the CPUs, memory and numbers of this process's step.
+    """
+    return _without(environ, _OF_JOB)
+
+
+def _without(environ: Mapping[str, str], kept: tuple[str, ...]) -> dict[str, str]:
+    if "SLURM_JOB_ID" not in environ and "SLURM_JOBID" not in environ:
+        return dict(environ)
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _OF_SLURM or not name.startswith(_BY_SLURM) or name.startswith(kept)
+    }
 
 
 def manifest_path(path: str | os.PathLike[str] | None = None) -> Path:

@@ -79,6 +79,25 @@ def session():
         yield made
 
 
+def slurm_variables(*_):
+    return {name for name in os.environ if name.startswith(("SLURM", "PMI"))}
+
+
+@pytest.mark.parametrize("preload", [False, True])
+def test_workers_inherit_a_slurm_job_without_its_step(tmp_path, monkeypatch, preload):
+    kept = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n1", "SLURM_ARRAY_TASK_ID": "3"}
+    step = {"SLURM_PROCID": "0", "SLURM_MEM_PER_CPU": "9", "SLURM_CPU_BIND": "x", "PMI_RANK": "0"}
+    for name, value in (kept | step).items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "scalable.yaml").write_text(
+        "version: 1\nproject: {name: p}\ntargets: {local: {provider: local, processes: true}}\n"
+        "components: {a: {%s}}\n" % ("preload_script: p.py" if preload else "")
+    )
+    (tmp_path / "p.py").touch()
+    with ScalableSession.from_yaml(tmp_path / "scalable.yaml", target="local") as client:
+        assert client.submit(slurm_variables, tag="a").result(timeout=60) == kept.keys()
+
+
 def listening(pids):
     """Return the addresses on which processes listen."""
     return {

@@ -521,3 +521,23 @@ def test_a_wrong_keyword_names_the_right_ones(options, message):
         SlurmCluster(**options)
     assert message in str(caught.value)
     assert "pydantic" not in str(caught.value)
+
+
+def step(_):
+    done = subprocess.run(
+        ["srun", "-n1", "--overlap", "echo", "ran"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    return done.stdout + done.stderr
+
+
+def test_calls_start_steps_where_the_session_is_in_a_job(on_slurm, empty_directory, monkeypatch):
+    (empty_directory / "scalable.yaml").write_text(MANIFEST)
+    # As in a step of another job; srun refuses two of these together.
+    outer = {"JOB_ID": "1", "MEM_PER_CPU": "50", "MEM_PER_GPU": "50", "CPU_BIND": "map_cpu:9"}
+    for name, value in (outer | {"NTASKS": "5", "STEP_ID": "0"}).items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    monkeypatch.setenv("SBATCH_CPUS_PER_GPU", "3")
+    monkeypatch.setenv("SLURM_CLUSTERS", "nowhere")
+    with ScalableSession.from_yaml() as client:
+        assert client.submit(step, 1, tag="model").result(timeout=90) == "ran\n"

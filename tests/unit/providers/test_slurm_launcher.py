@@ -573,6 +573,28 @@ def test_the_user_s_filters_for_squeue_do_not_reach_it(slurm, launcher, monkeypa
     asyncio.run(scenario())
 
 
+def test_variables_that_break_jobs_do_not_reach_sbatch(slurm, launcher, monkeypatch, caplog):
+    breaking = {"SLURM_CLUSTERS": "other", "SBATCH_GPUS": "2", "SBATCH_WAIT": "1"}
+    outer = {"SLURM_JOB_ID": "7", "SLURM_MEM_PER_CPU": "9", "SLURM_CPU_BIND": "x", "PMI_RANK": "1"}
+    for name, value in (breaking | outer | {"SLURM_CONF": "c", "SBATCH_WCKEY": "w"}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("scalable.providers.slurm.api._named", set())
+    stand_in, seen = slurm.directory / "bin" / "sbatch", slurm.directory / "seen"
+    shown = f"open({str(seen)!r}, 'a').write(' '.join(os.environ) + ' ')\n"
+    stand_in.write_text(stand_in.read_text().replace("sys.exit(code)", f"{shown}sys.exit(code)"))
+
+    async def scenario():
+        await launcher.launch(entries(0))
+        await launcher.launch(entries(1))
+
+    asyncio.run(scenario())
+    reached = set(seen.read_text().split())
+    assert not reached & (breaking | outer).keys()
+    assert {"SLURM_CONF", "SBATCH_WCKEY"} <= reached
+    (warned,) = (r.message for r in caplog.records if "sbatch does not get" in r.message)
+    assert "SBATCH_GPUS=2, SBATCH_WAIT=1, SLURM_CLUSTERS=other" in warned
+
+
 # Ending -----------------------------------------------------------------------------------------
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from scalable import settings
 from scalable.protocol.forking import (
     CODE,
     COMMAND_LINE_BYTES,
@@ -49,7 +50,7 @@ class ForkServerProcess:
     """A process from which workers are forked. It exits with this process, or on :meth:`close`."""
 
     def __init__(self) -> None:
-        self.environment: Mapping[str, str] = dict(os.environ)
+        self.environment: Mapping[str, str] = settings.outside_step(os.environ)
         self.interpreter = sys.executable
         self._lock = threading.Lock()
         self._ready = False

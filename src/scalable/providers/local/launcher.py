@@ -23,6 +23,7 @@ import psutil
 from distributed.comm.addressing import get_address_host
 from distributed.utils import get_ip
 
+from scalable import settings
 from scalable.containers import (
     ContainerRequest,
     container_name,
@@ -344,8 +345,9 @@ class ProcessLauncher:
     def _start(self, program: WorkerProgram, log: Path) -> WorkerProcess:
         if self._closed:
             raise OSError("the launcher of its pool was closed")
-        given = {name: node_value(v, os.environ) for name, v in program.environment.items()}
-        environment = {**os.environ, **given}
+        outside = settings.outside_step(os.environ)
+        given = {name: node_value(v, outside) for name, v in program.environment.items()}
+        environment = {**outside, **given}
         reason = _obstacle(program, environment)
         with log.open("ab") as output:
             server = self._fork_server() if reason is None else None

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from scalable import settings
 from scalable.errors import ProviderError
 from scalable.providers.base import Diagnostic, OptionsModel, ValidationReport
 from scalable.providers.local.fork_server import (
@@ -169,14 +170,15 @@ def _is_plain(spec: DeploymentSpec, tag: str) -> bool:
     component = spec.components[tag]
     if component.setup:
         return False
-    environment = {**os.environ, **component.environment(spec.options["threads_per_worker"])}
+    server = settings.outside_step(os.environ)
+    environment = {**server, **component.environment(spec.options["threads_per_worker"])}
     return can_fork(
         StartRequest(
             environment=environment,
             preload=() if component.preload_script is None else (component.preload_script,),
             container=component.image is not None and spec.options["containers"] != "none",
             interpreter=component.python or sys.executable,
-            server_environment=os.environ,
+            server_environment=server,
             server_interpreter=sys.executable,
         )
     )

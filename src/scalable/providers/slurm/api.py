@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import psutil
 
+from scalable import settings
 from scalable.errors import ProviderError
 from scalable.manager.launcher import LimitReachedError
 from scalable.providers.slurm.queue import (
@@ -41,7 +42,10 @@ CANCEL_BATCH = 500
 DEFAULT_MAX_ARRAY_SIZE = 1001
 #: Prefixes of variables with which users filter jobs. They are removed, so that the commands list
 #: every job of the user.
-_FILTERS = ("SQUEUE_", "SCANCEL_")
+_FILTERS = ("SQUEUE_", "SCANCEL_", "SLURM_CLUSTERS")
+
+#: Variables that were named in a warning, because sbatch does not get them.
+_named: set[str] = set()
 
 
 def wait_for(asked: Coroutine[Any, Any, Result]) -> Result:
@@ -74,7 +78,14 @@ class Slurm:
             arguments.append(f"--array={array}")
         if test_only:
             arguments.append("--test-only")
-        shown = await self._run(arguments, script, without=overriding(script))
+        hidden = overriding(script) & os.environ.keys()
+        if new := sorted(hidden - _named):
+            _named.update(new)
+            logger.warning(
+                "sbatch does not get %s, which would override what the manifest says about jobs",
+                ", ".join(f"{name}={os.environ[name]}" for name in new),
+            )
+        shown = await self._run(arguments, script, without=hidden)
         if test_only:
             return 0
         job = shown.strip().rpartition("\n")[2].partition(";")[0]
@@ -132,7 +143,7 @@ class Slurm:
         hidden = frozenset(without)
         environment = {
             key: value
-            for key, value in os.environ.items()
+            for key, value in settings.outside_job(os.environ).items()
             if not key.startswith(_FILTERS) and key not in hidden
         }
         name = arguments[0]

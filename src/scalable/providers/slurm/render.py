@@ -180,10 +180,21 @@ _OVERRIDDEN_BY = {
 }
 
 
+#: Variables that change what a worker's job reserves, or the cluster to which it is sent, whatever
+#: its script says. A directive of the target may ask for the same.
+_BREAKING = frozenset(
+    {
+        *("SBATCH_CLUSTERS", "SLURM_CLUSTERS", "SBATCH_CPUS_PER_GPU", "SBATCH_CONTAINER"),
+        *("SBATCH_GPUS", "SBATCH_GPUS_PER_NODE", "SBATCH_GPUS_PER_TASK", "SBATCH_TRES_PER_TASK"),
+        *("SBATCH_NTASKS_PER_GPU", "SBATCH_BATCH", "SBATCH_DEBUG"),
+    }
+)
+
+
 def overriding(script: str) -> set[str]:
     """Return the environment variables that would override options in a batch script."""
     given = {"array", "wait", "error", *re.findall(r"^#SBATCH --([a-z-]+)", script, re.MULTILINE)}
-    return {name for option in given for name in _OVERRIDDEN_BY.get(option, ())}
+    return {*_BREAKING, *(name for option in given for name in _OVERRIDDEN_BY.get(option, ()))}
 
 
 def quoted(value: str) -> str:
