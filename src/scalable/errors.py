@@ -22,6 +22,8 @@ class ScalableError(Exception):
 
     code: ClassVar[str] = "E_SCALABLE"
     exit_code: ClassVar[int] = 1
+    #: The words are enough: a script that ends with the error shows no traceback.
+    alone = False
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)

@@ -11,6 +11,8 @@ from scalable.errors import ClusterError
 
 TARGET = "SCALABLE_TARGET"
 MANIFEST = "SCALABLE_MANIFEST"
+#: On shows the tracebacks of errors that are otherwise named in a line.
+DEBUG = "SCALABLE_DEBUG"
 TELEMETRY = "SCALABLE_TELEMETRY"
 RUNS_DIR = "SCALABLE_RUNS_DIR"
 #: Off keeps the arguments of tasks out of the records of failed tasks.
@@ -61,6 +63,11 @@ def records_arguments() -> bool:
 def shares_memory() -> bool:
     """Return False if SCALABLE_SHARED_MEMORY is 0, false, no or off."""
     return os.environ.get(SHARED_MEMORY, "").strip().lower() not in _OFF
+
+
+def debug() -> bool:
+    """Return True if SCALABLE_DEBUG is set to something other than 0, false, no or off."""
+    return os.environ.get(DEBUG, "off").strip().lower() not in _OFF | {""}
 
 
 def synchronous() -> bool:

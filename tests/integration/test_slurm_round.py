@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 from scalable import ScalableSession
 
@@ -55,3 +57,21 @@ def test_a_session_runs_calls_in_jobs_replaces_a_lost_one_and_leaves_none(
     ended = [row["tag"] for row in map(json.loads, rows) if row["state"] == "succeeded"]
     assert ended.count("model") == 8
     assert ended.count("post") >= 2
+
+
+def test_a_wrong_partition_ends_a_script_with_slurms_words(on_slurm, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (tmp_path / "scalable.yaml").write_text(MANIFEST.replace("queue: batch", "queue: nosuch"))
+    (tmp_path / "workflow.py").write_text(
+        "from scalable import ScalableSession\nScalableSession.from_yaml(target='hpc').start()\n"
+    )
+    for command in (["workflow.py"], ["-m", "scalable", "run", "--target", "hpc"]):
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, timeout=100, check=False
+        )
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert "error: Slurm refused sbatch: sbatch: error: invalid partition" in done.stderr
+        hint = done.stderr.partition("  hint: ")[2]
+        assert hint.startswith("the partitions are batch")

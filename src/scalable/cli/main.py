@@ -202,8 +202,7 @@ def _options(given: Sequence[str]) -> list[str]:
 
 
 def _debug(given: Sequence[str]) -> bool:
-    asked = os.environ.get("SCALABLE_DEBUG", "").strip().lower()
-    return "--debug" in _options(given) or asked not in {"", "0", "false", "no", "off"}
+    return "--debug" in _options(given) or settings.debug()
 
 
 def _error_output(given: Sequence[str]) -> Output:

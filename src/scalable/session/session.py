@@ -16,7 +16,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from scalable import settings
-from scalable.errors import ClusterError, RunError
+from scalable.errors import ClusterError, RunError, ScalableError
+from scalable.harmless import harmless
 from scalable.manifest.resolved import ResolvedManifest
 from scalable.model import (
     ComponentSpec,
@@ -235,6 +236,20 @@ class ScalableSession(Shown):
         PlanError
             When the manifest has changed since the plan was made.
         """
+        try:
+            return self._start(plan, detach=detach, name=name, timeout_s=timeout_s)
+        except ScalableError as error:
+            told_alone(error)
+            raise
+
+    def _start(
+        self,
+        plan: Plan | str | os.PathLike[str] | None,
+        *,
+        detach: bool,
+        name: str | None,
+        timeout_s: float,
+    ) -> ScalableClient:
         if self._client is not None:
             if plan is not None and self._deployment is not None:
                 self._deployment.scale(self._checked(plan).scale_plan, source="plan")
@@ -560,6 +575,25 @@ def refuse_start_while_imported() -> None:
             "the script starts a session while a process of multiprocessing imports it",
             hint="put what the script runs under: if __name__ == '__main__':",
         )
+
+
+def told_alone(error: ScalableError) -> None:
+    """Make Python end a script with the words of an error, without the frames of this package.
+    A hook that somebody else has installed remains, and so does the traceback with SCALABLE_DEBUG.
+    """
+    if sys.excepthook is sys.__excepthook__ and not settings.debug():
+        sys.excepthook = _tell
+    error.alone = True
+
+
+def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not isinstance(error, ScalableError) or not error.alone or sys.stderr is None:
+        sys.__excepthook__(kind, error, trace)
+        return
+    lines = [f"error: {error.message}"]
+    lines += [diagnostic.render() for diagnostic in getattr(error, "diagnostics", ())]
+    lines += [f"  hint: {error.hint}"] if error.hint else []
+    sys.stderr.write(harmless("\n".join(lines)) + "\n")
 
 
 # Ending -------------------------------------------------------------------------------------------

@@ -85,7 +85,12 @@ class Slurm:
                 "sbatch does not get %s, which would override what the manifest says about jobs",
                 ", ".join(f"{name}={os.environ[name]}" for name in new),
             )
-        shown = await self._run(arguments, script, without=hidden)
+        try:
+            shown = await self._run(arguments, script, without=hidden)
+        except ProviderError as error:
+            if error.transient or "invalid partition" not in error.message.lower():
+                raise
+            raise ProviderError(error.message, hint=await self._known_partitions()) from None
         if test_only:
             return 0
         job = shown.strip().rpartition("\n")[2].partition(";")[0]
@@ -121,6 +126,14 @@ class Slurm:
     async def partitions(self) -> list[dict[str, str]]:
         shown = await self._run(["scontrol", "show", "partition", "--oneliner"])
         return [record for line in shown.splitlines() if (record := parse_record(line))]
+
+    async def _known_partitions(self) -> str:
+        """Return a hint with the partitions that the user may see."""
+        try:
+            names = (await self._run(["sinfo", "--noheader", "--format=%R"])).split()
+        except ProviderError as error:
+            return f"sinfo lists the partitions; it failed here: {error.message}"
+        return f"the partitions are {', '.join(sorted(set(names)))}: set queue in the target"
 
     async def nodes(self) -> list[dict[str, str]]:
         shown = await self._run(["scontrol", "show", "node", "--oneliner"])
