@@ -73,7 +73,7 @@ def test_a_worker_maps_to_its_job_and_back(cluster, on_slurm, eventually):
     }
     for name in cluster.inventory.wanted.names("a"):
         element = elements[cluster.job_of(name)]
-        assert element.name == f"scalable-{cluster.incarnation}.embedded@a"
+        assert element.name == f"{cluster.name}.scalable-{cluster.incarnation}.embedded@a"
         assert name == f"a-{cluster.incarnation}-{element.index}"
 
 

@@ -181,6 +181,7 @@ class ManagerProcess:
     def _site(self) -> ManagerSite:
         config = self.config
         return ManagerSite(
+            name=config.cluster_name,
             cluster_id=config.cluster_id,
             manager=config.manager,
             incarnation=f"{config.manager}-{self.nonce}",

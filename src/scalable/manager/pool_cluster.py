@@ -53,6 +53,10 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     ``SpecCluster`` also run on a ``PoolCluster``. A lost worker is replaced. A crash loop is
     stopped and reported. Scaling down loses no result and repeats no task.
 
+    Pools start their workers in this process, or wherever the ``launcher`` that is given to
+    :meth:`add_pool` starts them: an object with the methods of
+    :class:`scalable.manager.launcher.Launcher`.
+
     Parameters
     ----------
     workers
@@ -566,6 +570,7 @@ def secured_entry(
 def embedded_site(cluster: PoolCluster, log_dir: Path | None) -> ManagerSite:
     """Return the site of the manager in the user's process."""
     return ManagerSite(
+        name=str(cluster.name),
         cluster_id=cluster.incarnation,
         manager=EMBEDDED,
         incarnation=cluster.incarnation,

@@ -171,6 +171,8 @@ class ManagerSite:
     #: Secret values by tag and variable that the creator of the cluster has read. None where this
     #: process reads them.
     secrets: Mapping[str, Mapping[str, str]] | None = None
+    #: Name of the cluster, for people.
+    name: str = ""
 
     def secrets_of(self, component: ComponentSpec, directory: Path | None) -> dict[str, str]:
         """Return the secret values of a component's workers by variable."""

@@ -22,21 +22,21 @@ ELEMENT = Element(7, 2, "n", JobState.THERE, "", None, "RUNNING")
 
 
 def test_the_names_of_a_cluster_s_jobs():
-    assert pool_name(ID, "hpc", "gcam large") == f"scalable-{ID}.hpc@gcam_large"
-    assert service_name(ID, "scheduler") == f"scalable-{ID}.@scheduler"
-    assert service_name(ID, "hpc") == f"scalable-{ID}.@manager-hpc"
+    assert pool_name(ID, "hpc", "gcam large", "my run") == f"my_run.scalable-{ID}.hpc@gcam_large"
+    assert service_name(ID, "scheduler", "run.1") == f"run.1.scalable-{ID}.@scheduler"
+    assert service_name(ID, "hpc", "") == f"scalable-{ID}.@manager-hpc"
 
 
 def test_no_two_pools_of_a_cluster_have_jobs_of_the_same_name():
-    assert pool_name(ID, "a", "b-c") != pool_name(ID, "a-b", "c")
+    assert pool_name(ID, "a", "b-c", "n") != pool_name(ID, "a-b", "c", "n")
 
 
 def test_names_say_whose_they_are_and_what():
-    assert cluster_of(pool_name(ID, "hpc", "a")) == ID
-    assert kind_of(pool_name(ID, "hpc", "a")) is None
-    assert kind_of(service_name(ID, "scheduler")) == "scheduler"
-    assert kind_of(service_name(ID, "hpc")) == "hpc"
-    assert cluster_of(service_name(ID, "hpc")) == ID
+    assert cluster_of(pool_name(ID, "hpc", "a", "n")) == ID
+    assert kind_of(pool_name(ID, "hpc", "a", "n")) is None
+    assert kind_of(service_name(ID, "scheduler", "n.scalable-x")) == "scheduler"
+    assert kind_of(service_name(ID, "hpc", "n")) == "hpc"
+    assert cluster_of(service_name(ID, "hpc", "n")) == ID
 
 
 @pytest.mark.parametrize(

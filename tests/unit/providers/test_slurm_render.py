@@ -83,7 +83,7 @@ exec /opt/python -m worker '/shared/my config.json' "$SCALABLE_UNIT"
 
 def template_of(component):
     """The template of a component's jobs, with nothing in particular."""
-    name = pool_name("x", "m", component.name)
+    name = pool_name("x", "m", component.name, "n" * 63)
     request = JobRequest(component, {}, name, Path("/state/c.json"), Path("/work"))
     return job_template(request, prefix=f"{component.name}-x-", logs=Path("/logs"))
 

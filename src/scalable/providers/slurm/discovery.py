@@ -27,6 +27,8 @@ from scalable.providers.slurm.queue import (
     service_name,
 )
 from scalable.providers.slurm.render import JobTemplate, batch_script
+from scalable.records import ClusterDirectory
+from scalable.records.directory import RECORD
 
 logger = logging.getLogger("scalable.providers.slurm")
 
@@ -146,7 +148,9 @@ class SlurmServices:
 
     def start(self, directory: Path, service: str, program: Sequence[str], log: Path) -> None:
         """Submit the job of a program. Raise ProviderError if Slurm refuses the job."""
-        name = service_name(directory.name, service)
+        recorded = (directory / RECORD).exists()
+        title = ClusterDirectory(directory).record().name if recorded else ""
+        name = service_name(directory.name, service, title)
         command = f"unset {' '.join(OUTER)}\nexec {shlex.join(program)}"
         template = JobTemplate(
             name,

@@ -396,7 +396,7 @@ class Jobs:
         request = JobRequest(
             component,
             self._options,
-            name=pool_name(site.cluster_id, site.manager, tag),
+            name=pool_name(site.cluster_id, site.manager, tag, site.name),
             config=config_path(site.directory, tag),
             directory=self._workflow_dir,
             script_dir=next(iter(site.sys_path), ""),

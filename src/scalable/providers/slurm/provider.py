@@ -81,7 +81,7 @@ class SlurmProvider:
             tag: JobRequest(
                 component,
                 spec.options,
-                name=pool_name("ID", spec.target_name, tag),
+                name=pool_name("ID", spec.target_name, tag, spec.project_name),
                 config=config_path(directory, tag),
                 directory=_directory(spec),
                 script_dir=search_path()[0],

@@ -1,6 +1,6 @@
 """Slurm's queue: output, states and reasons, names and comments of jobs. No I/O.
-A job is named ``scalable-<cluster>.<rest>``: by name Slurm can filter and cancel jobs. The comment,
-JSON, contains the workers' names and the directory of the manager that submitted the job.
+A job is named ``<name>.scalable-<cluster>.<rest>``: by name Slurm can filter and cancel jobs. The
+comment, JSON, contains the workers' names and the directory of the manager that submitted the job.
 """
 
 from __future__ import annotations
@@ -240,19 +240,28 @@ SCHEDULER = "scheduler"
 #: Maximum number of characters in a comment. slurmctld refuses longer ones.
 LONGEST_COMMENT = 1024
 _UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_NAME = re.compile(rf"scalable-({_UUID})\.(.+)")
+_NAME = re.compile(rf"(?:.+\.)?scalable-({_UUID})\.(.+)")
+#: Maximum number of characters of the cluster's name in names of jobs, which have at most 255.
+_TITLE = 30
 _MANAGER = "@manager-"
 
 
-def pool_name(cluster_id: str, manager: str, tag: str) -> str:
-    """Return the name of a pool's jobs. ``@`` is in neither part, so names are unique."""
-    return f"scalable-{cluster_id}.{file_name(manager)}@{file_name(tag)}"
+def pool_name(cluster_id: str, manager: str, tag: str, cluster: str) -> str:
+    """Return the name of a pool's jobs, which starts with the name of the cluster.
+    ``@`` is in none of the parts, so names are unique.
+    """
+    return _job_name(cluster, cluster_id, f"{file_name(manager)}@{file_name(tag)}")
 
 
-def service_name(cluster_id: str, service: str) -> str:
+def service_name(cluster_id: str, service: str, cluster: str) -> str:
     """Return the name of the job that runs a cluster's scheduler or one of its managers."""
     rest = f"@{SCHEDULER}" if service == SCHEDULER else f"{_MANAGER}{file_name(service)}"
-    return f"scalable-{cluster_id}.{rest}"
+    return _job_name(cluster, cluster_id, rest)
+
+
+def _job_name(cluster: str, cluster_id: str, rest: str) -> str:
+    title = f"{file_name(cluster)[:_TITLE]}." if cluster else ""
+    return f"{title}scalable-{cluster_id}.{rest}"
 
 
 def cluster_of(name: str) -> str | None:

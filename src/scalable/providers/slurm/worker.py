@@ -89,7 +89,7 @@ def container_of(request: JobRequest) -> ContainerRequest | None:
     return request_for(
         component,
         named,
-        unit=request.name.removeprefix("scalable-"),
+        unit=request.name.rpartition("scalable-")[2],
         environment=component.environment(component.slots),
         mounts={path: path for path in paths},
         which=shutil.which if named == "auto" else lambda program: program,
