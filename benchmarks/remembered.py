@@ -1,4 +1,4 @@
-"""Remembered results: keys, hits, misses, and calls that are not remembered; beside others.
+"""CacheCounts results: keys, hits, misses, and calls that are not remembered; beside others.
 
     python benchmarks/remembered.py [--rounds 9] [--quick] [--only NAME ...]
 
@@ -38,7 +38,7 @@ from distributed import LocalCluster
 
 from scalable import ScalableClient, cached
 from scalable.cache.key import KeyMaker
-from scalable.model.remembering import Remembering
+from scalable.model.cache_settings import CacheSettings
 from scalable.quantiles import quantile
 
 KEY_BAR, HITS_BAR, MISS_BAR_MS = 1.5, 5000, 5.0
@@ -86,7 +86,7 @@ def client(workers: int, store: str) -> Iterator[Any]:
     """A client that remembers in a store, of a cluster with as many processes."""
     with (
         LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=":0") as cluster,
-        ScalableClient(cluster, remembering=Remembering(store)) as made,
+        ScalableClient(cluster, remembering=CacheSettings(store)) as made,
     ):
         yield made
 
@@ -137,7 +137,7 @@ def hits(model: Any, rounds: int, calls: int) -> None:
                 # Each round has a client of its own: none knows a future of an earlier one. Each
                 # result was used yesterday: that it is used again is noted.
                 age(store)
-                with ScalableClient(cluster, remembering=Remembering(store)) as user:
+                with ScalableClient(cluster, remembering=CacheSettings(store)) as user:
                     rates[way].append(calls / timed(lambda run=run, user=user: run(user)))
     print(f"\n{calls:,} hits of small calls, no worker; calls a second")
     for way, found in rates.items():
@@ -178,11 +178,9 @@ def misses(model: Any, calls: int) -> None:
 
 #: What the methods in which the calls of a client pass the layer do where they bypass it.
 BYPASSED: Mapping[str, Callable[..., Any]] = {
-    "_remembered_call": lambda *_: None,
+    "_cached_call": lambda *_: None,
     "_resumable_function": lambda function, *_: function,
-    "_map_remembered": lambda function, columns, _, asked, send: send(
-        function, *columns, key=asked[1]
-    ),
+    "_map_cached": lambda function, columns, _, asked, send: send(function, *columns, key=asked[1]),
 }
 
 

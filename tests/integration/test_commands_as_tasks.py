@@ -8,14 +8,14 @@ from distributed import LocalCluster
 
 import scalable
 from scalable import File, RunError, ScalableClient
-from scalable.model.remembering import Remembering
+from scalable.model.cache_settings import CacheSettings
 
 COPY = "import sys; data = open(sys.argv[1]).read(); open(sys.argv[2], 'w').write(data.upper()); print(len(data))"
 
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory):
-    store = Remembering(str(tmp_path_factory.mktemp("results")))
+    store = CacheSettings(str(tmp_path_factory.mktemp("results")))
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         ScalableClient(cluster, remembering=store) as made,

@@ -16,7 +16,7 @@ from distributed import LocalCluster
 from scalable import ScalableClient
 from scalable.cache.key import KeyOptions
 from scalable.cache.store import ResultStore
-from scalable.model.remembering import Remembering
+from scalable.model.cache_settings import CacheSettings
 
 #: Number of calls that all clients ask for at the same time.
 MET = 100
@@ -66,7 +66,7 @@ def computed_by_four_clients(path, log, count):
         made = clusters(stack, 2) * 2
         users = [
             stack.enter_context(
-                ScalableClient(c, remembering=Remembering(str(path)), set_as_default=False)
+                ScalableClient(c, remembering=CacheSettings(str(path)), set_as_default=False)
             )
             for c in made
         ]
@@ -98,7 +98,7 @@ def test_each_call_of_four_clients_of_two_clusters_runs_once(tmp_path, log, coun
 
 
 def test_workers_that_are_killed_while_they_write_harm_no_result(tmp_path, log):
-    chance, remembering = random.Random(11), Remembering(str(tmp_path / "results"))
+    chance, remembering = random.Random(11), CacheSettings(str(tmp_path / "results"))
     asked = list(range(90))
     # A call may lose its worker more often than Dask allows by default.
     with (

@@ -1,4 +1,4 @@
-"""`RememberedFunction`: a function that runs only if its result is not in the store."""
+"""`CachedFunction`: a function that runs only if its result is not in the store."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from scalable.cache.checkpoints import running_remembered
+from scalable.cache.checkpoints import running_cached
 from scalable.cache.differences import differences, why_missed
 from scalable.cache.errors import UnfollowedReferencesError
 from scalable.cache.key import CallKey, KeyMaker, KeyOptions
 from scalable.cache.outcomes import listener, unheard
 from scalable.cache.store import ResultStore
-from scalable.model.remembered import Kind, RememberedOutcome
+from scalable.model.cache_outcomes import CacheOutcome, Kind
 from scalable.protocol.operations import CALLS_ARGUMENT
 
 logger = logging.getLogger("scalable.cache")
@@ -40,7 +40,7 @@ class Purpose:
 
 
 @dataclass
-class RememberedFunction:
+class CachedFunction:
     """Function that looks up its result in a store before it runs, and stores it afterwards.
 
     It runs in the process of the task. Equal tasks in several processes run once if the store is a
@@ -77,7 +77,7 @@ class RememberedFunction:
             except UnfollowedReferencesError as error:  # code that only an argument refers to
                 logger.warning("%s", error)
                 if tell is not None:
-                    tell(RememberedOutcome(Kind.MISSED, reason=NO_KEY))
+                    tell(CacheOutcome(Kind.MISSED, reason=NO_KEY))
                 return self.function(*args, **kwargs)
         kind = Kind.FOUND
         while (found := self.store.get(key.digest, function=self.function)) is None:
@@ -87,7 +87,7 @@ class RememberedFunction:
                 self.store.wait_for(key.digest, lambda: False)
                 kind = Kind.WAITED
                 continue
-            with lease, running_remembered(key.digest, self.store.url):
+            with lease, running_cached(key.digest, self.store.url):
                 # Another process may have stored it between the first look and the lease.
                 found = None
                 if lease.excludes:
@@ -97,7 +97,7 @@ class RememberedFunction:
             break
         logger.debug("%s %s: found", key.function, key.digest[:12])
         if tell is not None:
-            tell(RememberedOutcome(kind, saved_s=found.entry.cost_s, key=key.digest))
+            tell(CacheOutcome(kind, saved_s=found.entry.cost_s, key=key.digest))
         return found.value()
 
     def _run(self, key: CallKey, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -122,12 +122,12 @@ class RememberedFunction:
         return value
 
 
-def call_remembered(remembered: RememberedFunction, *args: Any, **kwargs: Any) -> Any:
-    """Call a ``RememberedFunction``, for ``map``, where each task has a key of its own."""
+def call_cached(remembered: CachedFunction, *args: Any, **kwargs: Any) -> Any:
+    """Call a ``CachedFunction``, for ``map``, where each task has a key of its own."""
     return remembered(*args, **kwargs)
 
 
-setattr(call_remembered, CALLS_ARGUMENT, True)
+setattr(call_cached, CALLS_ARGUMENT, True)
 
 
 # Misses -------------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Misses:
         self._spent: dict[str, _Spent] = {}
         self._lock = threading.Lock()
 
-    def outcome(self, key: CallKey, asked_at: float, running_s: float) -> RememberedOutcome:
+    def outcome(self, key: CallKey, asked_at: float, running_s: float) -> CacheOutcome:
         """Return the outcome of a task that ran. Must be called before its result is stored.
 
         Results that were stored after ``asked_at`` (seconds since 1970) belong to concurrent tasks
@@ -175,22 +175,22 @@ class Misses:
             spent.misses += 1
             spent.running_s += running_s
             if not spent.may_compare():
-                return RememberedOutcome(Kind.MISSED, reason=NOT_COMPARED, key=key.digest)
+                return CacheOutcome(Kind.MISSED, reason=NOT_COMPARED, key=key.digest)
         began = time.perf_counter()
         found = self._compared(key, asked_at)
         with self._lock:
             spent.comparing_s += time.perf_counter() - began
         return found
 
-    def _compared(self, key: CallKey, asked_at: float) -> RememberedOutcome:
+    def _compared(self, key: CallKey, asked_at: float) -> CacheOutcome:
         fault = self._store.reports.latest_about(key.digest)
         if fault is not None:
             reason = f"the stored result {fault.reason}"
-            return RememberedOutcome(Kind.MISSED, reason=reason, key=key.digest)
+            return CacheOutcome(Kind.MISSED, reason=reason, key=key.digest)
         nearest = self._store.nearest(key.function, key.parts, before=asked_at)
         parts = None if nearest is None else nearest.parts
         changed = () if parts is None else differences(key.function, key.parts, parts)
-        return RememberedOutcome(
+        return CacheOutcome(
             Kind.MISSED,
             reason=why_missed(key.function, key.parts, parts),
             changed=tuple(each.part for each in changed[:NAMED]),

@@ -194,13 +194,13 @@ class RunningCall:
 _running: ContextVar[RunningCall | None] = ContextVar("scalable_remembered_call", default=None)
 
 
-def remembered_call() -> RunningCall | None:
+def cached_call() -> RunningCall | None:
     """Return the innermost cached task that runs in this thread, or None."""
     return _running.get()
 
 
 @contextmanager
-def running_remembered(key: str, url: str) -> Iterator[None]:
+def running_cached(key: str, url: str) -> Iterator[None]:
     """Run a ``with`` block as a task whose result is cached."""
     call = RunningCall(key, url)
     token = _running.set(call)

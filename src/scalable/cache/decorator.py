@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import Any, ParamSpec, TypeVar, overload
 
-from scalable.cache.calls import RememberedFunction, keys_of
+from scalable.cache.calls import CachedFunction, keys_of
 from scalable.cache.code import OPTIONS, options_of
 from scalable.cache.errors import UnfollowedReferencesError
 from scalable.cache.key import KeyOptions
@@ -82,7 +82,7 @@ def cached(
                 _warn_once(str(error))
                 return own(*args, **kwargs)
             with unheard():
-                return RememberedFunction(own, opened, key)(*args, **kwargs)
+                return CachedFunction(own, opened, key)(*args, **kwargs)
 
         setattr(remembered, OPTIONS, (options, remembered))
         return remembered

@@ -11,7 +11,7 @@ from typing import Any
 
 from scalable.cache.entries import Entry
 from scalable.cache.reports import Report
-from scalable.model.remembered import RememberedOutcome
+from scalable.model.cache_outcomes import CacheOutcome
 
 
 @dataclass(frozen=True)
@@ -76,13 +76,13 @@ class Waited(StrEnum):
 
 # Hearing ------------------------------------------------------------------------------------------
 
-_listener: ContextVar[Callable[[RememberedOutcome], None] | None] = ContextVar(
+_listener: ContextVar[Callable[[CacheOutcome], None] | None] = ContextVar(
     "scalable_remembered_outcomes", default=None
 )
 
 
 @contextmanager
-def heard_by(listener: Callable[[RememberedOutcome], None]) -> Iterator[None]:
+def heard_by(listener: Callable[[CacheOutcome], None]) -> Iterator[None]:
     """Pass the outcomes of cached tasks that run in a block to a function."""
     token = _listener.set(listener)
     try:
@@ -101,6 +101,6 @@ def unheard() -> Iterator[None]:
         _listener.reset(token)
 
 
-def listener() -> Callable[[RememberedOutcome], None] | None:
+def listener() -> Callable[[CacheOutcome], None] | None:
     """Return the current listener for outcomes, or None."""
     return _listener.get()

@@ -12,7 +12,7 @@ from scalable import settings
 from scalable.cache.run_calls import Ended, causes
 from scalable.cache.run_results import RESULTS, results_of
 from scalable.errors import RunError
-from scalable.model.remembering import Remembering
+from scalable.model.cache_settings import CacheSettings
 from scalable.runs import find_run, list_runs
 from scalable.runs.reading import read_status
 from scalable.runs.summarizing import totals_of
@@ -21,7 +21,7 @@ from scalable.units import counted
 if TYPE_CHECKING:
     from scalable.cache.run_calls import RunCall
     from scalable.model import DeploymentSpec
-    from scalable.model.remembered import RememberedTotals
+    from scalable.model.cache_outcomes import CacheTotals
 
 #: Name of the workflow's script next to the manifest.
 WORKFLOW = "workflow.py"
@@ -109,7 +109,7 @@ class Resumed:
 
     @classmethod
     def of(
-        cls, earlier: Path, runs: Iterable[Path], remembered: RememberedTotals, *, keeps: bool
+        cls, earlier: Path, runs: Iterable[Path], remembered: CacheTotals, *, keeps: bool
     ) -> Resumed:
         """Compare the tasks of ``runs`` with those of the run that they resumed."""
         calls = [call for run in runs for call in calls_of(run)]
@@ -145,10 +145,10 @@ class Resumed:
         return ", ".join(parts) + "\n"
 
 
-def remembered_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) -> RememberedTotals:
+def cached_calls(rows: Iterable[Mapping[str, Any]], spec: DeploymentSpec) -> CacheTotals:
     """Return the totals of the tasks with ``cache: true``."""
     # Rows of remembered.jsonl include the tasks whose results came from the resumed run.
-    tasks = Remembering.of(spec).tasks
+    tasks = CacheSettings.of(spec).tasks
     return totals_of(row for row in rows if str(row.get("task_name")) in tasks)
 
 

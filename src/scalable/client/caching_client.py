@@ -17,7 +17,7 @@ from dask.utils import funcname, key_split
 from distributed import Future
 from distributed.comm.core import CommClosedError
 
-from scalable.cache.calls import Purpose, RememberedFunction, call_remembered
+from scalable.cache.calls import CachedFunction, Purpose, call_cached
 from scalable.cache.code import options_of
 from scalable.cache.decorator import own_function
 from scalable.cache.errors import (
@@ -44,7 +44,7 @@ from scalable.client.kept_failures import FailureKeepingClient
 from scalable.client.routing import Routing, refuse_hidden
 from scalable.dask_compat.client import known_future, send_to_scheduler
 from scalable.errors import ClusterError
-from scalable.model.remembering import Remembering
+from scalable.model.cache_settings import CacheSettings
 from scalable.protocol.operations import CARRIES, FOUND, REMEMBERING
 from scalable.settings import results_dir
 from scalable.storage import scheme_of
@@ -113,16 +113,16 @@ class CachingClient(FailureKeepingClient):
         self,
         routing: Routing,
         *args: Any,
-        remembering: Remembering | None = None,
+        remembering: CacheSettings | None = None,
         **kwargs: Any,
     ) -> None:
         self._manifest_says = remembering
-        self._remembered = RememberedCalls(
-            self._remembering, lambda: bool(self.scheduler_facts.get(CARRIES))
+        self._remembered = CachedCalls(
+            self._cache_settings, lambda: bool(self.scheduler_facts.get(CARRIES))
         )
         self._found_calls = FoundCalls(self._call_later, self._tell_found)
         self._resumable = ResumableCalls(
-            self._remembering, lambda: bool(self.scheduler_facts.get(CARRIES))
+            self._cache_settings, lambda: bool(self.scheduler_facts.get(CARRIES))
         )
         super().__init__(routing, *args, **kwargs)
 
@@ -141,19 +141,19 @@ class CachingClient(FailureKeepingClient):
         self._found_calls.tell()
         super().before_close()
 
-    def _remembering(self) -> Remembering:
+    def _cache_settings(self) -> CacheSettings:
         if self._manifest_says is None:
             told = self.scheduler_facts.get(REMEMBERING)
-            self._manifest_says = Remembering.from_message(told) if told else Remembering()
+            self._manifest_says = CacheSettings.from_message(told) if told else CacheSettings()
         return self._manifest_says
 
-    def _remembered_call(
+    def _cached_call(
         self,
         func: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         asked: tuple[str | None, str | None, bool | KeyOptions | None],
-    ) -> RememberedCall | None:
+    ) -> CachedCall | None:
         """Return a task with its cache key, or None if its result is not cached."""
         tag, task, cache = asked
         if cache is not None:
@@ -184,7 +184,7 @@ class CachingClient(FailureKeepingClient):
         self._found_calls.add(name, tag or "", found.entry.cost_s)
         return known_future(self, key, found.value())
 
-    def _map_remembered(
+    def _map_cached(
         self,
         func: Callable[..., Any],
         iterables: Iterable[Iterable[Any]],
@@ -199,9 +199,9 @@ class CachingClient(FailureKeepingClient):
             return send(own, *iterables, key=asked[1])
         rows = list(zip(*iterables, strict=False))
         futures: list[Future[Any] | None] = []
-        missing: list[RememberedCall] = []
+        missing: list[CachedCall] = []
         for row in rows:
-            call = self._remembered_call(func, row, kwargs, asked)
+            call = self._cached_call(func, row, kwargs, asked)
             if call is None:
                 return send(func, *zip(*rows, strict=True), key=asked[1])
             futures.append(
@@ -215,10 +215,10 @@ class CachingClient(FailureKeepingClient):
         keys = [call.key or f"{name}-{uuid.uuid4()}" for call in missing]
         sent_rows = [row for row, future in zip(rows, futures, strict=True) if future is None]
         columns = zip(*sent_rows, strict=True)
-        sent = iter(send(call_remembered, [c.function for c in missing], *columns, key=keys))
+        sent = iter(send(call_cached, [c.function for c in missing], *columns, key=keys))
         return [next(sent) if future is None else future for future in futures]
 
-    def _remembered_function(
+    def _cached_function(
         self,
         func: Callable[..., Any],
         *,
@@ -232,7 +232,7 @@ class CachingClient(FailureKeepingClient):
             return self._resumable_function(func, {}, (tag, task, cache))
         return self._remembered.function(func, options, Purpose(task=task or "", tag=tag or ""))
 
-    def _remembered_nodes(
+    def _cached_nodes(
         self,
         graph: Mapping[Any, Any],
         tags: Mapping[Any, str | None],
@@ -245,7 +245,7 @@ class CachingClient(FailureKeepingClient):
             if not (type(raw) is tuple and raw and callable(raw[0])):
                 return raw
             own = tags.get(name, tag)
-            return (self._remembered_function(raw[0], tag=own, task=task, cache=cache), *raw[1:])
+            return (self._cached_function(raw[0], tag=own, task=task, cache=cache), *raw[1:])
 
         return {name: node(name, raw) for name, raw in graph.items()}
 
@@ -273,11 +273,11 @@ _KEY = re.compile(r"-c(\w+)\.([0-9a-f]{64})")
 
 
 @dataclass(frozen=True)
-class RememberedCall:
+class CachedCall:
     """Task whose result is cached."""
 
     #: Function to send in place of the user's.
-    function: RememberedFunction
+    function: CachedFunction
     #: Key of the Dask task, equal for equal tasks of all clients of a cluster, or None if a worker
     #: makes the key.
     key: str | None
@@ -285,21 +285,21 @@ class RememberedCall:
     found: Found | None
 
 
-class RememberedCalls:
+class CachedCalls:
     """Maker of the cache keys of one client's tasks, and finder of their results."""
 
     def __init__(
-        self, remembering: Callable[[], Remembering], is_remote: Callable[[], bool]
+        self, remembering: Callable[[], CacheSettings], is_remote: Callable[[], bool]
     ) -> None:
         # ``remembering`` returns the cache settings of the cluster's manifest. ``is_remote``
         # returns whether there are workers without the client's file system.
-        self._remembering, self._is_remote = remembering, is_remote
+        self._cache_settings, self._is_remote = remembering, is_remote
         self._keys = KeyMaker(key_of_future)
         self._store: ResultStore | None = None
         self._told: set[str] = set()
         self._images: dict[str, str | MovableImageError] = {}
         #: Last function for each purpose for which the workers make keys.
-        self._functions: dict[Purpose, RememberedFunction] = {}
+        self._functions: dict[Purpose, CachedFunction] = {}
 
     def options(
         self, function: Callable[..., Any], task: str | None, cache: bool | KeyOptions | None
@@ -311,7 +311,7 @@ class RememberedCalls:
             return cache
         given = options_of(getattr(function, "__func__", function))
         if cache is False or (
-            cache is None and given is None and task not in self._remembering().tasks
+            cache is None and given is None and task not in self._cache_settings().tasks
         ):
             return None
         if cache not in (None, True):
@@ -328,7 +328,7 @@ class RememberedCalls:
         kwargs: Mapping[str, Any],
         options: KeyOptions,
         purpose: Purpose,
-    ) -> RememberedCall | None:
+    ) -> CachedCall | None:
         """Return a task with its cache key, and its result if there is one, or None, after one
         warning, without a key. Raises UnstableArgumentError for an argument without stable content.
         """
@@ -339,14 +339,14 @@ class RememberedCalls:
             environment = self._environment(purpose.tag)
             key = self._keys.key(own, args, named, options, environment)
         except UnkeyedFutureError:
-            return RememberedCall(self._sent(own, options, purpose), None, None)
+            return CachedCall(self._sent(own, options, purpose), None, None)
         except (UnfollowedReferencesError, MovableImageError) as error:
             self._warn(error)
             return None
         found = self._found(store, key.digest, own)
         name = purpose.task or funcname(own)
-        sent = RememberedFunction(own, store, key, purpose=purpose)
-        return RememberedCall(sent, f"{name}-c{KEY_VERSION}.{key.digest}", found)
+        sent = CachedFunction(own, store, key, purpose=purpose)
+        return CachedCall(sent, f"{name}-c{KEY_VERSION}.{key.digest}", found)
 
     def function(
         self, function: Callable[..., Any], options: KeyOptions, purpose: Purpose
@@ -362,19 +362,19 @@ class RememberedCalls:
 
     def _sent(
         self, own: Callable[..., Any], options: KeyOptions, purpose: Purpose
-    ) -> RememberedFunction:
+    ) -> CachedFunction:
         store, code = self.store(), self._keys.code(own, options).parts
         last = self._functions.get(purpose)
         if last is not None and (last.function, last.code, last.options) == (own, code, options):
             return last
         environment = self._environment(purpose.tag)
-        made = RememberedFunction(own, store, None, options, environment, code, purpose)
+        made = CachedFunction(own, store, None, options, environment, code, purpose)
         self._functions[purpose] = made
         return made
 
     def _environment(self, tag: str) -> Mapping[str, str]:
         """Return the environment parts of a tag's keys, in which content identifies an image."""
-        says = self._remembering()
+        says = self._cache_settings()
         parts = says.environments.get(tag, {})
         image = parts.get("image")
         if image is None:
@@ -408,14 +408,14 @@ class RememberedCalls:
         no storage.
         """
         if self._store is None:
-            url = self._remembering().url or str(results_dir())
+            url = self._cache_settings().url or str(results_dir())
             if self._is_remote() and scheme_of(url) == "file":
                 raise ClusterError(
                     f"results cannot be cached in {url}: this cluster has workers that do not "
                     "share this file system",
                     hint="name a bucket as default_storage of the project",
                 )
-            self._store = ResultStore.open(url, self._remembering().limit)
+            self._store = ResultStore.open(url, self._cache_settings().limit)
             self._keys.files = self._store.file_digests
             logger.debug("results are cached in %s", self._store.url)
         return self._store
@@ -446,11 +446,11 @@ class ResumableCalls:
     """Replacement of the user's functions by functions whose results are stored."""
 
     def __init__(
-        self, remembering: Callable[[], Remembering], is_remote: Callable[[], bool]
+        self, remembering: Callable[[], CacheSettings], is_remote: Callable[[], bool]
     ) -> None:
         # ``remembering`` returns the cache settings of the cluster's manifest. ``is_remote``
         # returns whether there are workers without the client's file system.
-        self._remembering, self._is_remote = remembering, is_remote
+        self._cache_settings, self._is_remote = remembering, is_remote
         self._keys = KeyMaker()
         self._told: set[str] = set()
         #: Last function that was sent for each purpose.
@@ -459,13 +459,13 @@ class ResumableCalls:
     @property
     def keeps(self) -> bool:
         """True if results are stored."""
-        return self._remembering().keeping is not None
+        return self._cache_settings().keeping is not None
 
     def function(
         self, function: Callable[..., Any], purpose: Purpose, options: Mapping[str, Any]
     ) -> Callable[..., Any]:
         """Return the function to send: the same object until code changes that it reaches."""
-        keeping = self._remembering().keeping
+        keeping = self._cache_settings().keeping
         if keeping is None or options.get("actor") or options.get("actors"):
             return function
         if inspect.iscoroutinefunction(function) or isinstance(function, ResumableFunction):
@@ -475,7 +475,7 @@ class ResumableCalls:
                 "", "results are not kept for resuming: there are workers without this file system"
             )
             return function
-        environment = self._remembering().environments.get(purpose.tag, {})
+        environment = self._cache_settings().environments.get(purpose.tag, {})
         shared, unkept = self._shared(function, environment)
         last = self._functions.get(purpose)
         if last is not None and last.function is function and last.shared == shared:

@@ -39,7 +39,7 @@ from scalable.client.unsendable import (
     parts_of_map,
 )
 from scalable.errors import ClusterError
-from scalable.model.remembering import Remembering
+from scalable.model.cache_settings import CacheSettings
 from scalable.protocol.handlers import Handler
 from scalable.protocol.measured import PROFILE
 from scalable.protocol.operations import PROFILES, TASKS
@@ -86,7 +86,7 @@ class ScalableClient(CachingClient):
         tasks: Mapping[str, str] | None = None,
         labels: Mapping[str, Iterable[str]] | None = None,
         tags: Iterable[str] = (),
-        remembering: Remembering | None = None,
+        remembering: CacheSettings | None = None,
         **kwargs: Any,
     ) -> None:
         routing = Routing(
@@ -157,7 +157,7 @@ class ScalableClient(CachingClient):
         tag, route, notes = self._routing.route(func, tag, n, task, kwargs)
         self._check_errors(func, errors)
         pure = self._is_pure(pure, tag, kwargs)
-        call = self._remembered_call(func, args, kwargs, (tag, task, cache))
+        call = self._cached_call(func, args, kwargs, (tag, task, cache))
         if call is None:
             func = self._resumable_function(func, kwargs, (tag, task, cache))
         elif call.found is not None:
@@ -216,7 +216,7 @@ class ScalableClient(CachingClient):
 
         asked = tag, task, cache
         if key is None:
-            futures = self._map_remembered(func, iterables, kwargs, asked, send)
+            futures = self._map_cached(func, iterables, kwargs, asked, send)
         else:
             futures = send(self._resumable_function(func, kwargs, asked), *iterables, key=key)
         failed = [f for f in futures if f.status == "error"]
@@ -360,7 +360,7 @@ class ScalableClient(CachingClient):
                 return super().get(dsk, keys, sync=sync, **options)
         tag, n, task = self._routing.asked(tag, n, task)
         whole = self._routing.annotations(tag, resources, n, task)
-        dsk = self._remembered_nodes(dsk, tags or {}, (tag, task, cache))
+        dsk = self._cached_nodes(dsk, tags or {}, (tag, task, cache))
         graph = prepare(dsk, keys, tag, tags)
         routes = {
             t: whole if t == tag else self._routing.annotations(t, resources)
@@ -600,7 +600,7 @@ class ScalableClient(CachingClient):
             self._line,
             Dispatcher(self._line, options),
             partial(overview_of, self),
-            partial(self._remembered_function, tag=tag, task=task, cache=cache),
+            partial(self._cached_function, tag=tag, task=task, cache=cache),
         )
 
 

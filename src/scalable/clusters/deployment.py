@@ -20,7 +20,7 @@ from scalable.clusters.specs import (
 )
 from scalable.errors import ClusterError
 from scalable.model import ClusterRecord, DeploymentSpec, Plan, ScalePlan
-from scalable.model.remembering import Remembering
+from scalable.model.cache_settings import CacheSettings
 from scalable.planning import adaptive_bounds
 from scalable.protocol.pools import shown
 from scalable.protocol.private_socket import PrivateSocket
@@ -111,7 +111,7 @@ class Deployment:
             self._services.describe(scheduler)
             keeping = keeping_of(self._spec, None if run is None else run.path)
             here = provider_traits(self._spec.provider_name).on_this_machine
-            says = Remembering.of(self._spec, keeping, images_here=here)
+            says = CacheSettings.of(self._spec, keeping, images_here=here)
             scheduler.remembering = says.to_message()
             if hasattr(scheduler, "retrying"):  # missing in other providers' schedulers
                 scheduler.retrying.deployment = self._spec

@@ -16,9 +16,9 @@ from scalable.errors import ClusterError
 from scalable.files import read_secrets
 from scalable.forecasting import quoted_prices
 from scalable.model import DeploymentSpec, KeepResults, WorkerRange
+from scalable.model.cache_settings import Keeping
 from scalable.model.codec import SpecFormatError, decode_spec, encode_spec
 from scalable.model.costs import HourlyPrice
-from scalable.model.remembering import Keeping
 from scalable.planning import total_maximum
 from scalable.planning.billing import always_of
 from scalable.planning.unit_prices import unit_prices

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
+from scalable.model.cache_outcomes import CacheTotals
 from scalable.model.clusters import PoolStatus
-from scalable.model.remembered import RememberedTotals
 
 _T = TypeVar("_T")
 
@@ -151,7 +151,7 @@ class Overview:
     failures: Mapping[str, int] = field(default_factory=dict)
     #: Restarts of tasks by reason; empty for a cluster whose tasks are not recorded.
     reruns: Mapping[str, int] = field(default_factory=dict)
-    remembered: RememberedTotals = field(default_factory=RememberedTotals)
+    remembered: CacheTotals = field(default_factory=CacheTotals)
 
     @property
     def calls(self) -> CallCounts:
@@ -172,7 +172,7 @@ class Overview:
         end = _made(PredictedEnd, data.get("end") or {})
         managers = tuple(data.get("managers", ()))
         running = tuple(_made(RunningCall, call) for call in data.get("running", ()))
-        remembered = RememberedTotals.from_dict(data.get("remembered") or {})
+        remembered = CacheTotals.from_dict(data.get("remembered") or {})
         parts = {"running": running, "managers": managers, "remembered": remembered}
         return _made(cls, data, pools=pools, tasks=tasks, end=end, **parts)
 

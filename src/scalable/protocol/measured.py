@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from scalable.model.remembered import RememberedOutcome, joined
+from scalable.model.cache_outcomes import CacheOutcome, joined
 
 #: Annotation with a task's name.
 TASK_ANNOTATION = "scalable_task"
@@ -51,7 +51,7 @@ class Measured(NamedTuple):
     peak_memory: int | None = None
     bundle: Mapping[str, Any] | None = None
     failure: Mapping[str, Any] | None = None
-    remembered: tuple[RememberedOutcome, ...] = ()
+    remembered: tuple[CacheOutcome, ...] = ()
 
 
 def addition(kind: str, values: Mapping[str, Any]) -> Any:
@@ -60,7 +60,7 @@ def addition(kind: str, values: Mapping[str, Any]) -> Any:
     return {**values, "action": _ACTION, "start": now, "stop": now, KIND: kind}
 
 
-def remembered_addition(outcomes: Iterable[RememberedOutcome]) -> Any:
+def cache_addition(outcomes: Iterable[CacheOutcome]) -> Any:
     """Return the entry with the outcomes of cached tasks. Equal outcomes are joined."""
     told = [outcome.to_message() for outcome in joined(outcomes)]
     return addition(REMEMBERED, {"outcomes": told})
@@ -70,7 +70,7 @@ def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
     """Return a finished task's measurements from Dask's entries, or None if it never ran."""
     began = ended = cpu_s = peak_memory = bundle = failure = None
     transfer_s = 0.0
-    remembered: tuple[RememberedOutcome, ...] = ()
+    remembered: tuple[CacheOutcome, ...] = ()
     for part in startstops or ():
         kind = part.get(KIND) or part["action"]
         if kind == "compute":
@@ -84,5 +84,5 @@ def measured(startstops: Iterable[Mapping[str, Any]] | None) -> Measured:
         elif kind == FAILURE:
             failure = part
         elif kind == REMEMBERED:
-            remembered = tuple(map(RememberedOutcome.from_message, part["outcomes"]))
+            remembered = tuple(map(CacheOutcome.from_message, part["outcomes"]))
     return Measured(began, ended, transfer_s, cpu_s, peak_memory, bundle, failure, remembered)

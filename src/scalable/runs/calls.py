@@ -10,7 +10,7 @@ from math import inf, isnan, nan
 from sys import intern
 from typing import Any, NamedTuple
 
-from scalable.model.remembered import RememberedOutcome
+from scalable.model.cache_outcomes import CacheOutcome
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 #: State of a task that did not run. Such tasks are counted from the rows about cache outcomes,
@@ -293,14 +293,14 @@ class Reason(StrEnum):
 
 def outcomes_in(
     rows: Iterable[Mapping[str, Any]],
-) -> Iterator[tuple[str, str | None, RememberedOutcome]]:
+) -> Iterator[tuple[str, str | None, CacheOutcome]]:
     """Yield task name, tag and outcome of each valid row."""
     for row in rows:
         name, tag = row.get("task_name"), row.get("tag")
         if not isinstance(name, str):
             continue
         try:
-            outcome = RememberedOutcome.from_message(row)
+            outcome = CacheOutcome.from_message(row)
         except (KeyError, TypeError, ValueError, OverflowError):
             continue
         yield name, tag if isinstance(tag, str) else None, outcome

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from itertools import chain
 from typing import Any
 
-from scalable.model.remembered import RememberedTally, RememberedTotals
+from scalable.model.cache_outcomes import CacheTally, CacheTotals
 from scalable.quantiles import Durations, Quantiles
 from scalable.runs.calls import FOUND, Calls, number_in, outcomes_in
 from scalable.runs.failed import FailedRow, failed_rows
@@ -202,9 +202,9 @@ def _text(value: object) -> str | None:
 # Cached results -----------------------------------------------------------------------------------
 
 
-def totals_of(rows: Iterable[Mapping[str, Any]]) -> RememberedTotals:
+def totals_of(rows: Iterable[Mapping[str, Any]]) -> CacheTotals:
     """Return the totals of the outcomes in rows of ``remembered.jsonl``."""
-    tally = RememberedTally()
+    tally = CacheTally()
     for name, _, outcome in outcomes_in(rows):
         tally.add(name, outcome)
     return tally.totals()

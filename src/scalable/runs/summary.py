@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from scalable.model.remembered import RememberedTotals
+from scalable.model.cache_outcomes import CacheTotals
 from scalable.quantiles import Durations, Quantiles
 
 
@@ -114,7 +114,7 @@ class Summary:
     #: Number of reruns by reason, the most frequent first.
     rerun_reasons: Mapping[str, int] = field(default_factory=dict)
     #: Cache hits, misses with their reasons, and the time saved.
-    remembered: RememberedTotals = field(default_factory=RememberedTotals)
+    remembered: CacheTotals = field(default_factory=CacheTotals)
     exit_code: int | None = None
     error: str | None = None
     #: Directory of the run.

@@ -375,7 +375,7 @@ class Overviews:
             scaled={tag: dict(actions) for tag, actions in self._timeline.changes.items()},
             failures=dict(self._timeline.failures),
             reruns=dict(self.reruns),
-            remembered=self._names.remembered_calls.totals(),
+            remembered=self._names.cached_calls.totals(),
         )
 
     def _load(self, pools: Mapping[str, Any]) -> _Load:

@@ -10,7 +10,7 @@ from typing import Any
 from distributed import Scheduler
 
 from scalable.dask_compat.tasks import is_given_back
-from scalable.model.remembered import RememberedTally
+from scalable.model.cache_outcomes import CacheTally
 from scalable.scheduler.task_log import (
     READY,
     EndedTask,
@@ -113,7 +113,7 @@ class NameCounts(Listener):
         self._calls: dict[Any, tuple[NameRow, int, int]] = {}
         # Keys of the unfinished tasks that were observed running.
         self._begun: set[Any] = set()
-        self.remembered_calls = RememberedTally()
+        self.cached_calls = CacheTally()
         for task in scheduler.tasks.values():
             if task.state in READY:
                 self.ready(LoggedTask(task))
@@ -202,7 +202,7 @@ class NameCounts(Listener):
     def remembered(self, heard: HeardOutcomes) -> None:
         """Add up cache outcomes, and count those that did not run as hits."""
         for outcome in heard.outcomes:
-            self.remembered_calls.add(heard.name[:LONGEST_NAME], outcome)
+            self.cached_calls.add(heard.name[:LONGEST_NAME], outcome)
         found = sum(outcome.count for outcome in heard.outcomes if outcome.is_hit)
         if found:
             self.row_for(heard.name, heard.tag).phases[_FOUND] += found

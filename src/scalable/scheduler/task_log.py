@@ -19,7 +19,7 @@ from scalable.dask_compat import tasks
 from scalable.dask_compat.scheduler import LostWorker, startstops
 from scalable.dask_compat.tasks import begun_on, failed_try
 from scalable.model import FailedCall, FailureDetails
-from scalable.model.remembered import Kind, RememberedOutcome
+from scalable.model.cache_outcomes import CacheOutcome, Kind
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import (
     BUNDLE_ANNOTATION,
@@ -398,7 +398,7 @@ class HeardOutcomes:
 
     name: str
     tag: str | None
-    outcomes: Sequence[RememberedOutcome]
+    outcomes: Sequence[CacheOutcome]
     #: Key of the Dask task that ran them, None if their client found the results.
     task_id: str | None = None
 
@@ -415,7 +415,7 @@ def take_found(
     """Report a client's cache hits: name, tag or "", number, and seconds saved."""
     del client
     for name, tag, count, saved_s in calls:
-        outcome = RememberedOutcome(Kind.FOUND, int(count), float(saved_s))
+        outcome = CacheOutcome(Kind.FOUND, int(count), float(saved_s))
         hear(HeardOutcomes(str(name), tag or None, (outcome,)))
 
 

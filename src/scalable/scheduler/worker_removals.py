@@ -31,7 +31,7 @@ logger = logging.getLogger("scalable.scheduler")
 
 #: Number of lost workers whose tasks, or whose planned exit, are kept. A whole pool may vanish at
 #: once.
-REMEMBERED_LOSSES = 10_000
+KEPT_LOSSES = 10_000
 #: Largest number of names kept for :meth:`WorkerRemovals.withhold_work`. The oldest are dropped.
 MOST_WITHHELD = 10_000
 #: Largest number of worker names kept for :meth:`WorkerRemovals.begin`.
@@ -241,10 +241,10 @@ class WorkerRemovals:
 
 
 def _remember(entries: dict[str, Any], key: str, value: Any) -> None:
-    """Add an entry, and drop the oldest entries beyond ``REMEMBERED_LOSSES``."""
+    """Add an entry, and drop the oldest entries beyond ``KEPT_LOSSES``."""
     entries.pop(key, None)
     entries[key] = value
-    while len(entries) > REMEMBERED_LOSSES:
+    while len(entries) > KEPT_LOSSES:
         del entries[next(iter(entries))]
 
 

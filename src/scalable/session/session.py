@@ -28,7 +28,7 @@ from scalable.model import (
     WorkerRange,
     names,
 )
-from scalable.model.remembering import Keeping, Remembering
+from scalable.model.cache_settings import CacheSettings, Keeping
 from scalable.providers.local.traits import DEFAULTS
 from scalable.providers.registry import provider_traits
 from scalable.session.request import Request
@@ -558,7 +558,7 @@ def client_options(spec: DeploymentSpec, keeping: Keeping | None = None) -> dict
         "tasks": tasks,
         "labels": labels,
         "tags": spec.tags,
-        "remembering": Remembering.of(
+        "remembering": CacheSettings.of(
             spec, keeping, images_here=provider_traits(spec.provider_name).on_this_machine
         ),
     }

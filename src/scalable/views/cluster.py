@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from scalable.model.cache_outcomes import CacheTotals, MissReason
 from scalable.model.costs import CURRENCY
 from scalable.model.overview import CALL_STATES, CallCounts, Events, Overview, PoolOverview
-from scalable.model.remembered import MissReason, RememberedTotals
 from scalable.units import counted, format_duration
 from scalable.views.tables import Column, Table, clock, fitted, money, one_line, row
 
@@ -80,7 +80,7 @@ def summary(overview: Overview) -> list[str]:
     if overview.reruns:
         lines.append(f"Ran again: {reasons_in_words(overview.reruns)}")
     if overview.remembered:
-        lines.append(remembered_line(overview.remembered))
+        lines.append(cache_line(overview.remembered))
     return lines
 
 
@@ -249,7 +249,7 @@ def managers_table(overview: Overview) -> Table:
 LINE_REASONS = 2
 
 
-def remembered_in_words(totals: RememberedTotals) -> str:
+def cache_in_words(totals: CacheTotals) -> str:
     """Return hits, misses and the saved time, such as ``120 found (2 h saved), 3 ran``."""
     found = f"{totals.found} found"
     if totals.found:
@@ -258,14 +258,14 @@ def remembered_in_words(totals: RememberedTotals) -> str:
     return f"{found}, {totals.missed} ran" if totals.missed else found
 
 
-def remembered_line(totals: RememberedTotals) -> str:
+def cache_line(totals: CacheTotals) -> str:
     """Return one line about cached results, with the most frequent reasons of misses."""
     told = [f"{each.count} x {reason_in_words(each)}" for each in totals.reasons[:LINE_REASONS]]
     others = len(totals.reasons) - len(told)
     if others:
         told.append(f"{counted(others, 'more reason')}")
     because = f": {'; '.join(told)}" if told else ""
-    return f"Remembered results: {remembered_in_words(totals)}{because}"
+    return f"CacheCounts results: {cache_in_words(totals)}{because}"
 
 
 def reason_in_words(reason: MissReason) -> str:
@@ -273,7 +273,7 @@ def reason_in_words(reason: MissReason) -> str:
     return one_line(reason.reason)
 
 
-def reason_rows(totals: RememberedTotals) -> Iterator[tuple[str, str, str, str]]:
+def reason_rows(totals: CacheTotals) -> Iterator[tuple[str, str, str, str]]:
     """Yield task name, number of tasks, reason, and nearest earlier result, for each reason."""
     for each in totals.reasons:
         nearest = each.nearest[:12]

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from scalable.model.overview import CallCounts, Overview, TaskOverview
 from scalable.units import counted, format_duration
 from scalable.views.cluster import (
+    cache_in_words,
+    cache_line,
     pool_reasons,
-    remembered_in_words,
-    remembered_line,
     summary,
     tasks_table,
 )
@@ -47,7 +47,7 @@ def _lines_of(
     title = name if elapsed_s is None else f"{name} - {format_duration(elapsed_s)}"
     told = [(title, "title"), (calls, "soft"), (end, "soft")]
     if overview.remembered:
-        told.append((remembered_line(overview.remembered), "soft"))
+        told.append((cache_line(overview.remembered), "soft"))
     told += [(reason, "bad") for reason in pool_reasons(overview)[:_REASONS]]
     lines: list[StyledLine] = [(fitted(text, width), style) for text, style in told]
     table = tasks_table(overview, bar_width=_BAR)
@@ -90,7 +90,7 @@ def _line_of(overview: Overview) -> str:
     if len(overview.tasks) > LINE_NAMES:
         tasks.append(_rest(overview.tasks[LINE_NAMES:]))
     if overview.remembered:
-        tasks.append(f"remembered: {remembered_in_words(overview.remembered)}")
+        tasks.append(f"remembered: {cache_in_words(overview.remembered)}")
     return " | ".join([*pools, *tasks, *_end_of(overview)])
 
 

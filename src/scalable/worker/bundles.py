@@ -36,7 +36,7 @@ from scalable.protocol.failures import note_call, release_frames
 from scalable.protocol.handlers import SchedulerCalls
 from scalable.protocol.importing import with_place
 from scalable.protocol.lending import CallInterrupted, take_slot_back
-from scalable.protocol.measured import remembered_addition
+from scalable.protocol.measured import cache_addition
 from scalable.protocol.messages import Pickled, arguments, load_calls
 from scalable.protocol.operations import (
     ALL,
@@ -233,7 +233,7 @@ class BundleRun:
                 timings = timings_of(self._worker, self.key)
                 timings.append(self._counts.entry())
                 if self._counts.outcomes:
-                    timings.append(remembered_addition(self._counts.outcomes))
+                    timings.append(cache_addition(self._counts.outcomes))
                 self._send_outcomes(last, time.perf_counter(), over=True)
         finally:
             self._over = True

@@ -10,8 +10,8 @@ from scalable.cache.checkpoints import (
     REMEMBERED,
     Checkpoint,
     Checkpoints,
+    cached_call,
     checkpoint_directory,
-    remembered_call,
 )
 from scalable.dask_compat.scheduler import fact_of_scheduler
 from scalable.dask_compat.worker import current_call
@@ -46,7 +46,7 @@ def checkpoint() -> Path:
     >>> state = scalable.checkpoint() / "state.json"
     >>> done = json.loads(state.read_text()) if state.exists() else {}
     """
-    remembered, here = remembered_call(), current_call()
+    remembered, here = cached_call(), current_call()
     if here is None and remembered is None:
         raise ClusterError(
             "checkpoint() is for tasks, and none runs in this thread",
@@ -55,7 +55,7 @@ def checkpoint() -> Path:
         )
     own: WorkerCheckpoints | None = getattr(here[0], "checkpoints", None) if here else None
     if remembered is not None:
-        return remembered.path(lambda: _of_remembered(own, remembered.key, remembered.url))
+        return remembered.path(lambda: _of_cached(own, remembered.key, remembered.url))
     if own is None:
         raise ClusterError(
             "tasks without a key have checkpoints only on the workers of a pool",
@@ -65,7 +65,7 @@ def checkpoint() -> Path:
     return own.path(here[1])
 
 
-def _of_remembered(own: WorkerCheckpoints | None, key: str, url: str) -> Checkpoint:
+def _of_cached(own: WorkerCheckpoints | None, key: str, url: str) -> Checkpoint:
     if own is not None:
         return own.begin(key, remembered=True)
     if scheme_of(url) != "file":

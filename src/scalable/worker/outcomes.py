@@ -14,7 +14,7 @@ from typing import Any
 import dask.sizeof
 
 from scalable.frames import own_frame
-from scalable.model.remembered import RememberedOutcome
+from scalable.model.cache_outcomes import CacheOutcome
 from scalable.protocol.code import located, missing_module
 from scalable.protocol.failures import (
     arguments_text,
@@ -220,11 +220,11 @@ class BundleCounts:
         #: State and measurements of each task. Empty unless tasks are recorded one by one.
         self.rows: list[tuple[str, tuple[float, float, float, int | None]]] = []
         #: Outcomes of the tasks whose results are cached.
-        self.outcomes: list[RememberedOutcome] = []
+        self.outcomes: list[CacheOutcome] = []
         #: Positions of the tasks that did not run, because their results were found.
         self.found: set[int] = set()
         #: Outcome of the running task, if its result is cached and known by now.
-        self.heard: RememberedOutcome | None = None
+        self.heard: CacheOutcome | None = None
         self._failed = 0
         self._failures: list[dict[str, Any]] = []
         #: Number of failed tasks by class and location.
@@ -265,7 +265,7 @@ class BundleCounts:
             both = zip(numbers, durations, strict=True)
             self.durations += [seconds for number, seconds in both if number not in self.found]
 
-    def hear(self, outcome: RememberedOutcome) -> None:
+    def hear(self, outcome: CacheOutcome) -> None:
         """Receive the outcome of the running task, whose result is cached."""
         self.heard = outcome
 

@@ -36,13 +36,13 @@ from scalable.dask_compat.worker import (
     with_data,
 )
 from scalable.errors import ScalableError
-from scalable.model.remembered import RememberedOutcome
+from scalable.model.cache_outcomes import CacheOutcome
 from scalable.protocol.code import ArchiveError, CarriedFiles, CodeTable, located, missing_module
 from scalable.protocol.failures import recent_output, shown_arguments
 from scalable.protocol.handlers import SchedulerCalls, WorkerHandler, offer
 from scalable.protocol.importing import Importer, here
 from scalable.protocol.lending import CallInterrupted, Lender, wait_in_call
-from scalable.protocol.measured import FAILURE, USAGE, addition, remembered_addition
+from scalable.protocol.measured import FAILURE, USAGE, addition, cache_addition
 from scalable.protocol.operations import INTERRUPT, LEFT, MANAGER_KEY
 from scalable.protocol.servers import GuardedHttp, PrivateNode, read_frames_without_collection
 from scalable.worker.bundles import interrupt, running_bundle
@@ -78,7 +78,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
 
     async def execute(self, key: Any, *, stimulus_id: str) -> Any:
         """Run a task, and add the resources that the task used to its Dask timings."""
-        usage, remembered = self._begin(), list[RememberedOutcome]()
+        usage, remembered = self._begin(), list[CacheOutcome]()
         task = self.state.tasks.get(key)
         run_id = -1 if task is None else task.run_id
         await self.code_of_calls.know(task)
@@ -101,7 +101,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         if task is not None:
             task.startstops.append(addition(USAGE, usage.end()))
             if remembered:
-                task.startstops.append(remembered_addition(remembered))
+                task.startstops.append(cache_addition(remembered))
             if isinstance(event, ExecuteFailureEvent):
                 task.startstops.append(self._failure_entry(task))
         return event

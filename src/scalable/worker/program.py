@@ -139,7 +139,7 @@ def _run(config: WorkerConfig, work: Coroutine[Any, Any, Ending]) -> None:
     stand_for_script()
     if "PYTHONBREAKPOINT" not in os.environ:
         sys.breakpointhook = _refuse_breakpoint
-    remember_output()
+    keep_last_output()
     # Our scratch directory contains Dask's and is removed first: Dask's warnings would mislead.
     logging.getLogger("distributed.diskutils").setLevel(logging.CRITICAL)
     try:
@@ -315,7 +315,7 @@ _STDOUT, _STDERR = 1, 2
 _READ_CHARACTERS = 4 * LAST_CHARACTERS
 
 
-class _Remembering:
+class _KeepingLast:
     """Stream that keeps the strings which Python writes to it last."""
 
     def __init__(self, stream: Any, recent: deque[str]) -> None:
@@ -330,13 +330,13 @@ class _Remembering:
         return getattr(self._stream, name)
 
 
-def remember_output() -> None:
+def keep_last_output() -> None:
     """Add what the process printed last to the failures of tasks in this process."""
     if _is_file(_STDERR):
         read_output_with(_end_of_file)
         return
     recent: deque[str] = deque(maxlen=200)
-    sys.stdout, sys.stderr = _Remembering(sys.stdout, recent), _Remembering(sys.stderr, recent)
+    sys.stdout, sys.stderr = _KeepingLast(sys.stdout, recent), _KeepingLast(sys.stderr, recent)
     read_output_with(lambda: _last_printed("".join(list(recent))))
 
 

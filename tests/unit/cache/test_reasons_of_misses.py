@@ -7,12 +7,12 @@ from functools import partial
 import pytest
 
 from scalable.cache import calls
-from scalable.cache.calls import NOT_COMPARED, Misses, RememberedFunction
+from scalable.cache.calls import NOT_COMPARED, CachedFunction, Misses
 from scalable.cache.decorator import cached
 from scalable.cache.key import KeyMaker
 from scalable.cache.outcomes import heard_by
 from scalable.cache.store import ResultStore
-from scalable.model.remembered import Kind
+from scalable.model.cache_outcomes import Kind
 
 
 def fit(x, factor=2):
@@ -31,7 +31,7 @@ def store(tmp_path):
 def remembered(store, function, *args):
     """Return a call as a client sends it."""
     key = KeyMaker().key(function, args, {})
-    return partial(RememberedFunction(function, store, key), *args)
+    return partial(CachedFunction(function, store, key), *args)
 
 
 def outcomes_of(*calls):

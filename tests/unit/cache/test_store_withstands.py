@@ -21,7 +21,7 @@ FACTS = {"parts": {"a": "b"}, "function": "f", "cost_s": 2.0}
 #: before, and another process after each that runs the same call.
 KILLED_AT_EACH_STEP = """
 import os, signal, sys
-from scalable.cache.calls import RememberedFunction
+from scalable.cache.calls import CachedFunction
 from scalable.cache.key import CallKey
 from scalable.cache.store import ResultStore
 
@@ -34,7 +34,7 @@ def value(number):
 
 def call(number):
     key = CallKey(f"{number:064x}", {"number": str(number)}, "value")
-    return RememberedFunction(value, ResultStore(url), key)(number)
+    return CachedFunction(value, ResultStore(url), key)(number)
 
 def forked(run):
     child = os.fork()

@@ -7,8 +7,8 @@ import pytest
 
 from scalable.cache.calls import Purpose
 from scalable.cache.key import KeyOptions
-from scalable.client.caching_client import RememberedCalls
-from scalable.model.remembering import Remembering
+from scalable.client.caching_client import CachedCalls
+from scalable.model.cache_settings import CacheSettings
 
 
 def work():
@@ -21,8 +21,8 @@ def calls(tmp_path):
 
     def made(*, here=False, **parts):
         store = str(tmp_path / "results")
-        says = Remembering(store, environments={"main": parts}, images_here=here)
-        remembered = RememberedCalls(lambda: says, lambda: False)
+        says = CacheSettings(store, environments={"main": parts}, images_here=here)
+        remembered = CachedCalls(lambda: says, lambda: False)
         made = remembered.call(work, (), {}, KeyOptions(), Purpose(tag="main"))
         return made and made.key
 
@@ -87,10 +87,10 @@ def test_a_name_that_moved_to_another_image_is_another_key(calls, podman):
 
 def test_programs_are_asked_once_in_a_session(tmp_path, podman):
     asked = podman("sha256:" + "a" * 64)
-    says = Remembering(
+    says = CacheSettings(
         str(tmp_path / "results"), environments={"main": {"image": "m:1"}}, images_here=True
     )
-    remembered = RememberedCalls(lambda: says, lambda: False)
+    remembered = CachedCalls(lambda: says, lambda: False)
     for _ in range(3):
         remembered.call(work, (), {}, KeyOptions(), Purpose(tag="main"))
     assert asked.read_text() == "image inspect --format {{.Id}} -- m:1\n"
@@ -108,6 +108,6 @@ def test_calls_in_an_image_of_which_only_the_name_is_known_are_not_remembered(
     assert len(told) == 2
     assert "model:latest" in told[0]
     assert "with its digest" in told[0]
-    says = Remembering("x", environments={"main": {"image": "model:latest"}})
-    remembered = RememberedCalls(lambda: says, lambda: False)
+    says = CacheSettings("x", environments={"main": {"image": "model:latest"}})
+    remembered = CachedCalls(lambda: says, lambda: False)
     assert remembered.function(work, KeyOptions(), Purpose(tag="main")) is work

@@ -7,7 +7,7 @@ import pytest
 from scalable.cache.calls import Purpose
 from scalable.cache.resumable import ResumableFunction
 from scalable.client.caching_client import ResumableCalls
-from scalable.model.remembering import Keeping, Remembering
+from scalable.model.cache_settings import CacheSettings, Keeping
 
 
 def plain(x):
@@ -39,7 +39,7 @@ class Odd:
 def calls(tmp_path):
     def make(keeping=True, is_remote=False):
         kept = Keeping(str(tmp_path)) if keeping else None
-        return ResumableCalls(lambda: Remembering(keeping=kept), lambda: is_remote)
+        return ResumableCalls(lambda: CacheSettings(keeping=kept), lambda: is_remote)
 
     return make
 

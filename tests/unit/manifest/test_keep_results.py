@@ -3,7 +3,7 @@
 import pytest
 
 from scalable.model import KeepResults
-from scalable.model.remembering import Keeping, Remembering
+from scalable.model.cache_settings import CacheSettings, Keeping
 
 
 def manifest(project="", target=""):
@@ -41,7 +41,7 @@ def test_other_values_are_faults_at_their_place(written, diagnose):
 def test_clients_learn_which_run_is_kept(load):
     spec = load(manifest()).resolve("t").spec
     keeping = Keeping("/runs/a", "/runs/b", 7)
-    told = Remembering.from_message(Remembering.of(spec, keeping).to_message())
+    told = CacheSettings.from_message(CacheSettings.of(spec, keeping).to_message())
     assert told.keeping == keeping
 
 
@@ -53,7 +53,7 @@ targets: {without: {provider: local, containers: none}, within: {provider: local
 components: {main: {cpus: 1, image: "model:1"}}
 """
     parts = [
-        Remembering.of(load(text).resolve(target).spec).environments["main"]
+        CacheSettings.of(load(text).resolve(target).spec).environments["main"]
         for target in ("without", "within")
     ]
     assert parts == [{}, {"image": "model:1"}]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scalable.model.remembering import Remembering
+from scalable.model.cache_settings import CacheSettings
 
 REST = "targets: {t: {provider: local}}\ncomponents: {a: }\n"
 
@@ -57,7 +57,7 @@ def test_a_bad_place_of_remembered_results_is_a_fault_at_its_place(diagnose, val
 def test_the_limit_of_remembered_results_is_a_size_that_clients_learn(load, diagnose):
     spec = load(f"version: 1\nproject: {{name: p, cache_limit: 50G}}\n{REST}").resolve("t").spec
     assert spec.cache_limit == 50 * 10**9
-    told = Remembering.from_message(Remembering.of(spec).to_message())
+    told = CacheSettings.from_message(CacheSettings.of(spec).to_message())
     assert told.limit == 50 * 10**9
     assert load(f"version: 1\nproject: {{name: p}}\n{REST}").resolve("t").spec.cache_limit == (
         20 * 10**9

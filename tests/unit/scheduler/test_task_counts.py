@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.model.remembered import Kind, RememberedOutcome
+from scalable.model.cache_outcomes import CacheOutcome, Kind
 from scalable.protocol.measured import (
     BUNDLE,
     BUNDLE_ANNOTATION,
     TASK_ANNOTATION,
     addition,
-    remembered_addition,
+    cache_addition,
 )
 from scalable.scheduler import task_counts, task_log
 from scalable.scheduler.task_counts import NameCounts
@@ -58,8 +58,8 @@ def test_found_calls_of_a_bundle_did_not_run(scheduler):
     scheduler.add("a", {BUNDLE_ANNOTATION: {"calls": 6, "rows": False}, TASK_ANNOTATION: "fit"})
     scheduler.send("a")
     values = {"calls": 2, "failed": 1, "found": 4, "total_s": 3.0, "failures": ()}
-    outcome = RememberedOutcome(Kind.FOUND, 4, 8.0)
-    parts = [addition(BUNDLE, values), remembered_addition([outcome])]
+    outcome = CacheOutcome(Kind.FOUND, 4, 8.0)
+    parts = [addition(BUNDLE, values), cache_addition([outcome])]
     scheduler.move("a", "waiting", "processing", "memory", startstops=parts, worker="tcp://a")
     (row,) = counts
     assert (row.unfinished, row.ended, row.mean_s) == (0, (1, 1, 0, 4), 1.5)

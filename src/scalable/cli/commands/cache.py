@@ -17,10 +17,7 @@ from scalable.cache.checkpoints import Checkpoints, Kept, checkpoint_directory
 from scalable.cache.inventory import nearest_earlier
 from scalable.cache.outcomes import Collected, Usage
 from scalable.cache.store import ResultStore
-from scalable.cli.clusters import Duration, confirm
-from scalable.cli.options import output_options, target_option
-from scalable.cli.output import VERSION, Output, Result
-from scalable.cli.remembered import (
+from scalable.cli.cached import (
     ORDERS,
     SHORT,
     called,
@@ -34,6 +31,9 @@ from scalable.cli.remembered import (
     rows_of,
     why_data,
 )
+from scalable.cli.clusters import Duration, confirm
+from scalable.cli.options import output_options, target_option
+from scalable.cli.output import VERSION, Output, Result
 from scalable.errors import ClusterError
 from scalable.session.request import Request
 from scalable.units import counted, format_bytes, format_duration, parse_bytes

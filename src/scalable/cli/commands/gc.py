@@ -30,7 +30,7 @@ def command(manifest: Path | None, target: str | None, *, yes: bool, output: Out
     The exit code is 4 if remains could not be removed; the others are.
     """
     if target is not None:
-        _remember_place(manifest, target)
+        _note_place(manifest, target)
     found = gc(dry_run=not yes, warn=output.warn)
     lines = [
         f"  {g.kind:8} {g.name or '-'} ({g.id[:8]}): {g.action}" for g in found if g.error is None
@@ -45,7 +45,7 @@ def command(manifest: Path | None, target: str | None, *, yes: bool, output: Out
     return ProviderError.exit_code if any(g.error for g in found) else 0
 
 
-def _remember_place(manifest: Path | None, target: str) -> None:
+def _note_place(manifest: Path | None, target: str) -> None:
     """Record the location of a target, so that it is examined too."""
     request = Request.read(manifest, target)
     if provider_traits(request.spec.provider_name).remote:

@@ -26,8 +26,8 @@ from scalable.cli.resuming import (
     LAST,
     WORKFLOW,
     Resumed,
+    cached_calls,
     nothing_kept,
-    remembered_calls,
     resumed_run,
     split_manifest,
     unkept,
@@ -198,8 +198,8 @@ def _refuse_running(asked: AskedPlan, cluster: str | None, *, synchronous: bool)
 
 
 def _compared(resumed: Path, runs: list[Path], request: Request, part: RunPart | None) -> Resumed:
-    rows = [row for run in runs for row in _remembered_rows(run, part)]
-    remembered = remembered_calls(rows, request.spec)
+    rows = [row for run in runs for row in _cache_rows(run, part)]
+    remembered = cached_calls(rows, request.spec)
     keeps = request.spec.keep_results is not None
     return Resumed.of(resumed, runs, remembered, keeps=keeps)
 
@@ -350,7 +350,7 @@ def _report(
     output.show(Result("\n".join(texts), data))
 
 
-def _remembered_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
+def _cache_rows(run: Path, part: RunPart | None) -> Sequence[Mapping[str, Any]]:
     """Return the rows about cached results of a run, or of ``part`` if it is the run's."""
     if part is not None and run == part.path:
         return part.read().remembered

@@ -24,7 +24,7 @@ from scalable.clusters.specs import keeping_of, stored_spec
 from scalable.dask_compat.scheduler import keep_logs, set_fact
 from scalable.harmless import log_to_stderr
 from scalable.model import ClusterRecord, DeploymentSpec
-from scalable.model.remembering import Remembering
+from scalable.model.cache_settings import CacheSettings
 from scalable.protocol.addresses import LOOPBACK
 from scalable.protocol.code import in_image
 from scalable.protocol.credentials import security_of
@@ -131,7 +131,7 @@ async def serve(
     set_fact(scheduler, STORAGE, spec.storage_url)
     keeping = keeping_of(spec, None if run is None else run.path)
     here = provider_traits(spec.provider_name).on_this_machine
-    scheduler.remembering = Remembering.of(spec, keeping, images_here=here).to_message()
+    scheduler.remembering = CacheSettings.of(spec, keeping, images_here=here).to_message()
     scheduler.retrying.deployment = spec
     services.count_costs(controller, spec)
     services.follow_load(controller)

@@ -11,7 +11,7 @@ from typing import Any
 from scalable.runs import CostSummary, PoolSummary, Quantiles, Summary, TaskNameSummary
 from scalable.runs.report.table import WIDTH, on_one_line, shorten, table
 from scalable.units import format_amount, format_bytes, format_duration
-from scalable.views.cluster import reason_rows, remembered_in_words
+from scalable.views.cluster import cache_in_words, reason_rows
 
 _NOT_CLOSED = {
     "interrupted": "its process ended without closing the run; the record is incomplete",
@@ -115,7 +115,7 @@ def _remembered(summary: Summary) -> Iterator[str]:
     totals = summary.remembered
     if not totals:
         return
-    yield f"Remembered results: {remembered_in_words(totals)}"
+    yield f"CacheCounts results: {cache_in_words(totals)}"
     found = {name: task.found for name, task in summary.task_names.items() if task.found}
     if found:
         names = sorted(found, key=lambda name: -found[name])

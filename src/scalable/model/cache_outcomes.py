@@ -20,7 +20,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class RememberedOutcome:
+class CacheOutcome:
     """Outcome of a task whose result may be cached, or of several tasks with the same outcome."""
 
     kind: Kind
@@ -68,15 +68,15 @@ class RememberedOutcome:
         )
 
 
-def joined(outcomes: Iterable[RememberedOutcome]) -> list[RememberedOutcome]:
+def joined(outcomes: Iterable[CacheOutcome]) -> list[CacheOutcome]:
     """Join outcomes of the same kind and reason, keeping the details of the first."""
-    groups: dict[tuple[Kind, str], list[RememberedOutcome]] = {}
+    groups: dict[tuple[Kind, str], list[CacheOutcome]] = {}
     for each in outcomes:
         groups.setdefault((each.kind, each.reason), []).append(each)
     return [_joined(group) if len(group) > 1 else group[0] for group in groups.values()]
 
 
-def _joined(group: Sequence[RememberedOutcome]) -> RememberedOutcome:
+def _joined(group: Sequence[CacheOutcome]) -> CacheOutcome:
     return replace(
         group[0],
         count=sum(each.count for each in group),
@@ -100,7 +100,7 @@ class MissReason:
 
 
 @dataclass(frozen=True)
-class RememberedTotals:
+class CacheTotals:
     """Totals of tasks with cached results."""
 
     #: Number of tasks that did not run.
@@ -132,7 +132,7 @@ TOLD_REASONS = 50
 OTHER_REASONS = "other reasons"
 
 
-class RememberedTally:
+class CacheTally:
     """Sums outcomes in bounded memory, for any number of outcomes."""
 
     def __init__(self) -> None:
@@ -140,7 +140,7 @@ class RememberedTally:
         self._saved_s = 0.0
         self._reasons: dict[tuple[str, str], MissReason] = {}
 
-    def add(self, task: str, outcome: RememberedOutcome) -> None:
+    def add(self, task: str, outcome: CacheOutcome) -> None:
         if outcome.is_hit:
             self._found += outcome.count
             self._waited += outcome.count * (outcome.kind is Kind.WAITED)
@@ -159,8 +159,6 @@ class RememberedTally:
         else:
             self._reasons[same] = replace(first, count=first.count + outcome.count)
 
-    def totals(self) -> RememberedTotals:
+    def totals(self) -> CacheTotals:
         reasons = sorted(self._reasons.values(), key=lambda each: -each.count)
-        return RememberedTotals(
-            self._found, self._waited, self._saved_s, self._missed, tuple(reasons)
-        )
+        return CacheTotals(self._found, self._waited, self._saved_s, self._missed, tuple(reasons))

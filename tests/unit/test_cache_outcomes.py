@@ -6,24 +6,24 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scalable.client.caching_client import OTHERS, TOLD_NAMES, FoundCalls
-from scalable.model.overview import Overview
-from scalable.model.remembered import (
+from scalable.model.cache_outcomes import (
     OTHER_REASONS,
     TOLD_REASONS,
+    CacheOutcome,
+    CacheTally,
     Kind,
-    RememberedOutcome,
-    RememberedTally,
     joined,
 )
-from scalable.protocol.measured import USAGE, addition, measured, remembered_addition
+from scalable.model.overview import Overview
+from scalable.protocol.measured import USAGE, addition, cache_addition, measured
 from scalable.runs.summarizing import totals_of
-from scalable.views.cluster import remembered_in_words, remembered_line
+from scalable.views.cluster import cache_in_words, cache_line
 
-FOUND = RememberedOutcome(Kind.FOUND, saved_s=2.0)
-WAITED = RememberedOutcome(Kind.WAITED, saved_s=3.0)
-MISSED = RememberedOutcome(Kind.MISSED, reason="argument x is another", changed=("argument:x",))
+FOUND = CacheOutcome(Kind.FOUND, saved_s=2.0)
+WAITED = CacheOutcome(Kind.WAITED, saved_s=3.0)
+MISSED = CacheOutcome(Kind.MISSED, reason="argument x is another", changed=("argument:x",))
 OUTCOMES = st.builds(
-    RememberedOutcome,
+    CacheOutcome,
     st.sampled_from(Kind),
     st.integers(1, 5),
     st.integers(0, 100).map(float),
@@ -32,7 +32,7 @@ OUTCOMES = st.builds(
 
 
 def tallied(outcomes):
-    tally = RememberedTally()
+    tally = CacheTally()
     for task, outcome in outcomes:
         tally.add(task, outcome)
     return tally.totals()
@@ -40,7 +40,7 @@ def tallied(outcomes):
 
 @given(st.lists(OUTCOMES, max_size=20))
 def test_outcomes_come_through_a_message_with_the_same_totals(outcomes):
-    entry = json.loads(json.dumps(remembered_addition(outcomes)))
+    entry = json.loads(json.dumps(cache_addition(outcomes)))
     usage = addition(USAGE, {"cpu_s": 1.0, "peak_memory": None})
     received = measured([usage, entry]).remembered
     assert tallied(("f", each) for each in received) == tallied(("f", each) for each in outcomes)
@@ -57,16 +57,13 @@ def test_totals_of_rows_are_those_of_the_outcomes(outcomes):
 def test_waiting_for_another_process_counts_as_found():
     totals = tallied([("f", FOUND), ("f", WAITED), ("f", MISSED)])
     assert (totals.found, totals.waited, totals.missed, totals.saved_s) == (2, 1, 1, 5.0)
-    assert (
-        remembered_in_words(totals)
-        == "2 found (5.0 s saved, 1 computed by others meanwhile), 1 ran"
-    )
-    assert remembered_line(totals).endswith("1 ran: 1 x argument x is another")
+    assert cache_in_words(totals) == "2 found (5.0 s saved, 1 computed by others meanwhile), 1 ran"
+    assert cache_line(totals).endswith("1 ran: 1 x argument x is another")
     assert not tallied([])
 
 
 def test_rare_reasons_are_counted_together():
-    many = [("f", RememberedOutcome(Kind.MISSED, reason=f"{n}")) for n in range(TOLD_REASONS + 30)]
+    many = [("f", CacheOutcome(Kind.MISSED, reason=f"{n}")) for n in range(TOLD_REASONS + 30)]
     totals = tallied([*many, ("f", MISSED), *many[:2]])
     assert totals.missed == sum(each.count for each in totals.reasons) == TOLD_REASONS + 33
     assert len(totals.reasons) == TOLD_REASONS + 1

@@ -12,7 +12,7 @@ from distributed import LocalCluster, as_completed, wait
 from scalable import ScalableClient, ScalableSession, cached
 from scalable.cache.errors import UnstableValueError
 from scalable.cache.key import KeyOptions
-from scalable.model.remembering import Remembering
+from scalable.model.cache_settings import CacheSettings
 
 
 def fit(x, log, factor=2):
@@ -51,7 +51,7 @@ def cluster():
 
 @pytest.fixture
 def client(cluster, tmp_path):
-    with ScalableClient(cluster, remembering=Remembering(str(tmp_path / "results"))) as made:
+    with ScalableClient(cluster, remembering=CacheSettings(str(tmp_path / "results"))) as made:
         yield made
 
 
@@ -72,7 +72,7 @@ def options():
 
 def test_equal_call_of_a_later_client_does_not_run(cluster, client, tmp_path, log):
     assert client.submit(fit, 3, str(log), cache=options()).result() == {"value": 6}
-    with ScalableClient(cluster, remembering=Remembering(str(tmp_path / "results"))) as later:
+    with ScalableClient(cluster, remembering=CacheSettings(str(tmp_path / "results"))) as later:
         future = later.submit(fit, 3, str(log), cache=options())
         assert future.done()
         assert future.result() == {"value": 6}
@@ -86,7 +86,7 @@ def test_found_result_needs_no_worker(client, tmp_path, log):
     client.submit(fit, 3, str(log), cache=options()).result()
     with (
         LocalCluster(n_workers=0, dashboard_address=":0") as empty,
-        ScalableClient(empty, remembering=Remembering(str(tmp_path / "results"))) as other,
+        ScalableClient(empty, remembering=CacheSettings(str(tmp_path / "results"))) as other,
     ):
         futures = [other.submit(fit, 3, str(log), cache=options()) for _ in range(2)]
         assert other.gather(futures) == [{"value": 6}] * 2
@@ -277,7 +277,7 @@ def test_two_clusters_at_once_run_a_call_once(client, tmp_path, log, eventually)
     told, met = tmp_path / "told", KeyOptions(ignore=("log", "told"))
     with (
         LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as second,
-        ScalableClient(second, remembering=Remembering(str(tmp_path / "results"))) as other,
+        ScalableClient(second, remembering=CacheSettings(str(tmp_path / "results"))) as other,
     ):
         futures = [c.submit(until_told, 1, str(log), str(told), cache=met) for c in (client, other)]
         eventually(lambda: all(any(c.processing().values()) for c in (client, other)))

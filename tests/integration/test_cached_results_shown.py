@@ -1,4 +1,4 @@
-"""Remembered results as all places tell them: overview, terminal, record, report, notebook."""
+"""CacheCounts results as all places tell them: overview, terminal, record, report, notebook."""
 
 import json
 import textwrap
@@ -9,7 +9,7 @@ import pytest
 from scalable import ScalableSession
 from scalable.runs import read_run
 from scalable.runs.report import report_on
-from scalable.views.cluster import remembered_in_words
+from scalable.views.cluster import cache_in_words
 from verbs import program
 
 MANIFEST = """\
@@ -142,7 +142,7 @@ def test_all_places_tell_the_same_numbers(seen):
     for task in seen.overview.tasks:
         told = summary.task_names[task.name]
         assert (told.count, told.found) == (task.counts.done, task.counts.found)
-    line = remembered_in_words(totals)
+    line = cache_in_words(totals)
     assert line.startswith("6 found (")
     assert line.endswith(" saved), 3 ran")
     for text in (seen.terminal, seen.notebook, seen.progress):
@@ -152,8 +152,8 @@ def test_all_places_tell_the_same_numbers(seen):
 
 def test_the_report_has_a_section_with_the_reasons(seen):
     text, html = str(seen.report), seen.report.to_html()
-    line = remembered_in_words(seen.overview.remembered)
-    assert f"Remembered results: {line}\n  found: fit 5, wide 1\n" in text
+    line = cache_in_words(seen.overview.remembered)
+    assert f"CacheCounts results: {line}\n  found: fit 5, wide 1\n" in text
     (nearest,) = {each.nearest for each in seen.overview.remembered.reasons if each.count == 1}
     assert f"  ran: 1 x fit: the function models.fit changed (beside {nearest[:12]})" in text
     assert "  ran: 2 x fit: argument x is another (beside " in text
@@ -178,4 +178,4 @@ def test_hits_of_a_session_that_ends_at_once_are_recorded(place, seen):
         assert client.gather(client.map(functions.fit, range(4), task="fit")) == [0, 2, 4, 6]
     summary = session.report().summary
     assert (summary.remembered.found, summary.tasks) == (4, {"found": 4})
-    assert "Remembered results: 4 found (" in str(session.report())
+    assert "CacheCounts results: 4 found (" in str(session.report())

@@ -1,4 +1,4 @@
-"""`Remembering`: the location of a cluster's cached results, and the tasks that use them."""
+"""`CacheSettings`: the location of a cluster's cached results, and the tasks that use them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Keeping:
 
 
 @dataclass(frozen=True)
-class Remembering:
+class CacheSettings:
     """Facts of a manifest that clients need for caching."""
 
     #: URL of the store, or None for the user's own directory.
