@@ -17,10 +17,10 @@ from statistics import fmean
 
 from scalable.model import ComponentSpec, DeploymentSpec, Forecast, TaskSpec
 from scalable.planning import OBJECTIVES, PlanRequest, make_plan
-from scalable.planning.frontier import Bounds, trace
+from scalable.planning.frontier import CountBounds, trace
 from scalable.planning.network import make_network
 from scalable.planning.objectives import Problem, choose
-from scalable.planning.work import Calls
+from scalable.planning.work import ExpectedTasks
 
 SHAPES = ("chain", "parallel", "layers", "tree")
 
@@ -42,10 +42,10 @@ def instance(seed: int, shape: str, pools: int, most: int) -> Problem:
         )
         forecast = chance.choice([Forecast.exactly(length), uneven])
         count = chance.randint(1, 3 * most)
-        work.append(Calls(f"t{number}", f"p{number}", count, forecast, tuple(before)))
+        work.append(ExpectedTasks(f"t{number}", f"p{number}", count, forecast, tuple(before)))
     network = make_network(work, {f"p{n}": 1 for n in range(pools)}, {})
     rates = [chance.choice([1.0, chance.uniform(0.2, 5)]) for _ in work]
-    return Problem(network, network, Bounds([1] * pools, [most] * pools, None, rates))
+    return Problem(network, network, CountBounds([1] * pools, [most] * pools, None, rates))
 
 
 def best_ms(rounds: int, do: Callable[[], object]) -> float:

@@ -7,7 +7,7 @@ import click
 from fabricated import pool
 
 from scalable.cli.clusters import confirm
-from scalable.cli.output import Failure, LineDisplay, open_output, render_failure
+from scalable.cli.output import ChangedLines, CommandFailure, open_output, render_failure
 from scalable.clusters import services
 from scalable.errors import ProviderError
 from scalable.harmless import harmless
@@ -118,7 +118,7 @@ def test_a_name_given_by_the_user(invoke):
 
 def test_faults_keep_the_colour_of_the_program_alone():
     fault = Diagnostic("E_BAD_OPTION", ("targets", EVIL), EVIL, hint=EVIL)
-    text = render_failure(Failure("E", EVIL, 2, trace=EVIL, diagnostics=(fault,)))
+    text = render_failure(CommandFailure("E", EVIL, 2, trace=EVIL, diagnostics=(fault,)))
     check(text.replace(click.style("error:", fg="red", bold=True), ""))
 
 
@@ -137,7 +137,7 @@ def test_a_report(invoke, tmp_path, monkeypatch):
 
 
 def test_progress_lines(capsys):
-    LineDisplay().tell(1.0, EVIL)
+    ChangedLines().tell(1.0, EVIL)
     calls = TaskOverview(EVIL, EVIL, CallCounts(running=1))
     shown = Overview(at=1.0, pools={EVIL: PoolOverview(PoolStatus(1, 2))}, tasks=(calls,))
     displays.LineDisplay().update([shown])

@@ -6,7 +6,7 @@ import stat
 import click
 import pytest
 
-from scalable.cli.output import Failure, Result, open_output, render_failure, write_file
+from scalable.cli.output import CommandFailure, Result, open_output, render_failure, write_file
 from scalable.model import Diagnostic
 
 RESULT = Result(
@@ -68,7 +68,7 @@ def test_remarks_are_for_people(tmp_path, capsys):
 def test_a_failure_leaves_the_file_as_it_is(tmp_path, capsys):
     out = tmp_path / "plan.json"
     out.write_text("as it was")
-    open_output(None, out).fail(Failure("E_PLAN", "no plan", 3, "another way"))
+    open_output(None, out).fail(CommandFailure("E_PLAN", "no plan", 3, "another way"))
     assert out.read_text() == "as it was"
     assert capsys.readouterr() == ("", "error: no plan\n  hint: another way\n")
 
@@ -109,14 +109,14 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path):
 
 def test_a_failure_shows_faults_instead_of_a_hint_that_repeats_them():
     fault = Diagnostic("E_BAD_VERSION", ("version",), "version 2", hint="1", file="m", line=3)
-    text = click.unstyle(render_failure(Failure("E", "m has 1 fault", 2, "1", [fault])))
+    text = click.unstyle(render_failure(CommandFailure("E", "m has 1 fault", 2, "1", [fault])))
     assert text == f"{fault.render()}\nerror: m has 1 fault\n"
     assert text.count("hint") == 1
 
 
 def test_json_keeps_the_faults(capsys):
     fault = Diagnostic("E_BAD_VERSION", ("version",), "version 2", file="m", line=3)
-    open_output("json").fail(Failure("E_MANIFEST", "m has 1 fault", 2, diagnostics=[fault]))
+    open_output("json").fail(CommandFailure("E_MANIFEST", "m has 1 fault", 2, diagnostics=[fault]))
     assert json.loads(capsys.readouterr().out) == {
         "version": 1,
         "error": {

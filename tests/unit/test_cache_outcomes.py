@@ -11,7 +11,7 @@ from scalable.model.cache_outcomes import (
     TOLD_REASONS,
     CacheOutcome,
     CacheTally,
-    Kind,
+    OutcomeKind,
     joined,
 )
 from scalable.model.overview import Overview
@@ -19,12 +19,12 @@ from scalable.protocol.measured import USAGE, addition, cache_addition, measured
 from scalable.runs.summarizing import totals_of
 from scalable.views.cluster import cache_in_words, cache_line
 
-FOUND = CacheOutcome(Kind.FOUND, saved_s=2.0)
-WAITED = CacheOutcome(Kind.WAITED, saved_s=3.0)
-MISSED = CacheOutcome(Kind.MISSED, reason="argument x is another", changed=("argument:x",))
+FOUND = CacheOutcome(OutcomeKind.FOUND, saved_s=2.0)
+WAITED = CacheOutcome(OutcomeKind.WAITED, saved_s=3.0)
+MISSED = CacheOutcome(OutcomeKind.MISSED, reason="argument x is another", changed=("argument:x",))
 OUTCOMES = st.builds(
     CacheOutcome,
-    st.sampled_from(Kind),
+    st.sampled_from(OutcomeKind),
     st.integers(1, 5),
     st.integers(0, 100).map(float),
     st.sampled_from(["", "argument x is another", "the function f changed"]),
@@ -63,7 +63,9 @@ def test_waiting_for_another_process_counts_as_found():
 
 
 def test_rare_reasons_are_counted_together():
-    many = [("f", CacheOutcome(Kind.MISSED, reason=f"{n}")) for n in range(TOLD_REASONS + 30)]
+    many = [
+        ("f", CacheOutcome(OutcomeKind.MISSED, reason=f"{n}")) for n in range(TOLD_REASONS + 30)
+    ]
     totals = tallied([*many, ("f", MISSED), *many[:2]])
     assert totals.missed == sum(each.count for each in totals.reasons) == TOLD_REASONS + 33
     assert len(totals.reasons) == TOLD_REASONS + 1
@@ -83,7 +85,7 @@ def test_an_overview_keeps_its_totals_as_plain_values():
 def test_outcomes_that_say_the_same_are_joined():
     twice = joined([FOUND, FOUND, MISSED, WAITED])
     assert [(each.kind, each.count, each.saved_s) for each in twice] == [
-        (Kind.FOUND, 2, 4.0), (Kind.MISSED, 1, 0.0), (Kind.WAITED, 1, 3.0)
+        (OutcomeKind.FOUND, 2, 4.0), (OutcomeKind.MISSED, 1, 0.0), (OutcomeKind.WAITED, 1, 3.0)
     ]  # fmt: skip
 
 

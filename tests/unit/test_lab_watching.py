@@ -14,7 +14,7 @@ from scalable.records import ClusterDirectory
 from scalable.watch.lab import show, watching
 from scalable.watch.lab import sidebar as sidebar_module
 from scalable.watch.lab.sidebar import Page, Sidebar, page_of
-from scalable.watch.lab.watching import Reading, Watch
+from scalable.watch.lab.watching import BackgroundReading, Watch
 
 TOKEN = "secret-of-the-page"
 LINK = f"http://127.0.0.1:8787/status?token={TOKEN}"
@@ -150,7 +150,7 @@ def test_a_reading_goes_on_after_an_error():
             raise answer
         return answer
 
-    reading = Reading(read, 0, "reading")
+    reading = BackgroundReading(read, 0, "reading")
     reading.begin(0).result(30)
     assert reading.result == 0
     reading.begin(10).result(30)  # an error is not fresh

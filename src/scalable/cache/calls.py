@@ -18,7 +18,7 @@ from scalable.cache.errors import UnfollowedReferencesError
 from scalable.cache.key import CallKey, KeyMaker, KeyOptions
 from scalable.cache.outcomes import listener, unheard
 from scalable.cache.store import ResultStore
-from scalable.model.cache_outcomes import CacheOutcome, Kind
+from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
 from scalable.protocol.operations import CALLS_ARGUMENT
 
 logger = logging.getLogger("scalable.cache")
@@ -77,15 +77,15 @@ class CachedFunction:
             except UnfollowedReferencesError as error:  # code that only an argument refers to
                 logger.warning("%s", error)
                 if tell is not None:
-                    tell(CacheOutcome(Kind.MISSED, reason=NO_KEY))
+                    tell(CacheOutcome(OutcomeKind.MISSED, reason=NO_KEY))
                 return self.function(*args, **kwargs)
-        kind = Kind.FOUND
+        kind = OutcomeKind.FOUND
         while (found := self.store.get(key.digest, function=self.function)) is None:
             lease = self.store.lease(key.digest, f"{socket.gethostname()}:{os.getpid()}")
             if lease is None:
                 logger.debug("%s %s: somebody else computes it", key.function, key.digest[:12])
                 self.store.wait_for(key.digest, lambda: False)
-                kind = Kind.WAITED
+                kind = OutcomeKind.WAITED
                 continue
             with lease, running_cached(key.digest, self.store.url):
                 # Another process may have stored it between the first look and the lease.
@@ -175,7 +175,7 @@ class Misses:
             spent.misses += 1
             spent.running_s += running_s
             if not spent.may_compare():
-                return CacheOutcome(Kind.MISSED, reason=NOT_COMPARED, key=key.digest)
+                return CacheOutcome(OutcomeKind.MISSED, reason=NOT_COMPARED, key=key.digest)
         began = time.perf_counter()
         found = self._compared(key, asked_at)
         with self._lock:
@@ -186,12 +186,12 @@ class Misses:
         fault = self._store.reports.latest_about(key.digest)
         if fault is not None:
             reason = f"the stored result {fault.reason}"
-            return CacheOutcome(Kind.MISSED, reason=reason, key=key.digest)
+            return CacheOutcome(OutcomeKind.MISSED, reason=reason, key=key.digest)
         nearest = self._store.nearest(key.function, key.parts, before=asked_at)
         parts = None if nearest is None else nearest.parts
         changed = () if parts is None else differences(key.function, key.parts, parts)
         return CacheOutcome(
-            Kind.MISSED,
+            OutcomeKind.MISSED,
             reason=why_missed(key.function, key.parts, parts),
             changed=tuple(each.part for each in changed[:NAMED]),
             key=key.digest,

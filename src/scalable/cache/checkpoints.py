@@ -47,7 +47,7 @@ def checkpoint_directory(url: str | None) -> Path:
 
 
 @dataclass(frozen=True)
-class Kept:
+class CheckpointSizes:
     """Number of checkpoints and their size in bytes."""
 
     number: int = 0
@@ -137,10 +137,10 @@ class Checkpoints:
         if (self._root / group).is_dir():
             _removed(self._root / group, self._root)
 
-    def collect(self, max_age_s: float, *, dry_run: bool = False) -> Kept:
+    def collect(self, max_age_s: float, *, dry_run: bool = False) -> CheckpointSizes:
         """Delete checkpoints unused and unchanged for ``max_age_s`` by the file server's clock."""
         if not self._root.is_dir():
-            return Kept()
+            return CheckpointSizes()
         before = touched(self._directory / "clock") - max_age_s
         number = size = 0
         for place in [*self._root.glob(f"[!{_HIDDEN}]*/*"), *self._root.glob(f"{_HIDDEN}*")]:
@@ -153,7 +153,7 @@ class Checkpoints:
                 _removed(place, self._root)
                 with suppress(OSError):  # the group of a stopped cluster is empty
                     place.parent.rmdir()
-        return Kept(number, size)
+        return CheckpointSizes(number, size)
 
     def _make(self, place: Path, name: str) -> None:
         """Make the directories of a task and its first attempt in one rename, or raise OSError."""
@@ -173,7 +173,7 @@ class Checkpoints:
             return Lease(key)
 
 
-class RunningCall:
+class CheckpointedTask:
     """Running task whose result is cached: its checkpoint is named by the cache key."""
 
     def __init__(self, key: str, url: str) -> None:
@@ -191,10 +191,10 @@ class RunningCall:
             self._checkpoint.end(succeeded=succeeded)
 
 
-_running: ContextVar[RunningCall | None] = ContextVar("scalable_remembered_call", default=None)
+_running: ContextVar[CheckpointedTask | None] = ContextVar("scalable_remembered_call", default=None)
 
 
-def cached_call() -> RunningCall | None:
+def cached_call() -> CheckpointedTask | None:
     """Return the innermost cached task that runs in this thread, or None."""
     return _running.get()
 
@@ -202,7 +202,7 @@ def cached_call() -> RunningCall | None:
 @contextmanager
 def running_cached(key: str, url: str) -> Iterator[None]:
     """Run a ``with`` block as a task whose result is cached."""
-    call = RunningCall(key, url)
+    call = CheckpointedTask(key, url)
     token = _running.set(call)
     succeeded = False
     try:

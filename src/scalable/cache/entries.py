@@ -51,7 +51,7 @@ class Unreadable(Exception):  # noqa: N818 - an outcome of reading, which never 
         self.reason = reason
 
 
-class Source(Protocol):
+class EntryReader(Protocol):
     """Binary file, read from its start."""
 
     def read(self, size: int, /) -> bytes | None:
@@ -120,7 +120,7 @@ def rendered(entry: Entry, payload: Payload) -> bytes:
     return b"".join((fixed, sha256(fixed + header).digest(), header))
 
 
-def read_header(source: Source, size: int, key: str | None) -> tuple[Header, memoryview]:
+def read_header(source: EntryReader, size: int, key: str | None) -> tuple[Header, memoryview]:
     """Return the header of an entry of ``size`` bytes, and the payload bytes read with it.
 
     Raises Unreadable unless it is a whole header of this version and belongs to ``key`` (None:
@@ -191,7 +191,7 @@ def _is_sound(header: Header) -> bool:
     )
 
 
-def read_payload(source: Source, header: Header, begun: memoryview) -> Payload:
+def read_payload(source: EntryReader, header: Header, begun: memoryview) -> Payload:
     """Return the payload after :func:`read_header`, in memory that belongs to the result alone.
 
     Raises Unreadable if it differs from its digest or is incomplete.
@@ -212,7 +212,7 @@ def read_payload(source: Source, header: Header, begun: memoryview) -> Payload:
     return Payload(tuple(pieces), header.read_only)
 
 
-def check_payload(source: Source, header: Header, begun: memoryview) -> None:
+def check_payload(source: EntryReader, header: Header, begun: memoryview) -> None:
     """Raise Unreadable unless the payload is whole, without keeping it in memory."""
     digest = sha256(begun)
     left = sum(header.sizes) - len(begun)
@@ -231,7 +231,7 @@ def _room(size: int) -> Buffer:
     return mmap.mmap(-1, size) if size >= CHUNK else bytearray(size)
 
 
-def _fill(view: memoryview, source: Source, begun: memoryview, digest: Any) -> memoryview:
+def _fill(view: memoryview, source: EntryReader, begun: memoryview, digest: Any) -> memoryview:
     """Fill a view from ``begun``, then from the file, and return the rest of ``begun``."""
     taken = min(len(begun), len(view))
     view[:taken] = begun[:taken]
@@ -252,7 +252,7 @@ def pieces_of(entry: Entry, payload: Payload) -> Sequence[Buffer]:
     return (rendered(entry, payload), *payload.pieces)
 
 
-def read_result(source: Source, header: Header, begun: memoryview, function: Function) -> Any:
+def read_result(source: EntryReader, header: Header, begun: memoryview, function: Function) -> Any:
     """Return the result of an entry, or raise Unreadable if it is damaged or not loadable."""
     payload = read_payload(source, header, begun)
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from scalable.cache.differences import nearness
 from scalable.cache.entries import Entry, Unreadable, check_payload, read_header
 from scalable.cache.outcomes import Verified
-from scalable.cache.places import Place
+from scalable.cache.places import EntryBackend
 from scalable.cache.reports import Report
 
 
@@ -25,7 +25,7 @@ class Item:
     entry: Entry | None
 
 
-def inventory(place: Place) -> Iterator[Item]:
+def inventory(place: EntryBackend) -> Iterator[Item]:
     """Iterate over all entries of a backend, without logging or counting unreadable ones."""
     for stored in place.stored():
         entry = None
@@ -39,7 +39,7 @@ def inventory(place: Place) -> Iterator[Item]:
         yield Item(stored.key, stored.size, stored.used, entry)
 
 
-def verified(place: Place) -> Verified:
+def verified(place: EntryBackend) -> Verified:
     """Read all entries of a backend, and compare them with their digests."""
     faults: list[Report] = []
     entries = size = 0

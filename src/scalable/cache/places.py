@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from scalable.cache.entries import Entry, Source
+from scalable.cache.entries import Entry, EntryReader
 from scalable.cache.payloads import Buffer
 
 
@@ -15,7 +15,7 @@ from scalable.cache.payloads import Buffer
 class Opened:
     """Entry that is open for reading."""
 
-    source: Source
+    source: EntryReader
     #: In bytes.
     size: int
     #: Time of the last use in seconds since the epoch, by the clock of the backend.
@@ -60,7 +60,7 @@ class Index(Protocol):
         """Rebuild the index from all entries, or raise OSError."""
 
 
-class Place(Protocol):
+class EntryBackend(Protocol):
     """Backend that stores entries by key. Callers have checked the keys."""
 
     @property

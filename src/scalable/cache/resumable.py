@@ -16,7 +16,7 @@ from scalable.cache.key import CallKey, KeyOptions, name_of
 from scalable.cache.outcomes import listener
 from scalable.cache.run_calls import Ended, RunCall
 from scalable.cache.run_results import RunResults
-from scalable.model.cache_outcomes import CacheOutcome, Kind
+from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
 
 logger = logging.getLogger("scalable.cache")
 
@@ -130,7 +130,7 @@ class ResumableFunction:
         if tell is None or not self.results.resumes:
             return
         if call.end is Ended.ANSWERED:
-            tell(CacheOutcome(Kind.FOUND, saved_s=call.cost_s, key=call.key))
+            tell(CacheOutcome(OutcomeKind.FOUND, saved_s=call.cost_s, key=call.key))
         else:
             reason = f"{self.results.earlier_calls.cause(call)}, compared with the resumed run"
-            tell(CacheOutcome(Kind.MISSED, reason=reason, key=call.key))
+            tell(CacheOutcome(OutcomeKind.MISSED, reason=reason, key=call.key))

@@ -40,7 +40,7 @@ class Ended(StrEnum):
 RAN = (Ended.KEPT, Ended.UNKEPT, Ended.FAILED)
 
 
-class Cause(StrEnum):
+class RerunCause(StrEnum):
     """Reason why a task ran in a run that resumes another."""
 
     FAILED = "failed before"
@@ -142,24 +142,24 @@ class EarlierCalls:
         """Note that a task has used a result of a key."""
         self._left[key] -= 1
 
-    def cause(self, call: RunCall) -> Cause:
+    def cause(self, call: RunCall) -> RerunCause:
         """Return why a task ran. Each missing result explains one task only."""
         if not call.key:
-            return Cause.UNKEYED
+            return RerunCause.UNKEYED
         if self._left[call.key] > 0:
             self._left[call.key] -= 1
-            return Cause.GONE
+            return RerunCause.GONE
         if call.key in self._failed:
-            return Cause.FAILED
+            return RerunCause.FAILED
         if call.function not in self._codes:
-            return Cause.NEW
+            return RerunCause.NEW
         if call.code not in self._codes[call.function]:
-            return Cause.CODE
+            return RerunCause.CODE
         known = (call.code, call.environment) in self._environments
-        return Cause.NEW if known else Cause.ENVIRONMENT
+        return RerunCause.NEW if known else RerunCause.ENVIRONMENT
 
 
-def causes(earlier: Iterable[RunCall], later: Iterable[RunCall]) -> Counter[Cause]:
+def causes(earlier: Iterable[RunCall], later: Iterable[RunCall]) -> Counter[RerunCause]:
     """Count the reasons why the tasks of a run that resumed another ran."""
     compared, calls = EarlierCalls(earlier), list(later)
     for call in calls:

@@ -30,7 +30,7 @@ from scalable.cache.leases import UNWRITABLE, Holder, Lease, Leases
 from scalable.cache.objects import Objects
 from scalable.cache.outcomes import Collected, Found, Usage, Verified, Waited
 from scalable.cache.payloads import Function, packed
-from scalable.cache.places import Opened, Place, Stored
+from scalable.cache.places import EntryBackend, Opened, Stored
 from scalable.cache.reports import Report, Reports
 from scalable.cache.upkeep import Upkeep
 from scalable.errors import ManifestError, ScalableError
@@ -69,7 +69,7 @@ class ResultStore:
         self.limit = limit
         self.reports = Reports()
         directory = _directory_of(self.url)
-        self._place: Place = Folder(directory) if directory else Objects(self.url)
+        self._place: EntryBackend = Folder(directory) if directory else Objects(self.url)
         self._leases = Leases(directory) if directory else None
         #: Kept next to the results of a directory.
         self.file_digests = FileDigests(directory)
@@ -357,7 +357,7 @@ _LEVELS = "levels.json"
 
 
 def collect(
-    place: Place,
+    place: EntryBackend,
     entry_of: Callable[[str], Entry | None],
     limit: int | None,
     max_age_s: float | None,
@@ -397,7 +397,7 @@ def collect(
 
 
 def _of_least_value(
-    place: Place,
+    place: EntryBackend,
     entry_of: Callable[[str], Entry | None],
     limit: int,
     now: float,
@@ -415,7 +415,7 @@ def _of_least_value(
     return gone, levels.raised(now, level)
 
 
-def _removed(place: Place, one: Stored | Candidate) -> bool:
+def _removed(place: EntryBackend, one: Stored | Candidate) -> bool:
     try:
         return place.remove(one.key)
     except OSError as error:
@@ -423,7 +423,7 @@ def _removed(place: Place, one: Stored | Candidate) -> bool:
         return False
 
 
-def _levels(place: Place) -> Levels:
+def _levels(place: EntryBackend) -> Levels:
     with suppress(ValueError, TypeError, KeyError):
         document = json.loads(place.read_note(_LEVELS) or "")
         times, values = (tuple(map(float, document[name])) for name in ("times", "values"))

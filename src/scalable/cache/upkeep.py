@@ -12,7 +12,7 @@ from typing import Final, Protocol
 
 from scalable.cache.leases import Lease
 from scalable.cache.outcomes import Collected, Usage
-from scalable.cache.places import Place
+from scalable.cache.places import EntryBackend
 from scalable.errors import ScalableError
 from scalable.units import counted, format_bytes
 
@@ -47,7 +47,7 @@ class Upkeep:
     The store contains the time of the last one: all processes together run one in an interval.
     """
 
-    def __init__(self, place: Place, store: Collectable) -> None:
+    def __init__(self, place: EntryBackend, store: Collectable) -> None:
         self._place, self._store = place, store
         self._next = float("-inf")
         self._process = 0

@@ -12,7 +12,7 @@ from scalable.runs.report.table import on_one_line, shorten, table
 from scalable.units import counted, format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from scalable.cache.checkpoints import Kept
+    from scalable.cache.checkpoints import CheckpointSizes
     from scalable.cache.entries import Entry
     from scalable.cache.inventory import Item
     from scalable.cache.outcomes import Collected, Verified
@@ -31,7 +31,7 @@ _HEX = frozenset("0123456789abcdef")
 
 
 @dataclass(frozen=True)
-class Row:
+class CachedResult:
     """A cached result."""
 
     key: str
@@ -51,7 +51,7 @@ class Row:
 
 
 #: Sort keys of rows, by name of the order.
-ORDERS: Final[Mapping[str, Callable[[Row], Any]]] = {
+ORDERS: Final[Mapping[str, Callable[[CachedResult], Any]]] = {
     "newest": lambda row: row.age_s,
     "used": lambda row: row.unused_s,
     "size": lambda row: -row.size,
@@ -60,10 +60,10 @@ ORDERS: Final[Mapping[str, Callable[[Row], Any]]] = {
 }
 
 
-def rows_of(items: Iterable[Item], now: float) -> list[Row]:
+def rows_of(items: Iterable[Item], now: float) -> list[CachedResult]:
     """Return the readable results as rows, with ages relative to the epoch seconds ``now``."""
     return [
-        Row(
+        CachedResult(
             item.key,
             item.entry.function,
             item.entry.task,
@@ -84,7 +84,7 @@ def is_named(function: str, name: str) -> bool:
     return function == name or function.endswith(f".{name}")
 
 
-def render_rows(rows: Sequence[Row], limit: int | None, unreadable: int) -> str:
+def render_rows(rows: Sequence[CachedResult], limit: int | None, unreadable: int) -> str:
     """Format the table of results with their totals, and the number of unreadable entries."""
     shown = rows if limit is None else rows[:limit]
     lines = table(
@@ -117,7 +117,7 @@ def render_rows(rows: Sequence[Row], limit: int | None, unreadable: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def rows_data(rows: Sequence[Row], limit: int | None, unreadable: int) -> dict[str, Any]:
+def rows_data(rows: Sequence[CachedResult], limit: int | None, unreadable: int) -> dict[str, Any]:
     """Return the values of :func:`render_rows` for programs."""
     return {
         "results": [asdict(row) for row in (rows if limit is None else rows[:limit])],
@@ -251,7 +251,9 @@ def render_verified(url: str, found: Verified, removed: int | None) -> str:
     return "\n".join(map(on_one_line, lines)) + "\n"
 
 
-def render_collected(url: str, found: Collected, checkpoints: Kept, *, dry_run: bool) -> str:
+def render_collected(
+    url: str, found: Collected, checkpoints: CheckpointSizes, *, dry_run: bool
+) -> str:
     """Format the outcome of a garbage collection."""
     verb = "would remove" if dry_run else "removed"
     rest = "would stay" if dry_run else "stays" if found.left.entries == 1 else "stay"

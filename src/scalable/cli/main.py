@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from scalable import __version__, settings
-from scalable.cli.output import Failure, Output, open_output
+from scalable.cli.output import CommandFailure, Output, open_output
 from scalable.errors import ScalableError
 from scalable.harmless import make_warnings_harmless
 
@@ -161,12 +161,12 @@ def _leave_plugins_behind(code: int) -> None:
     os._exit(code)
 
 
-def failure_of(error: Exception, *, debug: bool = False) -> Failure:
+def failure_of(error: Exception, *, debug: bool = False) -> CommandFailure:
     """Return the message and the exit code for an error, with a traceback if ``debug`` is set."""
     trace = "".join(traceback.format_exception(error)) if debug else None
     match error:
         case ScalableError():
-            return Failure(
+            return CommandFailure(
                 error.code,
                 error.message,
                 error.exit_code,
@@ -177,20 +177,22 @@ def failure_of(error: Exception, *, debug: bool = False) -> Failure:
         case click.UsageError():
             command = error.ctx.command_path if error.ctx else "scalable"
             hint = f"see {command} --help"
-            return Failure("E_USAGE", error.format_message(), error.exit_code, hint, trace=trace)
+            return CommandFailure(
+                "E_USAGE", error.format_message(), error.exit_code, hint, trace=trace
+            )
         case click.ClickException():
-            return Failure("E_FILE", error.format_message(), error.exit_code, trace=trace)
+            return CommandFailure("E_FILE", error.format_message(), error.exit_code, trace=trace)
         case click.Abort():
-            return Failure("E_INTERRUPTED", "interrupted", INTERRUPTED, trace=trace)
+            return CommandFailure("E_INTERRUPTED", "interrupted", INTERRUPTED, trace=trace)
         case NotImplementedError():
             message = str(error) or "not available in this version"
-            return Failure("E_NOT_AVAILABLE", message, 4, trace=trace)
+            return CommandFailure("E_NOT_AVAILABLE", message, 4, trace=trace)
         case _:
             way = (
                 None if debug else "this is a bug; --debug or SCALABLE_DEBUG=1 shows the traceback"
             )
             named = f"{type(error).__name__}: {error}"
-            return Failure("E_UNEXPECTED", named, 1, way, trace=trace)
+            return CommandFailure("E_UNEXPECTED", named, 1, way, trace=trace)
 
 
 # An error can come before the options are parsed, or because they cannot be parsed.

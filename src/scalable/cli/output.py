@@ -49,7 +49,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Failure:
+class CommandFailure:
     """Reason why a command failed."""
 
     #: Stable name of the kind of failure.
@@ -63,7 +63,7 @@ class Failure:
     trace: str | None = None
 
 
-class Display:
+class TextDisplay:
     """Plain-text display of progress. The base class shows nothing."""
 
     def tell(self, elapsed_s: float, text: str) -> None:
@@ -91,7 +91,7 @@ class Output(ABC):
         """Show a result."""
 
     @abstractmethod
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: CommandFailure) -> None:
         """Show a failure."""
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: B027 - silence is a form
@@ -104,8 +104,8 @@ class Output(ABC):
     def warn(self, text: str) -> None:
         self.note(text)
 
-    def display(self) -> Display:
-        return Display()
+    def display(self) -> TextDisplay:
+        return TextDisplay()
 
     def progress(self) -> Progress:
         """Return a display of the progress of tasks, by default one that shows nothing."""
@@ -122,7 +122,7 @@ class HumanOutput(Output):
     def show(self, result: Result) -> None:
         _echo(result.text)
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: CommandFailure) -> None:
         _write(render_failure(failure), err=True)
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
@@ -131,8 +131,8 @@ class HumanOutput(Output):
     def note(self, text: str) -> None:
         _echo(f"{text}\n", err=True)
 
-    def display(self) -> Display:
-        return LineDisplay()
+    def display(self) -> TextDisplay:
+        return ChangedLines()
 
     def progress(self) -> Progress:
         from scalable.session.displays import LineDisplay as Lines
@@ -149,7 +149,7 @@ class JsonOutput(Output):
     def show(self, result: Result) -> None:
         _write(to_json(result.data))
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: CommandFailure) -> None:
         _write(to_json(failure_data(failure)))
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:  # noqa: ARG002
@@ -166,7 +166,7 @@ class QuietOutput(Output):
         if result.faulty:
             _echo(result.text, err=True)
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: CommandFailure) -> None:
         _write(render_failure(failure), err=True)
 
     def note(self, text: str) -> None:
@@ -202,7 +202,7 @@ class FileOutput(Output):
             write_file(path, text)
         self._inner.note(f"wrote {', '.join(str(path) for path in files)}")
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: CommandFailure) -> None:
         self._inner.fail(failure)
 
     def line(self, text: str, data: Mapping[str, Any]) -> None:
@@ -220,7 +220,7 @@ class FileOutput(Output):
     def warn(self, text: str) -> None:
         self._inner.warn(text)
 
-    def display(self) -> Display:
+    def display(self) -> TextDisplay:
         return self._inner.display()
 
     def progress(self) -> Progress:
@@ -270,7 +270,7 @@ def to_json(value: Any) -> str:
     return json.dumps(value, indent=2, default=str) + "\n"
 
 
-def failure_data(failure: Failure) -> dict[str, Any]:
+def failure_data(failure: CommandFailure) -> dict[str, Any]:
     """Return a failure as one versioned JSON value."""
     error: dict[str, Any] = {
         "code": failure.code,
@@ -285,7 +285,7 @@ def failure_data(failure: Failure) -> dict[str, Any]:
     return {"version": VERSION, "error": error}
 
 
-def render_failure(failure: Failure) -> str:
+def render_failure(failure: CommandFailure) -> str:
     """Format a failure, harmless to a terminal: traceback, manifest errors, message and hint."""
     lines = [failure.trace.rstrip()] if failure.trace else []
     lines += [diagnostic.render() for diagnostic in failure.diagnostics]
@@ -308,7 +308,7 @@ def _write(text: str, *, err: bool = False) -> None:
         click.echo(text, err=err, nl=False, color=color)
 
 
-class LineDisplay(Display):
+class ChangedLines(TextDisplay):
     """Display that prints a changed line, at most every :data:`LINE_INTERVAL_S` seconds."""
 
     def __init__(self) -> None:

@@ -257,7 +257,7 @@ class ScriptTerminal:
         self._size = b""
         self._follow_size()
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-        self._held = _Held()
+        self._held = _OpenLine()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -365,7 +365,7 @@ class ScriptTerminal:
             logger.debug("the size of the terminal is not known: %s", error)
 
 
-class _Held:
+class _OpenLine:
     """Output that has not been shown: the last, unfinished line."""
 
     def __init__(self) -> None:

@@ -318,7 +318,7 @@ ATTEMPTS = 10
 
 
 @dataclass(eq=False)
-class _Held:
+class _Blocked:
     """Tasks with the same missing arguments."""
 
     pending: PendingCalls
@@ -333,7 +333,7 @@ class _Held:
 class _Renewal:
     """The renewal of a lost argument."""
 
-    held: list[_Held] = field(default_factory=list)
+    held: list[_Blocked] = field(default_factory=list)
     attempts: int = 0
 
 
@@ -344,7 +344,7 @@ class HeldCalls:
         self, line: ExecutorConnection, put_back: Callable[[PendingCalls, list[Any]], None]
     ) -> None:
         self._line, self._put_back = line, put_back
-        self._held: set[_Held] = set()
+        self._held: set[_Blocked] = set()
         self._renewals: dict[Reference, _Renewal] = {}
 
     def __len__(self) -> int:
@@ -369,7 +369,7 @@ class HeldCalls:
         """Return whether tasks have to wait for an argument. Put them back once it is there."""
         for key, each in packed.references.items():
             status = packed.futures[key].status
-            held = _Held(pending, packed.numbers)
+            held = _Blocked(pending, packed.numbers)
             if status == "pending":
                 release = partial(self._line.call_soon, self._release, held)
                 packed.futures[key].add_done_callback(lambda _, r=release: r())
@@ -384,12 +384,12 @@ class HeldCalls:
             return True
         return False
 
-    def _release(self, held: _Held) -> None:
+    def _release(self, held: _Blocked) -> None:
         if held in self._held:
             self._held.discard(held)
             self._put_back(held.pending, held.numbers)
 
-    def _renew(self, reference: Reference, held: _Held) -> None:
+    def _renew(self, reference: Reference, held: _Blocked) -> None:
         if reference not in self._renewals:
             self._renewals[reference] = _Renewal()
             self._line.call_soon(self._bring, reference)

@@ -621,11 +621,11 @@ def select(project: WorkflowFiles, file_limit: int) -> Selection:
     for root in roots:
         if any(other != root and root.is_relative_to(other) for other in roots):
             continue  # a part of the other
-        _Walk(project.base, root, file_limit, chosen).run()
+        _DirectoryWalk(project.base, root, file_limit, chosen).run()
     return chosen
 
 
-class _Walk:
+class _DirectoryWalk:
     """Search of one directory for files to upload."""
 
     def __init__(self, base: Path, root: Path, file_limit: int, chosen: Selection) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from scalable.protocol.task_output import STDERR, STDOUT, Line, Lines, TaskStream, label_here
+from scalable.protocol.task_output import STDERR, STDOUT, Line, TaskStream, ThreadLines, label_here
 
 #: Largest number of lines that wait until they can be shown.
 MOST_LINES = 2_000
@@ -138,7 +138,7 @@ class NotebookStreams:
 
     def __init__(self) -> None:
         self._before = sys.stdout, sys.stderr
-        self._lines = Lines()
+        self._lines = ThreadLines()
         sys.stdout = self._out = TaskStream(sys.stdout, lambda text: self._wrote(STDOUT, text))
         sys.stderr = self._err = TaskStream(sys.stderr, lambda text: self._wrote(STDERR, text))
 

@@ -34,7 +34,7 @@ from scalable.records.directory import OWNER
 from scalable.scaling.decisions import ScaleDecision
 from scalable.scheduler.controller import Controller
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.managers import Managers
+from scalable.scheduler.managers import AttachedManagers
 
 #: Seconds for which an awaited cluster waits for undesired units, and between two looks.
 ALIGN_TIMEOUT_S, ALIGN_INTERVAL_S = 30.0, 0.05
@@ -51,7 +51,7 @@ class EmbeddedManager:
     def __init__(self, provider: str, starting: Starting, start_timeout: float) -> None:
         self.incarnation = secrets.token_hex(3)
         self.demand = Demand()
-        self.managers = Managers()
+        self.managers = AttachedManagers()
         self.entries = EntryLauncher()
         self.listeners: list[Callable[[Event], None]] = []
         self.reconciler = Reconciler(

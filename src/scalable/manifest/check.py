@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from scalable.manifest import faults as codes
 from scalable.manifest.faults import Faults, suggest
 from scalable.manifest.fields import ProviderOptions
-from scalable.manifest.records import Reading, as_table, read_record
+from scalable.manifest.records import RecordWords, as_table, read_record
 from scalable.manifest.schema import (
     OVERLAY_SECTIONS,
     REQUIRED_SECTIONS,
@@ -24,12 +24,12 @@ from scalable.manifest.schema import (
     Task,
 )
 from scalable.manifest.tree import (
-    Entry,
+    KeyedValue,
+    MappingNode,
     Node,
     Path,
     Scalar,
     Sequence,
-    Table,
     children,
     is_broken,
     merge,
@@ -43,13 +43,13 @@ OptionModels = Mapping[str, type[ProviderOptions] | None]
 Result = TypeVar("Result")
 
 _COMMON = tuple(Target.model_fields)
-_COMPONENT = Reading(codes.E_UNKNOWN_COMPONENT_KEY, "key of a component")
+_COMPONENT = RecordWords(codes.E_UNKNOWN_COMPONENT_KEY, "key of a component")
 _TARGET, _PROJECT, _TASK, _MANAGER = (
-    Reading(noun=f"key of a {noun}") for noun in ("target", "project", "task", "manager")
+    RecordWords(noun=f"key of a {noun}") for noun in ("target", "project", "task", "manager")
 )
-_MANAGERS = Reading(noun="key of managers", also_known=("places",))
+_MANAGERS = RecordWords(noun="key of managers", also_known=("places",))
 #: Replaces a section that is not a map; references into it are not checked.
-_NOT_KNOWN = Table()
+_NOT_KNOWN = MappingNode()
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Checker:
     # The node is kept with its result, so that no other node can get its id.
     _done: dict[tuple[Path, int], tuple[Node, Any]] = field(default_factory=dict)
 
-    def document(self, root: Table) -> Checked:
+    def document(self, root: MappingNode) -> Checked:
         """Check one view, and return its parts without errors."""
         for key, entry in root.entries.items():
             if key not in SECTIONS:
@@ -125,7 +125,7 @@ class Checker:
         self._order(tasks)
         return checked
 
-    def overlays(self, root: Table) -> dict[str, Table]:
+    def overlays(self, root: MappingNode) -> dict[str, MappingNode]:
         """Return the overlays that can be merged, and report the errors of the others."""
         usable = {}
         targets = tuple(self._table(root, "targets").entries)
@@ -138,7 +138,7 @@ class Checker:
             usable[name] = _usable(table, targets)
         return usable
 
-    def _overlay(self, table: Table, path: Path, known: tuple[str, ...]) -> None:
+    def _overlay(self, table: MappingNode, path: Path, known: tuple[str, ...]) -> None:
         for key, entry in table.entries.items():
             if key not in OVERLAY_SECTIONS:
                 message = f"unknown key {key!r} in an overlay"
@@ -146,7 +146,7 @@ class Checker:
                 code = codes.E_UNKNOWN_TOP_KEY
                 self.faults.add(code, (*path, key), entry.key_place, message, hint)
         targets = table.get("targets")
-        for name, entry in _inside(targets, Table):
+        for name, entry in _inside(targets, MappingNode):
             below = (*path, "targets", name)
             if name not in known:
                 message = f"an overlay changes existing targets, and no target is called {name!r}"
@@ -158,10 +158,12 @@ class Checker:
                 hint = "name it in the target itself"
                 self.faults.add(codes.E_BAD_OPTION, (*below, "overlay"), inner.place, message, hint)
 
-    def _required(self, root: Table) -> None:
+    def _required(self, root: MappingNode) -> None:
         for key in REQUIRED_SECTIONS:
             entry = root.get(key)
-            empty = isinstance(entry.node, Table) and not entry.node.entries if entry else True
+            empty = (
+                isinstance(entry.node, MappingNode) and not entry.node.entries if entry else True
+            )
             if entry is None or entry.is_null or (empty and key in ("targets", "components")):
                 message = f"{key} is missing" if entry is None else f"{key} is empty"
                 place = root.place if entry is None else entry.place
@@ -175,15 +177,15 @@ class Checker:
                 hint = "write `version: 1`, without quotes"
                 self.faults.add(codes.E_BAD_VERSION, ("version",), version.place, message, hint)
 
-    def _table(self, root: Table, key: str) -> Table:
+    def _table(self, root: MappingNode, key: str) -> MappingNode:
         entry = root.get(key)
         if entry is None:
-            return Table()
+            return MappingNode()
         table = self._once((key,), entry, lambda: as_table(entry, (key,), self.faults))
         return _NOT_KNOWN if table is None else table
 
     def _each(
-        self, table: Table, section: str, check: Callable[[Entry, Path], Result | None]
+        self, table: MappingNode, section: str, check: Callable[[KeyedValue, Path], Result | None]
     ) -> dict[str, Result]:
         results = {}
         for name, entry in table.entries.items():
@@ -193,14 +195,14 @@ class Checker:
                 results[name] = result
         return results
 
-    def _once(self, path: Path, entry: Entry, check: Callable[[], Result]) -> Result:
+    def _once(self, path: Path, entry: KeyedValue, check: Callable[[], Result]) -> Result:
         key = (path, id(entry.node))
         if key not in self._done:
             self._done[key] = (entry.node, check())
         result: Result = self._done[key][1]
         return result
 
-    def _project(self, root: Table) -> Project | None:
+    def _project(self, root: MappingNode) -> Project | None:
         entry = root.get("project")
         if entry is None or entry.is_null:
             return None
@@ -210,20 +212,20 @@ class Checker:
             lambda: read_record(Project, entry, ("project",), self.faults, _PROJECT),
         )
 
-    def _component(self, entry: Entry, path: Path) -> Component | None:
+    def _component(self, entry: KeyedValue, path: Path) -> Component | None:
         self._name(names.TAG, entry, path)
         return read_record(Component, entry, path, self.faults, _COMPONENT)
 
-    def _name(self, rule: Rule, entry: Entry, path: Path) -> None:
+    def _name(self, rule: Rule, entry: KeyedValue, path: Path) -> None:
         fault = rule.fault(str(path[-1]))
         if fault is not None:
             self.faults.add(codes.E_BAD_OPTION, path, entry.key_place, fault, rule.hint)
 
-    def _task(self, entry: Entry, path: Path) -> Task | None:
+    def _task(self, entry: KeyedValue, path: Path) -> Task | None:
         self._name(names.TASK, entry, path)
         return read_record(Task, entry, path, self.faults, _TASK)
 
-    def _target(self, entry: Entry, path: Path) -> CheckedTarget | None:
+    def _target(self, entry: KeyedValue, path: Path) -> CheckedTarget | None:
         self._name(names.TARGET, entry, path)
         table = as_table(entry, path, self.faults)
         if table is None:
@@ -232,7 +234,7 @@ class Checker:
         own = {k: e for k, e in table.entries.items() if k not in _COMMON}
         place = entry.key_place or table.place
         common = read_record(
-            Target, Entry(place, Table(shared, table.place)), path, self.faults, _TARGET
+            Target, KeyedValue(place, MappingNode(shared, table.place)), path, self.faults, _TARGET
         )
         written_provider = text_of(table.get("provider"))
         if written_provider is None:
@@ -246,14 +248,14 @@ class Checker:
             self.faults.add(codes.E_UNKNOWN_PROVIDER, below, at, message, hint)
             return None
         model = self.models[provider]
-        owned = Table(own, table.place)
+        owned = MappingNode(own, table.place)
         size: dict[str, Any] = {}
         if model is None:
             options = data = plain_value(owned)
         else:
             noun = f"option of a {provider} target"
-            reading = Reading(codes.E_UNKNOWN_TARGET_OPTION, noun, _COMMON)
-            read = read_record(model, Entry(place, owned), path, self.faults, reading)
+            reading = RecordWords(codes.E_UNKNOWN_TARGET_OPTION, noun, _COMMON)
+            read = read_record(model, KeyedValue(place, owned), path, self.faults, reading)
             if read is None:
                 return None
             options = read.model_dump(mode="json")
@@ -264,15 +266,17 @@ class Checker:
         known = common.model_dump(mode="json", exclude_unset=True) | {"provider": provider}
         return CheckedTarget(provider, common, options, frozenset(data), known | data, size)
 
-    def _managers(self, root: Table, targets: Table, components: Table) -> Managers:
+    def _managers(
+        self, root: MappingNode, targets: MappingNode, components: MappingNode
+    ) -> Managers:
         entry = root.get("managers")
         if entry is None or entry.is_null or is_broken(entry.node):
             return Managers()
-        if not isinstance(entry.node, Table):
+        if not isinstance(entry.node, MappingNode):
             places = self._places(entry, ("managers",), targets, components)
             return Managers().model_copy(update={"places": places})
         own = {key: e for key, e in entry.node.entries.items() if key != "places"}
-        table = Entry(entry.key_place, Table(own, entry.node.place))
+        table = KeyedValue(entry.key_place, MappingNode(own, entry.node.place))
         read = read_record(Managers, table, ("managers",), self.faults, _MANAGERS) or Managers()
         listed = entry.node.get("places")
         if listed is None or listed.is_null or is_broken(listed.node):
@@ -281,7 +285,7 @@ class Checker:
         return read.model_copy(update={"places": found})
 
     def _places(
-        self, entry: Entry, at: Path, targets: Table, components: Table
+        self, entry: KeyedValue, at: Path, targets: MappingNode, components: MappingNode
     ) -> tuple[Manager, ...]:
         if not isinstance(entry.node, Sequence):
             message = f"{'.'.join(map(str, at))} must be a list"
@@ -299,7 +303,7 @@ class Checker:
             manager = read_record(Manager, item, path, self.faults, _MANAGER)
             self._refer((item, "target"), path, targets, codes.E_BAD_OPTION, "target")
             limits = dict(children(item.node)).get("limits")
-            for tag, limit in _inside(limits, Table):
+            for tag, limit in _inside(limits, MappingNode):
                 if components is not _NOT_KNOWN and tag not in components.entries:
                     message = f"no component is called {tag!r}"
                     below, hint = (*path, "limits", tag), suggest(str(tag), components.entries)
@@ -309,7 +313,7 @@ class Checker:
         return tuple(managers)
 
     def _refer(
-        self, where: tuple[Entry, str], path: Path, known: Table, code: str, noun: str
+        self, where: tuple[KeyedValue, str], path: Path, known: MappingNode, code: str, noun: str
     ) -> None:
         entry, key = where
         reference = dict(children(entry.node)).get(key)
@@ -321,9 +325,9 @@ class Checker:
             hint = suggest(name, known.entries)
             self.faults.add(code, (*path, key), reference.place, message, hint)
 
-    def _order(self, tasks: Table) -> None:
+    def _order(self, tasks: MappingNode) -> None:
         """Report tasks that wait for unknown tasks or for each other."""
-        waits: dict[str, dict[str, tuple[Path, Entry]]] = {}
+        waits: dict[str, dict[str, tuple[Path, KeyedValue]]] = {}
         for name, entry in tasks.entries.items():
             after = dict(children(entry.node)).get("after")
             waits[name] = {}
@@ -345,25 +349,27 @@ class Checker:
             self.faults.add(codes.E_BAD_OPTION, path, item.place, message, hint)
 
 
-def _inside(entry: Entry | None, kind: type[Table | Sequence]) -> list[tuple[str | int, Entry]]:
+def _inside(
+    entry: KeyedValue | None, kind: type[MappingNode | Sequence]
+) -> list[tuple[str | int, KeyedValue]]:
     """Return the children of an entry, or none if the entry has another kind."""
     return children(entry.node) if entry and isinstance(entry.node, kind) else []
 
 
-def _usable(overlay: Table, targets: tuple[str, ...]) -> Table:
+def _usable(overlay: MappingNode, targets: tuple[str, ...]) -> MappingNode:
     """Return an overlay without the parts that cannot be merged, which were reported."""
     kept = {k: e for k, e in overlay.entries.items() if k in OVERLAY_SECTIONS}
     changed = kept.get("targets")
-    if changed and isinstance(changed.node, Table):
+    if changed and isinstance(changed.node, MappingNode):
         inner = {k: e for k, e in changed.node.entries.items() if k in targets}
-        kept["targets"] = Entry(changed.key_place, Table(inner, changed.node.place))
-    return Table(kept, overlay.place)
+        kept["targets"] = KeyedValue(changed.key_place, MappingNode(inner, changed.node.place))
+    return MappingNode(kept, overlay.place)
 
 
-def overlaid(root: Table, overlay: Table | None) -> Table:
+def overlaid(root: MappingNode, overlay: MappingNode | None) -> MappingNode:
     """Return the document with an overlay merged in."""
     merged = merge(root, overlay) if overlay is not None else root
-    assert isinstance(merged, Table)
+    assert isinstance(merged, MappingNode)
     return merged
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from scalable.errors import ManifestError
-from scalable.manifest.tree import Path, Place
+from scalable.manifest.tree import Path, Position
 from scalable.model import Diagnostic
 
 E_BAD_MAX_WORKERS = "E_BAD_MAX_WORKERS"
@@ -32,7 +32,7 @@ _SUGGESTIONS = 12
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceLines:
     """The lines that positions refer to."""
 
     #: Name of the file as the user wrote it, or None if the manifest is not a file.
@@ -40,11 +40,11 @@ class Source:
     lines: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, file: str, text: str) -> Source:
+    def of(cls, file: str, text: str) -> SourceLines:
         """Split a file into lines as YAML and TOML count them."""
         return cls(file, tuple(_LINE_BREAK.split(text)))
 
-    def excerpt(self, place: Place) -> str | None:
+    def excerpt(self, place: Position) -> str | None:
         """Return the line of a position with a caret beneath it."""
         if not 1 <= place.line <= len(self.lines):
             return None
@@ -53,7 +53,7 @@ class Source:
         first = max(0, column - _EXCERPT_WIDTH // 2) if len(line) > _EXCERPT_WIDTH else 0
         return f"{line[first : first + _EXCERPT_WIDTH]}\n{' ' * (column - 1 - first)}^"
 
-    def locate(self, diagnostic: Diagnostic, place: Place | None) -> Diagnostic:
+    def locate(self, diagnostic: Diagnostic, place: Position | None) -> Diagnostic:
         return Diagnostic(
             code=diagnostic.code,
             path=diagnostic.path,
@@ -71,7 +71,7 @@ class Source:
 class Faults:
     """The errors found so far, each kept once."""
 
-    source: Source
+    source: SourceLines
     _found: dict[tuple[object, ...], Diagnostic] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
@@ -81,7 +81,7 @@ class Faults:
         self,
         code: str,
         path: Path,
-        place: Place | None,
+        place: Position | None,
         message: str,
         hint: str | None = None,
         *,
@@ -102,7 +102,7 @@ def in_order(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
     return sorted(diagnostics, key=lambda d: (d.line or 0, d.column or 0))
 
 
-def failure(source: Source, diagnostics: Iterable[Diagnostic]) -> ManifestError:
+def failure(source: SourceLines, diagnostics: Iterable[Diagnostic]) -> ManifestError:
     """Return the exception that contains the findings."""
     found = in_order(diagnostics)
     count = sum(d.severity == "error" for d in found)

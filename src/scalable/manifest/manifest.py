@@ -17,7 +17,7 @@ from scalable.manifest.faults import (
     E_BAD_OPTION,
     E_UNKNOWN_TARGET,
     Faults,
-    Source,
+    SourceLines,
     failure,
     in_order,
     suggest,
@@ -25,13 +25,13 @@ from scalable.manifest.faults import (
 from scalable.manifest.reader import read_document
 from scalable.manifest.resolved import ResolvedManifest, resolved
 from scalable.manifest.tree import (
-    Entry,
+    KeyedValue,
+    MappingNode,
     Node,
     Path,
-    Place,
+    Position,
     Scalar,
     Sequence,
-    Table,
     child,
     nearest,
     resolve_plain,
@@ -66,10 +66,10 @@ class Manifest:
     project_name: str
     target_names: tuple[str, ...]
     warnings: tuple[Diagnostic, ...]
-    _root: Table = field(repr=False)
-    _overlays: Mapping[str, Table] = field(repr=False)
+    _root: MappingNode = field(repr=False)
+    _overlays: Mapping[str, MappingNode] = field(repr=False)
     _models: OptionModels = field(repr=False)
-    _source: Source = field(repr=False)
+    _source: SourceLines = field(repr=False)
     _unset: tuple[Diagnostic, ...] = field(repr=False)
 
     @classmethod
@@ -132,14 +132,14 @@ class Manifest:
         ManifestError
             If the manifest has errors; the exception lists all of them.
         """
-        faults = Faults(Source())
+        faults = Faults(SourceLines())
         try:
             root = tree_of(data)
         except UnfitValueError as error:
             hint = "use maps with text as keys, lists, text, numbers and booleans"
             faults.add(E_BAD_OPTION, error.path, None, str(error), hint)
             raise failure(faults.source, faults.sorted()) from error
-        assert isinstance(root, Table)
+        assert isinstance(root, MappingNode)
         where = (None, (directory or pathlib.Path()).absolute())
         return _checked(root, faults, option_models, None, None, where)
 
@@ -173,7 +173,7 @@ class Manifest:
         assert not faults, "every view was checked when the manifest was created"
         return resolved(view, checked, target, source=self._source, directory=self.directory)
 
-    def _view(self, target: str) -> Table:
+    def _view(self, target: str) -> MappingNode:
         if target not in self.target_names:
             raise _unknown_target(target, self.target_names, self._root, self._source)
         overlay = _overlay_of(self._root, target)
@@ -190,13 +190,13 @@ def read_targets(
     if root is None:
         raise failure(faults.source, faults.sorted())
     expanded = expand(root, os.environ if environ is None else environ, lambda *_: None)
-    assert isinstance(expanded, Table)
+    assert isinstance(expanded, MappingNode)
     names = _names(expanded)
     return {name: _provider_of(expanded, name) for name in names}
 
 
 def _checked(
-    root: Table,
+    root: MappingNode,
     faults: Faults,
     models: OptionModels,
     environ: Mapping[str, str] | None,
@@ -205,11 +205,11 @@ def _checked(
 ) -> Manifest:
     unset = Faults(faults.source)
 
-    def report(path: Path, place: Place | None, message: str, hint: str, is_unset: bool) -> None:
+    def report(path: Path, place: Position | None, message: str, hint: str, is_unset: bool) -> None:
         (unset if is_unset else faults).add(E_BAD_OPTION, path, place, message, hint)
 
     expanded = expand(root, os.environ if environ is None else environ, report)
-    assert isinstance(expanded, Table)
+    assert isinstance(expanded, MappingNode)
     checker = Checker(models, faults)
     overlays = checker.overlays(expanded)
     checked = checker.document(expanded)
@@ -243,18 +243,18 @@ def _checked(
     )
 
 
-def _names(root: Table) -> tuple[str, ...]:
+def _names(root: MappingNode) -> tuple[str, ...]:
     targets = root.get("targets")
-    return tuple(targets.node.entries) if targets and isinstance(targets.node, Table) else ()
+    return tuple(targets.node.entries) if targets and isinstance(targets.node, MappingNode) else ()
 
 
-def _provider_of(view: Table, target: str) -> str:
-    entry, depth = nearest(Entry(None, view), ("targets", target, "provider"))
+def _provider_of(view: MappingNode, target: str) -> str:
+    entry, depth = nearest(KeyedValue(None, view), ("targets", target, "provider"))
     return (text_of(entry) or "").strip().lower() if depth == 3 else ""
 
 
-def _overlay_of(root: Table, target: str) -> str | None:
-    entry, depth = nearest(Entry(None, root), ("targets", target, "overlay"))
+def _overlay_of(root: MappingNode, target: str) -> str | None:
+    entry, depth = nearest(KeyedValue(None, root), ("targets", target, "overlay"))
     return text_of(entry) if depth == 3 else None
 
 
@@ -268,7 +268,7 @@ def _uses(target: str, overlay: str | None, path: Path) -> bool:
 
 
 def _unknown_target(
-    target: str, names: tuple[str, ...], root: Table, source: Source
+    target: str, names: tuple[str, ...], root: MappingNode, source: SourceLines
 ) -> ManifestError:
     place = targets.place if (targets := child(root, "targets")) else None
     hint = f"{suggest(target, names)} (targets: {', '.join(names) or 'none'})"
@@ -316,7 +316,7 @@ _VARIABLE = re.compile(r"\$(\$\{)|\$\{(?:([A-Za-z_][A-Za-z0-9_]*)(?::-([^{}]*))?
 _HOW = "write ${NAME} or ${NAME:-default}; $${...} is not expanded"
 
 #: Arguments: path, position, message, hint, and True for a variable that is not set.
-Report = Callable[[Path, Place | None, str, str, bool], None]
+Report = Callable[[Path, Position | None, str, str, bool], None]
 
 
 @dataclass(frozen=True)
@@ -335,8 +335,8 @@ class _Expansion:
         for key, entry in node.entries.items():
             new = self.node(entry.node, (*path, key))
             if new is not entry.node:
-                changed[key] = Entry(entry.key_place, new)
-        return Table({**node.entries, **changed}, node.place) if changed else node
+                changed[key] = KeyedValue(entry.key_place, new)
+        return MappingNode({**node.entries, **changed}, node.place) if changed else node
 
     def _scalar(self, node: Scalar, path: Path) -> Scalar:
         failed = False

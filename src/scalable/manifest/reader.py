@@ -6,8 +6,8 @@ import os
 import pathlib
 import re
 
-from scalable.manifest.faults import E_SYNTAX, E_UNREADABLE, Faults, Source
-from scalable.manifest.tree import Place, Table, is_null
+from scalable.manifest.faults import E_SYNTAX, E_UNREADABLE, Faults, SourceLines
+from scalable.manifest.tree import MappingNode, Position, is_null
 from scalable.manifest.yaml_reader import read_yaml
 
 _MEBIBYTE = 1024**2
@@ -17,17 +17,17 @@ _LARGEST_TOML = _MEBIBYTE
 _ESCAPES = re.compile(r"\\\\|\\u(d[89ab][0-9a-f]{2})\\u(d[c-f][0-9a-f]{2})", re.IGNORECASE)
 
 
-def read_document(path: str | os.PathLike[str]) -> tuple[Table | None, Faults]:
+def read_document(path: str | os.PathLike[str]) -> tuple[MappingNode | None, Faults]:
     """Return the tree of a file, or None if it cannot be read, and its errors.
     A name ending in ``.toml`` is read as TOML, everything else as YAML (which includes JSON).
     """
     name = os.fspath(path)
     suffix = pathlib.Path(name).suffix.lower()
-    faults = Faults(Source(name))
+    faults = Faults(SourceLines(name))
     text = _read_text(name, _LARGEST_TOML if suffix == ".toml" else _LARGEST, faults)
     if text is None:
         return None, faults
-    faults = Faults(Source.of(name, text))
+    faults = Faults(SourceLines.of(name, text))
     if suffix == ".toml":
         from scalable.manifest.toml_reader import read_toml
 
@@ -36,14 +36,14 @@ def read_document(path: str | os.PathLike[str]) -> tuple[Table | None, Faults]:
         root = read_yaml(_json_as_yaml(text), faults, quoted_is_plain=True)
     else:
         root = read_yaml(text, faults)
-    if isinstance(root, Table) and (root.entries or faults):
+    if isinstance(root, MappingNode) and (root.entries or faults):
         return root, faults
     if not faults:
-        empty = root is None or isinstance(root, Table) or is_null(root)
+        empty = root is None or isinstance(root, MappingNode) or is_null(root)
         problem = "is empty" if empty else "must be a map of keys to values"
         message = f"the manifest {problem}"
         hint = "write a first one with `scalable init`"
-        faults.add(E_SYNTAX, (), Place(1, 1), message, hint)
+        faults.add(E_SYNTAX, (), Position(1, 1), message, hint)
     return None, faults
 
 
@@ -77,7 +77,7 @@ def _read_text(name: str, largest: int, faults: Faults) -> str | None:
     except UnicodeDecodeError as error:
         before = content[: error.start]
         column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8-sig", "replace")) + 1
-        place = Place(before.count(b"\n") + 1, column)
+        place = Position(before.count(b"\n") + 1, column)
         message = f"the manifest is not UTF-8: byte 0x{content[error.start]:02x} is not valid here"
         faults.add(E_SYNTAX, (), place, message, "save the file as UTF-8")
         return None

@@ -15,12 +15,12 @@ from pydantic_core import ErrorDetails
 from scalable.manifest.faults import E_BAD_OPTION, E_MISSING_KEY, Faults, suggest
 from scalable.manifest.fields import Written
 from scalable.manifest.tree import (
-    Entry,
+    KeyedValue,
+    MappingNode,
     Node,
     Path,
     Scalar,
     Sequence,
-    Table,
     child,
     is_broken,
     nearest,
@@ -108,12 +108,12 @@ def _typed_value(node: Node, shape: _Shape) -> Any:
     return values
 
 
-def as_table(entry: Entry, path: Path, faults: Faults) -> Table | None:
+def as_table(entry: KeyedValue, path: Path, faults: Faults) -> MappingNode | None:
     """Return an entry as a map, empty for an entry without a value, or None if it is not a map."""
-    if isinstance(entry.node, Table):
+    if isinstance(entry.node, MappingNode):
         return entry.node
     if entry.is_null:
-        return Table({}, entry.key_place)
+        return MappingNode({}, entry.key_place)
     if not is_broken(entry.node):
         message = f"{path[-1] if path else 'the manifest'} must be a map of keys to values"
         faults.add(E_BAD_OPTION, path, entry.place, message, "write `key: value` lines below it")
@@ -121,7 +121,7 @@ def as_table(entry: Entry, path: Path, faults: Faults) -> Table | None:
 
 
 @dataclass(frozen=True)
-class Reading:
+class RecordWords:
     """The words of messages about one kind of record."""
 
     #: Error code for an unknown key.
@@ -133,7 +133,7 @@ class Reading:
 
 
 def read_record(
-    model: type[Model], entry: Entry, path: Path, faults: Faults, reading: Reading
+    model: type[Model], entry: KeyedValue, path: Path, faults: Faults, reading: RecordWords
 ) -> Model | None:
     """Return the record of an entry, or None after reporting its errors."""
     table = as_table(entry, path, faults)
@@ -144,7 +144,7 @@ def read_record(
         # As JSON: only then do strict models accept lists for tuples and strings for enumerations.
         return model.model_validate_json(json.dumps(values))
     except ValidationError as error:
-        whole = Entry(entry.key_place, table)
+        whole = KeyedValue(entry.key_place, table)
         for found in error.errors(include_url=False):
             _file(found, model, whole, path, faults, reading)
         return None
@@ -153,10 +153,10 @@ def read_record(
 def _file(
     found: ErrorDetails,
     model: type[BaseModel],
-    whole: Entry,
+    whole: KeyedValue,
     path: Path,
     faults: Faults,
-    reading: Reading,
+    reading: RecordWords,
 ) -> None:
     kind, location = found["type"], found["loc"]
     if kind == "missing":
@@ -173,7 +173,7 @@ def _file(
         is_top = len(below) == 1
         known = (*_keys(model), *reading.also_known) if is_top else _keys_below(model, below)
         code = reading.unknown_code if is_top else E_BAD_OPTION
-        noun = reading.noun if is_top else Reading.noun
+        noun = reading.noun if is_top else RecordWords.noun
         message = f"unknown {noun}: {key!r}"
         advice: Mapping[str, str] = getattr(model, "advice", {}) if is_top else {}
         hint = advice.get(key) or suggest(key, known)
@@ -187,7 +187,7 @@ def _file(
     faults.add(code, full, place, _message(found, code, full, below), hint, secret=kind == "secret")
 
 
-def _existing(whole: Entry, location: tuple[int | str, ...]) -> tuple[Entry, Path]:
+def _existing(whole: KeyedValue, location: tuple[int | str, ...]) -> tuple[KeyedValue, Path]:
     """Follow a pydantic location, which also names members of unions, as far as it exists."""
     at = whole
     path: Path = ()

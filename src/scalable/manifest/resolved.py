@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from scalable.manifest.faults import Source
-from scalable.manifest.tree import Entry, Table, nearest
+from scalable.manifest.faults import SourceLines
+from scalable.manifest.tree import KeyedValue, MappingNode, nearest
 from scalable.model import (
     ComponentSpec,
     DeploymentSpec,
@@ -36,8 +36,8 @@ class ResolvedManifest:
     spec: DeploymentSpec
     #: Plain values without overlays, variables and comments, with the targets that are used.
     data: Mapping[str, Any]
-    _view: Table = field(default_factory=Table, repr=False)
-    _source: Source = field(default_factory=Source, repr=False)
+    _view: MappingNode = field(default_factory=MappingNode, repr=False)
+    _source: SourceLines = field(default_factory=SourceLines, repr=False)
 
     @cached_property
     def lock(self) -> str:
@@ -84,12 +84,17 @@ class ResolvedManifest:
         """
         if diagnostic.line is not None:
             return diagnostic
-        entry, _ = nearest(Entry(None, self._view), diagnostic.path)
+        entry, _ = nearest(KeyedValue(None, self._view), diagnostic.path)
         return self._source.locate(diagnostic, entry.place)
 
 
 def resolved(
-    view: Table, checked: Checked, target: str, *, source: Source, directory: pathlib.Path
+    view: MappingNode,
+    checked: Checked,
+    target: str,
+    *,
+    source: SourceLines,
+    directory: pathlib.Path,
 ) -> ResolvedManifest:
     """Return the resolved manifest of a view without errors, whose paths start in ``directory``."""
     data = _data(checked, target)

@@ -9,8 +9,8 @@ import re
 import tomllib
 
 from scalable.manifest.faults import E_DUPLICATE_KEY, E_SYNTAX, Faults
-from scalable.manifest.tree import MAX_DEPTH, Node, Path, Place
-from scalable.manifest.values import UnfitValueError, Written, tree_of
+from scalable.manifest.tree import MAX_DEPTH, Node, Path, Position
+from scalable.manifest.values import UnfitValueError, WrittenScalar, tree_of
 
 _PLACE_IN_MESSAGE = re.compile(
     r"^(.*) \(at (?:line (\d+), column (\d+)|end of document)\)$", re.DOTALL
@@ -29,7 +29,7 @@ _KEY_ENDS = re.compile(r"[=\n,{]")
 
 def read_toml(text: str, faults: Faults) -> Node | None:
     """Return the tree of one TOML document, or None after reporting its errors."""
-    start = Place(1, 1)
+    start = Position(1, 1)
     # tomllib takes time quadratic in the number of a key's dots.
     if any(part.count(".") > MAX_DEPTH for part in _KEY_ENDS.split(text)):
         message = f"a line has more than {MAX_DEPTH} dots"
@@ -52,7 +52,11 @@ def _file_syntax_error(error: tomllib.TOMLDecodeError, faults: Faults) -> None:
     match = _PLACE_IN_MESSAGE.match(str(error))
     message, line, column = match.groups() if match else (str(error), None, None)
     end = faults.source.lines
-    place = Place(int(line), int(column)) if line and column else Place(len(end), len(end[-1]) + 1)
+    place = (
+        Position(int(line), int(column))
+        if line and column
+        else Position(len(end), len(end[-1]) + 1)
+    )
     if message.startswith(_TWICE):
         faults.add(E_DUPLICATE_KEY, (), place, message, "keep one of the two")
     else:
@@ -64,8 +68,8 @@ class _Walk:
     """The positions of the keys and values in a valid document."""
 
     def __init__(self, text: str) -> None:
-        start = Place(1, 1)
-        self.written: dict[Path, Written] = {(): Written(start, start)}
+        start = Position(1, 1)
+        self.written: dict[Path, WrittenScalar] = {(): WrittenScalar(start, start)}
         self._tokens = [
             (match.lastgroup or "", match.group(), match.start())
             for match in _TOKEN.finditer(text)
@@ -110,25 +114,25 @@ class _Walk:
             self._note((*table, *parts[:i]), place)
         self._value((*table, *parts), place)
 
-    def _value(self, path: Path, key: Place) -> None:
+    def _value(self, path: Path, key: Position) -> None:
         self._skip_lines()
         kind = self._tokens[self._at][0]
         place = self._place()
         if self._take("["):
-            self.written[path] = Written(key, place)
+            self.written[path] = WrittenScalar(key, place)
             index = 0
             while not self._closed("]"):
                 self._value((*path, index), self._place())
                 index += 1
         elif self._take("{"):
-            self.written[path] = Written(key, place)
+            self.written[path] = WrittenScalar(key, place)
             while not self._closed("}"):
                 self._pair(path)
         elif kind == "text":
             self._at += 1
-            self.written[path] = Written(key, place)
+            self.written[path] = WrittenScalar(key, place)
         else:
-            self.written[path] = Written(key, place, self._bare())
+            self.written[path] = WrittenScalar(key, place, self._bare())
 
     def _closed(self, bracket: str) -> bool:
         """Skip separators, and return True if the list or table ends here."""
@@ -155,8 +159,8 @@ class _Walk:
                 parts.append(tomllib.loads(f"key = {token[1]}")["key"])
         return parts
 
-    def _note(self, path: Path, place: Place) -> None:
-        self.written.setdefault(path, Written(place, place))
+    def _note(self, path: Path, place: Position) -> None:
+        self.written.setdefault(path, WrittenScalar(place, place))
 
     def _take(self, mark: str) -> bool:
         kind, text, _ = self._tokens[self._at]
@@ -170,7 +174,7 @@ class _Walk:
             self._at += 1
         return self._tokens[self._at][0]
 
-    def _place(self) -> Place:
+    def _place(self) -> Position:
         offset = self._tokens[self._at][2]
         line = bisect.bisect_right(self._lines, offset)
-        return Place(line, offset - self._lines[line - 1] + 1)
+        return Position(line, offset - self._lines[line - 1] + 1)

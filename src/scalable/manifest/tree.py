@@ -17,7 +17,7 @@ MAX_NODES = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """Line and column of a value, counted from 1."""
 
     line: int
@@ -33,7 +33,7 @@ class Scalar:
     #: String in the file, so that ``00123`` can be read as a string where one is expected.
     written: str
     #: None if the manifest is not a file.
-    place: Place | None = None
+    place: Position | None = None
     #: True if the value gets a new type after expansion, if it consists of one variable.
     plain: bool = True
     #: True if the value is unknown because of a reported error; checks ignore it.
@@ -45,32 +45,32 @@ class Sequence:
     """A list of values."""
 
     items: tuple[Node, ...]
-    place: Place | None = None
+    place: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class MappingNode:
     """A map from strings to values, in the order of the file."""
 
-    entries: Mapping[str, Entry] = field(default_factory=dict)
-    place: Place | None = None
+    entries: Mapping[str, KeyedValue] = field(default_factory=dict)
+    place: Position | None = None
 
-    def get(self, key: str) -> Entry | None:
+    def get(self, key: str) -> KeyedValue | None:
         return self.entries.get(key)
 
 
-Node: TypeAlias = Scalar | Sequence | Table
+Node: TypeAlias = Scalar | Sequence | MappingNode
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class KeyedValue:
     """A value together with the position of its key."""
 
-    key_place: Place | None
+    key_place: Position | None
     node: Node
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> Position | None:
         """Position to report: the value of a scalar, the key of any other or empty value."""
         if isinstance(self.node, Scalar) and (self.node.written or not self.node.plain):
             return self.node.place
@@ -87,26 +87,26 @@ def is_null(node: Node) -> bool:
     return isinstance(node, Scalar) and node.value is None and not node.broken
 
 
-def children(node: Node) -> list[tuple[str | int, Entry]]:
+def children(node: Node) -> list[tuple[str | int, KeyedValue]]:
     """Return the children of a node with their keys or indices."""
-    if isinstance(node, Table):
+    if isinstance(node, MappingNode):
         return list(node.entries.items())
     if isinstance(node, Sequence):
-        return [(i, Entry(item.place, item)) for i, item in enumerate(node.items)]
+        return [(i, KeyedValue(item.place, item)) for i, item in enumerate(node.items)]
     return []
 
 
-def child(node: Node, part: str | int) -> Entry | None:
+def child(node: Node, part: str | int) -> KeyedValue | None:
     """Return the child of a node at a key or index, or None."""
-    if isinstance(node, Table) and isinstance(part, str):
+    if isinstance(node, MappingNode) and isinstance(part, str):
         return node.get(part)
     if isinstance(node, Sequence) and isinstance(part, int) and part < len(node.items):
         item = node.items[part]
-        return Entry(item.place, item)
+        return KeyedValue(item.place, item)
     return None
 
 
-def nearest(start: Entry, path: Path) -> tuple[Entry, int]:
+def nearest(start: KeyedValue, path: Path) -> tuple[KeyedValue, int]:
     """Return the last existing entry on a path, and the number of existing parts."""
     for depth, part in enumerate(path):
         step = child(start.node, part)
@@ -118,19 +118,21 @@ def nearest(start: Entry, path: Path) -> tuple[Entry, int]:
 
 def merge(base: Node, over: Node) -> Node:
     """Merge one tree into another: maps are merged, everything else is replaced."""
-    if not isinstance(base, Table) or not isinstance(over, Table):
+    if not isinstance(base, MappingNode) or not isinstance(over, MappingNode):
         return over
     entries = dict(base.entries)
     for key, entry in over.entries.items():
         old = entries.get(key)
-        if old is None or not (isinstance(old.node, Table) and isinstance(entry.node, Table)):
+        if old is None or not (
+            isinstance(old.node, MappingNode) and isinstance(entry.node, MappingNode)
+        ):
             entries[key] = entry
         else:
-            entries[key] = Entry(old.key_place, merge(old.node, entry.node))
-    return Table(entries, base.place)
+            entries[key] = KeyedValue(old.key_place, merge(old.node, entry.node))
+    return MappingNode(entries, base.place)
 
 
-def text_of(entry: Entry | None) -> str | None:
+def text_of(entry: KeyedValue | None) -> str | None:
     """Return a scalar as a string, or None for a boolean, a broken scalar, and any other node."""
     if entry is None or not isinstance(entry.node, Scalar) or entry.node.broken:
         return None

@@ -11,22 +11,22 @@ from typing import Any
 from scalable.manifest.tree import (
     MAX_DEPTH,
     MAX_NODES,
-    Entry,
+    KeyedValue,
+    MappingNode,
     Node,
     Path,
-    Place,
+    Position,
     Scalar,
     Sequence,
-    Table,
 )
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenScalar:
     """The positions of a key and its value, and the value as written if it has no quotes."""
 
-    key: Place
-    value: Place
+    key: Position
+    value: Position
     text: str | None = None
 
 
@@ -38,7 +38,7 @@ class UnfitValueError(ValueError):
         self.path = path
 
 
-def tree_of(data: Mapping[Any, Any], written: Mapping[Path, Written] | None = None) -> Node:
+def tree_of(data: Mapping[Any, Any], written: Mapping[Path, WrittenScalar] | None = None) -> Node:
     """Convert maps, lists and scalars into a tree, with paths and dates as strings.
     UnfitValueError means another type, a key that is not a string, or too many values or levels.
     """
@@ -46,7 +46,7 @@ def tree_of(data: Mapping[Any, Any], written: Mapping[Path, Written] | None = No
 
 
 class _Growth:
-    def __init__(self, written: Mapping[Path, Written]) -> None:
+    def __init__(self, written: Mapping[Path, WrittenScalar]) -> None:
         self._written = written
         self._count = 0
 
@@ -59,16 +59,18 @@ class _Growth:
         written = self._written.get(path)
         place = written.value if written else None
         if isinstance(value, Mapping):
-            return Table({_key(k, path): self._entry(k, v, path) for k, v in value.items()}, place)
+            return MappingNode(
+                {_key(k, path): self._entry(k, v, path) for k, v in value.items()}, place
+            )
         if isinstance(value, list | tuple):
             items = (self.node(item, (*path, i)) for i, item in enumerate(value))
             return Sequence(tuple(items), place)
         return _scalar(value, path, place, written.text if written else None)
 
-    def _entry(self, key: str, value: Any, path: Path) -> Entry:
+    def _entry(self, key: str, value: Any, path: Path) -> KeyedValue:
         below = (*path, key)
         written = self._written.get(below)
-        return Entry(written.key if written else None, self.node(value, below))
+        return KeyedValue(written.key if written else None, self.node(value, below))
 
 
 def _key(key: Any, path: Path) -> str:
@@ -77,7 +79,7 @@ def _key(key: Any, path: Path) -> str:
     return key
 
 
-def _scalar(value: Any, path: Path, place: Place | None, text: str | None) -> Scalar:
+def _scalar(value: Any, path: Path, place: Position | None, text: str | None) -> Scalar:
     if isinstance(value, dt.date | dt.time):
         # TOML has types for these; a walltime of 12:00:00 means the string.
         written = text or value.isoformat()

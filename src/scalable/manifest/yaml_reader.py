@@ -13,13 +13,13 @@ from scalable.manifest.faults import E_DUPLICATE_KEY, E_SYNTAX, Faults
 from scalable.manifest.tree import (
     MAX_DEPTH,
     MAX_NODES,
-    Entry,
+    KeyedValue,
+    MappingNode,
     Node,
     Path,
-    Place,
+    Position,
     Scalar,
     Sequence,
-    Table,
     resolve_plain,
 )
 
@@ -35,15 +35,15 @@ class _UnreadableError(Exception):
 class _Open:
     """A map or list that is still being read."""
 
-    place: Place
+    place: Position
     anchor: str | None
     is_map: bool
     first: int
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, KeyedValue] = field(default_factory=dict)
     items: list[Node] = field(default_factory=list)
     merged: list[Node] = field(default_factory=list)
     #: Key whose value comes next; (None, place) if the key itself was rejected.
-    key: tuple[str | None, Place] | None = None
+    key: tuple[str | None, Position] | None = None
 
 
 def read_yaml(text: str, faults: Faults, *, quoted_is_plain: bool = False) -> Node | None:
@@ -65,12 +65,12 @@ def read_yaml(text: str, faults: Faults, *, quoted_is_plain: bool = False) -> No
 def _file_syntax_error(error: yaml.YAMLError, text: str, faults: Faults) -> None:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     position = getattr(error, "position", None)
-    place = Place(1, 1)
+    place = Position(1, 1)
     if mark is not None:
-        place = Place(mark.line + 1, mark.column + 1)
+        place = Position(mark.line + 1, mark.column + 1)
     elif isinstance(position, int):
         before = text[:position]
-        place = Place(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
+        place = Position(before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1)
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
     context = getattr(error, "context", None)
     line = faults.source.lines[place.line - 1] if place.line <= len(faults.source.lines) else ""
@@ -138,9 +138,9 @@ class _Builder:
         node: Node
         if done.is_map:
             for source in done.merged:
-                for key, entry in source.entries.items() if isinstance(source, Table) else ():
+                for key, entry in source.entries.items() if isinstance(source, MappingNode) else ():
                     done.entries.setdefault(key, entry)
-            node = Table(done.entries, done.place)
+            node = MappingNode(done.entries, done.place)
         else:
             node = Sequence(tuple(done.items), done.place)
         if done.anchor:
@@ -169,8 +169,8 @@ class _Builder:
             self._entry(parent, *parent.key, node)
             parent.key = None
 
-    def _key(self, node: Node) -> tuple[str | None, Place]:
-        place = node.place or Place(1, 1)
+    def _key(self, node: Node) -> tuple[str | None, Position]:
+        place = node.place or Position(1, 1)
         if not isinstance(node, Scalar):
             self._fault(place, "a key must be text, not a list or a map", "write a name")
             return None, place
@@ -180,7 +180,7 @@ class _Builder:
             self._fault(place, message, f'put it in quotes: "{node.written}"')
         return node.written, place
 
-    def _entry(self, parent: _Open, key: str | None, place: Place, node: Node) -> None:
+    def _entry(self, parent: _Open, key: str | None, place: Position, node: Node) -> None:
         if key is None:
             return
         if key == "<<":
@@ -188,15 +188,15 @@ class _Builder:
             return
         first = parent.entries.get(key)
         if first is None:
-            parent.entries[key] = Entry(place, node)
+            parent.entries[key] = KeyedValue(place, node)
             return
         was = first.key_place.line if first.key_place else "?"
         message = f"duplicate key {key!r}; the first is on line {was}"
         self._faults.add(E_DUPLICATE_KEY, self._path(), place, message, "keep one of the two")
 
-    def _merge(self, parent: _Open, place: Place, node: Node) -> None:
+    def _merge(self, parent: _Open, place: Position, node: Node) -> None:
         sources = node.items if isinstance(node, Sequence) else (node,)
-        if all(isinstance(source, Table) for source in sources):
+        if all(isinstance(source, MappingNode) for source in sources):
             parent.merged.extend(sources)
         else:
             self._fault(place, "<< takes a map or a list of maps", "write `<<: *anchor`")
@@ -206,25 +206,25 @@ class _Builder:
         parts = [(o.key[0] if o.key else None) if o.is_map else len(o.items) for o in self._open]
         return tuple(part for part in parts if part is not None)
 
-    def _grow(self, nodes: int, place: Place) -> None:
+    def _grow(self, nodes: int, place: Position) -> None:
         self._count += nodes
         if self._count > MAX_NODES:
             message = f"the manifest has more than {MAX_NODES:,} values, each alias counted in full"
             self._stop(place, message, "split the manifest, or use fewer aliases")
 
-    def _refuse_tag(self, tag: str, place: Place) -> None:
+    def _refuse_tag(self, tag: str, place: Position) -> None:
         shown = tag.replace("tag:yaml.org,2002:", "!!")
         self._fault(place, f"the tag {shown} is not supported", "remove the tag")
 
-    def _fault(self, place: Place, message: str, hint: str) -> None:
+    def _fault(self, place: Position, message: str, hint: str) -> None:
         self._faults.add(E_SYNTAX, self._path(), place, message, hint)
 
-    def _stop(self, place: Place, message: str, hint: str) -> NoReturn:
+    def _stop(self, place: Position, message: str, hint: str) -> NoReturn:
         self._faults.add(E_SYNTAX, (), place, message, hint)
         raise _UnreadableError
 
 
-def _place(event: yaml.Event) -> Place:
+def _place(event: yaml.Event) -> Position:
     mark = event.start_mark
     assert mark is not None
-    return Place(mark.line + 1, mark.column + 1)
+    return Position(mark.line + 1, mark.column + 1)

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Self
 
 
-class Kind(StrEnum):
+class OutcomeKind(StrEnum):
     """Kinds of outcomes."""
 
     #: The result was stored: the function did not run.
@@ -23,7 +23,7 @@ class Kind(StrEnum):
 class CacheOutcome:
     """Outcome of a task whose result may be cached, or of several tasks with the same outcome."""
 
-    kind: Kind
+    kind: OutcomeKind
     count: int = 1
     #: Seconds that the original computations took.
     saved_s: float = 0.0
@@ -38,7 +38,7 @@ class CacheOutcome:
     @property
     def is_hit(self) -> bool:
         """True if the tasks did not run."""
-        return self.kind is not Kind.MISSED
+        return self.kind is not OutcomeKind.MISSED
 
     def to_message(self) -> dict[str, Any]:
         """Return the non-empty attributes as plain values."""
@@ -58,7 +58,7 @@ class CacheOutcome:
         if count < 0 or not 0 <= saved_s < float("inf"):
             raise ValueError(f"{count} calls that saved {saved_s} s")
         return cls(
-            Kind(message["kind"]),
+            OutcomeKind(message["kind"]),
             count,
             saved_s,
             str(message.get("reason", "")),
@@ -70,7 +70,7 @@ class CacheOutcome:
 
 def joined(outcomes: Iterable[CacheOutcome]) -> list[CacheOutcome]:
     """Join outcomes of the same kind and reason, keeping the details of the first."""
-    groups: dict[tuple[Kind, str], list[CacheOutcome]] = {}
+    groups: dict[tuple[OutcomeKind, str], list[CacheOutcome]] = {}
     for each in outcomes:
         groups.setdefault((each.kind, each.reason), []).append(each)
     return [_joined(group) if len(group) > 1 else group[0] for group in groups.values()]
@@ -143,7 +143,7 @@ class CacheTally:
     def add(self, task: str, outcome: CacheOutcome) -> None:
         if outcome.is_hit:
             self._found += outcome.count
-            self._waited += outcome.count * (outcome.kind is Kind.WAITED)
+            self._waited += outcome.count * (outcome.kind is OutcomeKind.WAITED)
             self._saved_s += outcome.saved_s
             return
         self._missed += outcome.count

@@ -12,7 +12,7 @@ from scalable.planning.notices import notices
 
 if TYPE_CHECKING:
     from scalable.planning.adaptive import (
-        AdaptiveBounds,
+        PoolBounds,
         adaptive_bounds,
         expectations,
         total_maximum,
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 __all__ = [
     "OBJECTIVES",
     "POLICIES",
-    "AdaptiveBounds",
     "Knowledge",
     "PastPrediction",
     "PlanRequest",
+    "PoolBounds",
     "Prices",
     "adaptive_bounds",
     "cheapest",
@@ -50,7 +50,7 @@ __getattr__, __dir__ = exported_lazily(
     __name__,
     {
         "scalable.planning.adaptive": (
-            "AdaptiveBounds",
+            "PoolBounds",
             "adaptive_bounds",
             "expectations",
             "total_maximum",

@@ -13,7 +13,7 @@ Expectations = Mapping[str, tuple[str, float | None, int | None]]
 
 
 @dataclass(frozen=True)
-class AdaptiveBounds:
+class PoolBounds:
     """Worker bounds of adaptive pools, which grow and shrink with their load."""
 
     #: By tag, without the pools of a fixed size.
@@ -22,14 +22,14 @@ class AdaptiveBounds:
     maximum: int | None = None
 
 
-def adaptive_bounds(spec: DeploymentSpec) -> AdaptiveBounds:
+def adaptive_bounds(spec: DeploymentSpec) -> PoolBounds:
     """Return the bounds of a target's adaptive pools, empty without ``adaptive``.
 
     :func:`.counts.conflicts` must return nothing for ``spec``. If the target's minimum exceeds the
     sum of the pools' minima, these are raised evenly.
     """
     if spec.adaptive is None:
-        return AdaptiveBounds()
+        return PoolBounds()
     # Without tasks all pools have the same weight, and their minimum is zero by default.
     idle = replace(spec, tasks={}, written_options=frozenset(), adaptive=spec.adaptive)
     floors = worker_counts(idle)
@@ -38,7 +38,7 @@ def adaptive_bounds(spec: DeploymentSpec) -> AdaptiveBounds:
         own = component.workers or WorkerRange()
         if own.fixed is None:
             pools[tag] = WorkerRange(floors[tag], own.maximum)
-    return AdaptiveBounds(pools, total_maximum(spec))
+    return PoolBounds(pools, total_maximum(spec))
 
 
 def expectations(spec: DeploymentSpec, plan: Plan | None = None) -> Expectations:

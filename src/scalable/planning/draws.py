@@ -18,7 +18,7 @@ from statistics import fmean
 
 from scalable.planning.knowledge import Knowledge
 from scalable.planning.network import Network, spread_of
-from scalable.planning.work import Calls
+from scalable.planning.work import ExpectedTasks
 
 #: Number of simulated runs.
 DRAWS = 200
@@ -44,7 +44,7 @@ class Draw:
 class _Task:
     """Groups of tasks of one name."""
 
-    calls: Calls
+    calls: ExpectedTasks
     pool: int
     #: Number of tasks in each group.
     sizes: Sequence[int]
@@ -66,7 +66,7 @@ class _Overlap:
 
 def draw_runs(
     network: Network,
-    calls: Sequence[Calls],
+    calls: Sequence[ExpectedTasks],
     workers: Sequence[int],
     knowledge: Knowledge | None = None,
     seed: int = 0,
@@ -77,7 +77,7 @@ def draw_runs(
     knowledge = knowledge or Knowledge()
     slots, tasks = _tasks(network, calls, workers)
     expected = [sum(network.stages[i].work_s for i in own) for own in network.stages_of]
-    models = [Lengths(task.calls) for task in tasks]
+    models = [DrawnDurations(task.calls) for task in tasks]
     overlaps = []
     for overlap in _overlaps(tasks):
         names = tasks[overlap.earlier].calls.task, tasks[overlap.later].calls.task
@@ -116,7 +116,7 @@ def _starts(
 
 
 def _tasks(
-    network: Network, calls: Sequence[Calls], workers: Sequence[int]
+    network: Network, calls: Sequence[ExpectedTasks], workers: Sequence[int]
 ) -> tuple[list[int], list[_Task]]:
     """Return each pool's slots, and the groups of each name, both scaled down if there are many."""
     pool_of = {tag: pool for pool, tag in enumerate(network.tags)}
@@ -142,7 +142,7 @@ def _tasks(
 
 
 def _before(
-    calls: Calls, everything: Sequence[Calls], position: Mapping[str, int]
+    calls: ExpectedTasks, everything: Sequence[ExpectedTasks], position: Mapping[str, int]
 ) -> tuple[int, ...]:
     """Return the positions of the names before. A name without tasks is replaced by its own."""
     by_name = {c.task: c for c in everything}
@@ -161,7 +161,7 @@ def _before(
     return tuple(sorted(found))
 
 
-def _paths_s(calls: Sequence[Calls]) -> dict[str, float]:
+def _paths_s(calls: Sequence[ExpectedTasks]) -> dict[str, float]:
     """Return the seconds of the longest chain of tasks that starts with each name."""
     by_name = {c.task: c for c in calls}
     paths_s = {c.task: c.forecast.mean_s for c in calls}
@@ -196,7 +196,7 @@ def _shares(earlier: Sequence[int], later: Sequence[int]) -> list[range]:
 
 
 def _all_sizes(
-    calls: Sequence[Calls],
+    calls: Sequence[ExpectedTasks],
     pool_of: Mapping[str, int],
     slots: Sequence[int],
     shares: Sequence[float],
@@ -309,7 +309,7 @@ class _Simulation:
             heapq.heappush(self.events, (now + self.lengths[place][group], place, group))
 
 
-# Lengths ------------------------------------------------------------------------------------------
+# Durations ----------------------------------------------------------------------------------------
 
 #: Assumed errors as standard deviations of logarithms: of durations in the manifest, of durations
 #: that were measured on other targets, and of guesses.
@@ -324,10 +324,10 @@ _MOST_DRAWN = 100
 _LEAST_S = 1e-6
 
 
-class Lengths:
+class DrawnDurations:
     """Distribution of a name's durations: a bootstrap, or a lognormal one if few were measured."""
 
-    def __init__(self, calls: Calls) -> None:
+    def __init__(self, calls: ExpectedTasks) -> None:
         forecast = calls.forecast
         self._known: Sequence[float] = forecast.durations_s
         self._count = len(self._known) or forecast.samples
@@ -369,7 +369,7 @@ def _sum_of(size: int, drawn: Sequence[float], mean: float) -> float:
     return size * mean + math.sqrt(size / count) * (part - count * mean)
 
 
-def error_of(calls: Calls) -> float:
+def error_of(calls: ExpectedTasks) -> float:
     """Return the error (of logarithms) that a name's tasks share, without the sampling error."""
     if calls.guessed:
         return ERROR_OF_GUESS

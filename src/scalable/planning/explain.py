@@ -13,7 +13,7 @@ from scalable.planning.knowledge import Knowledge, Prices
 from scalable.planning.objectives import Choice, Problem
 from scalable.planning.request import PlanRequest
 from scalable.planning.uncertainty import BAND, evidence_of, overhead
-from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, Calls, slots_of
+from scalable.planning.work import GUESSED_CALLS, GUESSED_DURATION_S, ExpectedTasks, slots_of
 from scalable.units import as_written, counted, format_amount, format_duration, like
 
 #: Ratio (cost if workers stay until the end / expected cost) above which the cost is explained.
@@ -33,13 +33,13 @@ _SERVES = {
 
 
 @dataclass(frozen=True)
-class Explanation:
+class PlanExplanation:
     """A plan, and the values from which it was made."""
 
     spec: DeploymentSpec
     plan: Plan
     problem: Problem
-    calls: Sequence[Calls]
+    calls: Sequence[ExpectedTasks]
     knowledge: Knowledge
     choice: Choice | None
     deadline_name: str
@@ -47,7 +47,7 @@ class Explanation:
     request: PlanRequest = PlanRequest()  # noqa: RUF009 - frozen
 
 
-def explain(given: Explanation) -> tuple[str | None, tuple[str, ...]]:
+def explain(given: PlanExplanation) -> tuple[str | None, tuple[str, ...]]:
     """Return the limit that decided the counts (None if they were fixed), and the reasons."""
     binding = None if given.choice is None else _binding(given)
     reasons = [
@@ -63,7 +63,7 @@ def explain(given: Explanation) -> tuple[str | None, tuple[str, ...]]:
     return binding, tuple(reasons)
 
 
-def _binding(given: Explanation) -> str:
+def _binding(given: PlanExplanation) -> str:
     choice, problem, plan = given.choice, given.problem, given.plan
     assert choice is not None
     workers = choice.point.workers
@@ -80,7 +80,7 @@ def _binding(given: Explanation) -> str:
     return "none: the counts lie between the cheapest and the fastest"
 
 
-def _binds_cost(given: Explanation, workers: Sequence[int]) -> str:
+def _binds_cost(given: PlanExplanation, workers: Sequence[int]) -> str:
     """Return the limit that keeps the plan from being cheaper."""
     choice, problem = given.choice, given.problem
     assert choice is not None
@@ -95,7 +95,7 @@ def _binds_cost(given: Explanation, workers: Sequence[int]) -> str:
     return given.deadline_name or "adaptive.minimum"
 
 
-def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
+def _ceiling(given: PlanExplanation, workers: Sequence[int]) -> str:
     """Return the limit that keeps the run from being shorter."""
     spec, problem = given.spec, given.problem
     total = total_limit(spec)
@@ -117,7 +117,7 @@ def _ceiling(given: Explanation, workers: Sequence[int]) -> str:
     return "the calls themselves: more workers do not shorten the run"
 
 
-def _objective(given: Explanation, binding: str | None) -> Iterator[str]:
+def _objective(given: PlanExplanation, binding: str | None) -> Iterator[str]:
     plan, problem = given.plan, given.problem
     if plan.objective is None:
         if (given.request.deadline_s, given.request.budget) != (None, None):
@@ -161,7 +161,7 @@ def _objective(given: Explanation, binding: str | None) -> Iterator[str]:
     yield from _exceeded_limits(given)
 
 
-def _exceeded_limits(given: Explanation) -> Iterator[str]:
+def _exceeded_limits(given: PlanExplanation) -> Iterator[str]:
     plan = given.plan
     if plan.predicted_time_s is None or plan.deadline_s is None:
         return
@@ -183,7 +183,7 @@ def _exceeded_limits(given: Explanation) -> Iterator[str]:
         )
 
 
-def _guesses(given: Explanation) -> Iterator[str]:
+def _guesses(given: PlanExplanation) -> Iterator[str]:
     guessed = [c for c in given.calls if c.guessed]
     busy = {c.tag for c in given.calls}
     idle = [tag for tag in given.spec.components if tag not in busy]
@@ -209,13 +209,13 @@ def _guesses(given: Explanation) -> Iterator[str]:
     yield f"Add to the manifest: {'; '.join(missing)}."
 
 
-def _idle(given: Explanation) -> list[IdleWorkers]:
+def _idle(given: PlanExplanation) -> list[IdleWorkers]:
     known = known_calls(given.spec, given.knowledge, given.calls)
     counts = given.plan.scale_plan.workers_by_tag
     return list(idle_workers(given.spec, known, counts))
 
 
-def _missing_keys(calls: Calls, spec: DeploymentSpec) -> str:
+def _missing_keys(calls: ExpectedTasks, spec: DeploymentSpec) -> str:
     """Return the manifest keys that would replace a guess."""
     if calls.task not in spec.tasks:
         return f"a task with `component: {calls.tag}`, `count` and `duration`, under `tasks`"
@@ -224,7 +224,7 @@ def _missing_keys(calls: Calls, spec: DeploymentSpec) -> str:
     return " and ".join(f"`tasks.{calls.task}.{key}`" for key in keys)
 
 
-def _work(given: Explanation) -> Iterator[str]:
+def _work(given: PlanExplanation) -> Iterator[str]:
     if given.plan.objective is None and given.plan.predicted_time_s is None:
         return
     sources = {"manifest": "according to the manifest", "guess": "guessed"}
@@ -242,7 +242,7 @@ def _work(given: Explanation) -> Iterator[str]:
         yield f"{counted(len(known) - _SHOWN, 'more task')}: see `tasks` in the plan."
 
 
-def _trust(given: Explanation) -> Iterator[str]:
+def _trust(given: PlanExplanation) -> Iterator[str]:
     plan, past_predictions = given.plan, given.knowledge.past_predictions
     if plan.predicted_time_s is None:
         return
@@ -262,7 +262,7 @@ def _trust(given: Explanation) -> Iterator[str]:
         )
 
 
-def _elsewhere(given: Explanation) -> Iterator[str]:
+def _elsewhere(given: PlanExplanation) -> Iterator[str]:
     """Yield a sentence if durations were measured only on other targets."""
     target = given.spec.target_name
     moved = [c for c in given.calls if c.count and c.forecast.elsewhere]
@@ -277,7 +277,7 @@ def _elsewhere(given: Explanation) -> Iterator[str]:
     )
 
 
-def _evidence(calls: Sequence[Calls], *, low: bool) -> str:
+def _evidence(calls: Sequence[ExpectedTasks], *, low: bool) -> str:
     """Return how many measured tasks support the forecasts, or which name lacks them."""
     starts = "is low: " if low else "is not low, although "
     if evidence_of(calls) >= _ENOUGH_EVIDENCE:
@@ -292,7 +292,7 @@ def _evidence(calls: Sequence[Calls], *, low: bool) -> str:
     return f"{starts}only {counted(samples, 'call')} of {weakest.task} {were} measured"
 
 
-def _time(given: Explanation) -> Iterator[str]:
+def _time(given: PlanExplanation) -> Iterator[str]:
     plan, spec = given.plan, given.spec
     counts = plan.scale_plan.workers_by_tag
     if plan.predicted_time_s is None:
@@ -322,7 +322,7 @@ def _time(given: Explanation) -> Iterator[str]:
             return
 
 
-def _cost(given: Explanation) -> Iterator[str]:
+def _cost(given: PlanExplanation) -> Iterator[str]:
     cost, estimate = given.plan.predicted_cost, given.plan.cost_estimate
     if cost is not None and not given.problem.released and cost.held > _HELD * cost.expected:
         if estimate is None:
@@ -351,7 +351,7 @@ def _amount(amount: float, unit: str) -> str:
     return f"{format_amount(amount, unit)} {unit}"
 
 
-def _memory(given: Explanation) -> Iterator[str]:
+def _memory(given: PlanExplanation) -> Iterator[str]:
     for advice in given.plan.memory_advice:
         key = f"components.{advice.tag}.memory"
         reserved, used = as_written(advice.reserved), like(advice.reserved, advice.used)

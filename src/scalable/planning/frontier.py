@@ -23,7 +23,7 @@ Workers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Bounds:
+class CountBounds:
     """Limits of worker counts."""
 
     least: Sequence[int]
@@ -44,7 +44,7 @@ class _Step:
     moves: tuple[tuple[int, int], ...]
 
 
-def trace(network: Network, bounds: Bounds) -> list[Workers]:
+def trace(network: Network, bounds: CountBounds) -> list[Workers]:
     """Return counts from the minimum to those at which more workers do not shorten the run.
 
     The minimum of each pool with tasks must be at least one.
@@ -70,7 +70,7 @@ def trace(network: Network, bounds: Bounds) -> list[Workers]:
     return enough or [_raised(bounds, found[-1])]
 
 
-def _candidates(network: Network, bounds: Bounds, pool: int) -> list[int]:
+def _candidates(network: Network, bounds: CountBounds, pool: int) -> list[int]:
     """Return the ascending counts of a pool to try, each faster than the previous count."""
     least = bounds.least[pool]
     most = min(bounds.most[pool], max(least, network.most_useful(pool)))
@@ -116,7 +116,7 @@ def _times(network: Network, ladder: Sequence[Sequence[int]]) -> list[list[float
 
 
 def _layer_steps(
-    network: Network, bounds: Bounds, ladder: Sequence[Sequence[int]]
+    network: Network, bounds: CountBounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
     """Return the steps by time saved per cost, in the given order within a block."""
     times = _times(network, ladder)
@@ -151,7 +151,7 @@ def _blocks(network: Network) -> list[list[list[int]]]:
 
 def _layer_alone(
     network: Network,
-    bounds: Bounds,
+    bounds: CountBounds,
     ladder: Sequence[Sequence[int]],
     times: Sequence[Sequence[float]],
     layer: Sequence[int],
@@ -180,7 +180,7 @@ class _SharedLayers:
     def __init__(
         self,
         network: Network,
-        bounds: Bounds,
+        bounds: CountBounds,
         ladder: Sequence[Sequence[int]],
         times: Sequence[Sequence[float]],
         block: Sequence[Sequence[int]],
@@ -260,7 +260,7 @@ def _along_hull(steps: Sequence[_Step]) -> Iterator[tuple[float, _Step]]:
 
 
 def _chain_steps(
-    network: Network, bounds: Bounds, ladder: Sequence[Sequence[int]]
+    network: Network, bounds: CountBounds, ladder: Sequence[Sequence[int]]
 ) -> Iterator[_Step]:
     """Yield steps, each for the pool of the longest chain that saves most for its cost."""
     at = [0] * len(ladder)
@@ -310,7 +310,7 @@ def _longest_chain(network: Network, times: Sequence[float], ends: Sequence[floa
 # Between candidates -------------------------------------------------------------------------------
 
 
-def _fill(network: Network, bounds: Bounds, workers: Workers) -> Iterator[Workers]:
+def _fill(network: Network, bounds: CountBounds, workers: Workers) -> Iterator[Workers]:
     """Yield counts that use up the rest of the total after the last step that fitted."""
     if bounds.total is None:
         return
@@ -333,7 +333,7 @@ def _fill(network: Network, bounds: Bounds, workers: Workers) -> Iterator[Worker
         yield tuple(counts)
 
 
-def _raised(bounds: Bounds, workers: Workers) -> Workers:
+def _raised(bounds: CountBounds, workers: Workers) -> Workers:
     """Raise counts to the minimum of all pools together, which does not shorten the run."""
     counts = list(workers)
     for pool, most in enumerate(bounds.most):

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from scalable.model import DeploymentSpec
 from scalable.planning.counts import FIRST_TOTAL, written_total
 from scalable.planning.knowledge import Knowledge
-from scalable.planning.work import Calls, slots_of
+from scalable.planning.work import ExpectedTasks, slots_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class IdleWorkers:
 
 
 def known_calls(
-    spec: DeploymentSpec, knowledge: Knowledge, calls: Sequence[Calls]
+    spec: DeploymentSpec, knowledge: Knowledge, calls: Sequence[ExpectedTasks]
 ) -> dict[str, int]:
     """Return the greatest known number of tasks of each pool that earlier runs used."""
     # A pool with a guessed number of tasks has no entry.

@@ -14,7 +14,7 @@ from graphlib import TopologicalSorter
 from statistics import NormalDist
 
 from scalable.model import Forecast
-from scalable.planning.work import Calls
+from scalable.planning.work import ExpectedTasks
 
 #: Minimum share of a stage's tasks that may take longer than the assumed longest task.
 _BEYOND_LONGEST = 0.002
@@ -26,7 +26,7 @@ _Z95 = NormalDist().inv_cdf(0.95)
 
 
 @dataclass(frozen=True)
-class Stage:
+class ReadyStage:
     """Tasks of one pool that become ready together, because they wait for the same names."""
 
     #: Position of the pool in :attr:`Network.tags`.
@@ -67,7 +67,7 @@ class Network:
     #: Seconds until the workers of each pool have connected.
     startup_s: Sequence[float]
     #: Each stage comes after the stages that it waits for.
-    stages: Sequence[Stage]
+    stages: Sequence[ReadyStage]
     stages_of: list[list[int]] = field(init=False)
     _starts: list[tuple[float, tuple[int, ...]]] = field(init=False, repr=False)
     _shared: list[tuple[int, list[int], float]] = field(init=False, repr=False)
@@ -91,7 +91,7 @@ class Network:
         """Return each stage's seconds if its pool runs nothing else, or inf without workers."""
         return [self.stage_s(stage, workers[stage.pool]) for stage in self.stages]
 
-    def stage_s(self, stage: Stage, count: int) -> float:
+    def stage_s(self, stage: ReadyStage, count: int) -> float:
         if stage.calls and not count:
             return math.inf
         return stage.time_s(count * self.slots[stage.pool])
@@ -157,7 +157,7 @@ def spread_of(forecast: Forecast) -> float:
 
 
 def make_network(
-    calls: Sequence[Calls],
+    calls: Sequence[ExpectedTasks],
     slots: Mapping[str, int],
     startup_s: Mapping[str, float],
     duration_of: Callable[[Forecast], float] = lambda forecast: forecast.mean_s,
@@ -170,7 +170,7 @@ def make_network(
     tags = list(slots)
     by_name = {c.task: c for c in calls}
     graph = {c.task: tuple(t for t in dict.fromkeys(c.after) if t in by_name) for c in calls}
-    grouped: dict[tuple[str, frozenset[str]], list[Calls]] = {}
+    grouped: dict[tuple[str, frozenset[str]], list[ExpectedTasks]] = {}
     for name in TopologicalSorter(graph).static_order():
         grouped.setdefault((by_name[name].tag, frozenset(graph[name])), []).append(by_name[name])
     # Stages need their own order: a stage waits for everything that any of its tasks waits for.
@@ -179,7 +179,7 @@ def make_network(
         {key: {position_of[name] for name in key[1]} for key in grouped}
     ).static_order()
     positions: dict[tuple[str, frozenset[str]], int] = {}
-    stages: list[Stage] = []
+    stages: list[ReadyStage] = []
     for key in order:
         before = tuple(sorted({positions[position_of[name]] for name in key[1]}))
         positions[key] = len(stages)
@@ -189,10 +189,10 @@ def make_network(
 
 def _stage(
     pool: int,
-    group: Sequence[Calls],
+    group: Sequence[ExpectedTasks],
     before: tuple[int, ...],
     duration_of: Callable[[Forecast], float],
-) -> Stage:
+) -> ReadyStage:
     running = [c for c in group if c.count]
     counted = sum(c.count for c in running)
     lengths = {duration_of(c.forecast) for c in running}
@@ -202,7 +202,7 @@ def _stage(
         min(duration_of(c.forecast) * _overhang(c), _TAIL * _longest(c, duration_of(c.forecast)))
         for c in running
     ]
-    return Stage(
+    return ReadyStage(
         pool=pool,
         tasks=tuple(c.task for c in group),
         calls=counted,
@@ -214,7 +214,7 @@ def _stage(
     )
 
 
-def _overhang(calls: Calls) -> float:
+def _overhang(calls: ExpectedTasks) -> float:
     """Return a stage's tail as a multiple of the mean duration."""
     # The mean remaining time of a running task is E[d^2] / 2 E[d]. The result is larger, because
     # the last of several tasks finishes later than a single task.
@@ -222,7 +222,7 @@ def _overhang(calls: Calls) -> float:
     return 0.5 * math.exp(spread**2) * (1 + spread)
 
 
-def _longest(calls: Calls, duration_s: float) -> float:
+def _longest(calls: ExpectedTasks, duration_s: float) -> float:
     """Return the expected seconds of the longest task if durations are lognormal."""
     spread = spread_of(calls.forecast)
     if spread == 0 or calls.count == 1:

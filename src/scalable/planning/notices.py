@@ -9,7 +9,7 @@ from scalable.model import DeploymentSpec, Diagnostic, MemoryAdvice
 from scalable.units import format_bytes
 
 if TYPE_CHECKING:
-    from scalable.planning.work import Calls
+    from scalable.planning.work import ExpectedTasks
 
 #: Bytes that a worker needs without any tasks, with a margin (measured: 60 to 65 MiB).
 WORKER_NEEDS = 90 * 10**6
@@ -66,7 +66,7 @@ FAR = 2.0
 LEAST_SAMPLES = 5
 
 
-def advise_memory(spec: DeploymentSpec, calls: Sequence[Calls]) -> tuple[MemoryAdvice, ...]:
+def advise_memory(spec: DeploymentSpec, calls: Sequence[ExpectedTasks]) -> tuple[MemoryAdvice, ...]:
     """Return advice on reservations that measured tasks show to be far too large, or small."""
     found = []
     for tag in spec.components:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from scalable.errors import PlanError
 from scalable.planning.billing import Always, Billing
-from scalable.planning.frontier import SAME, Bounds, Workers, trace
+from scalable.planning.frontier import SAME, CountBounds, Workers, trace
 from scalable.planning.network import Network
 from scalable.planning.request import PlanRequest
 from scalable.units import format_amount, format_duration
@@ -46,7 +46,7 @@ class Problem:
     #: Stages of the work that the policy plans for, at least the predicted work.
     planned: Network
     #: The rates are costs of one worker-second in ``unit``.
-    bounds: Bounds
+    bounds: CountBounds
     #: Planned work without guessed tasks, or None for ``planned``. It is not an error if only
     #: guessed work exceeds the deadline.
     certain: Network | None = None
@@ -363,7 +363,7 @@ STATES = 100
 
 
 def candidates(
-    network: Network, bounds: Bounds, states: Sequence[Workers], position: int
+    network: Network, bounds: CountBounds, states: Sequence[Workers], position: int
 ) -> list[Workers]:
     """Return the counts to compare, without some that are slower than ``states[position]``."""
     ranges = [
@@ -385,7 +385,7 @@ def _places(states: Sequence[Workers], number: int, first: int) -> list[int]:
     return [i for i in (*range(0, len(states) - 1, step), len(states) - 1) if i >= first]
 
 
-def _allowed(ranges: Sequence[range], bounds: Bounds) -> Iterator[Workers]:
+def _allowed(ranges: Sequence[range], bounds: CountBounds) -> Iterator[Workers]:
     for counts in itertools.product(*ranges):
         if bounds.least_total <= sum(counts) and (
             bounds.total is None or sum(counts) <= bounds.total
@@ -400,13 +400,15 @@ _LOOKS = 20_000
 
 
 def trim(
-    network: Network, bounds: Bounds, workers: Workers, within_s: float, least: Sequence[int]
+    network: Network, bounds: CountBounds, workers: Workers, within_s: float, least: Sequence[int]
 ) -> Workers:
     """Shrink counts until no single pool can shrink further within the time limit."""
     return _Trimming(network, bounds, within_s * (1 + SAME), least).shrink(workers)
 
 
-def fewest(network: Network, bounds: Bounds, starts: Sequence[Workers], within_s: float) -> Workers:
+def fewest(
+    network: Network, bounds: CountBounds, starts: Sequence[Workers], within_s: float
+) -> Workers:
     """Return the cheapest counts within a time limit that a bounded search finds.
 
     It shrinks the pools of each start, the most promising start first. Then it exchanges workers
@@ -423,7 +425,7 @@ def fewest(network: Network, bounds: Bounds, starts: Sequence[Workers], within_s
 @dataclass
 class _Trimming:
     network: Network
-    bounds: Bounds
+    bounds: CountBounds
     limit: float
     least: Sequence[int]
     looks: int = 0

@@ -23,14 +23,14 @@ from scalable.planning import uncertainty
 from scalable.planning.billing import always_of, billing_of, hourly_by_tag, weighed_spread
 from scalable.planning.counts import ranges_of, total_limit, worker_counts
 from scalable.planning.draws import draw_runs
-from scalable.planning.explain import Explanation, explain
-from scalable.planning.frontier import Bounds
+from scalable.planning.explain import PlanExplanation, explain
+from scalable.planning.frontier import CountBounds
 from scalable.planning.knowledge import Knowledge, Prices
 from scalable.planning.network import Network, make_network
 from scalable.planning.notices import advise_memory
 from scalable.planning.objectives import HEADROOM, Choice, Point, Problem, choose
 from scalable.planning.request import PlanRequest
-from scalable.planning.work import Calls, expected_calls, slots_of
+from scalable.planning.work import ExpectedTasks, expected_calls, slots_of
 from scalable.quantiles import quantile
 
 #: Maximum number of alternatives that a plan contains, apart from the chosen counts.
@@ -77,7 +77,7 @@ def make_plan(
         memory_advice=advise_memory(spec, calls),
     )
     plan = _predicted(plan, problem, calls, knowledge, prices)
-    explanation = Explanation(
+    explanation = PlanExplanation(
         spec, plan, problem, calls, knowledge, choice, deadline_name, prices, request
     )
     binding, reasons = explain(explanation)
@@ -112,7 +112,7 @@ class _Sizing:
     spec: DeploymentSpec
     knowledge: Knowledge
     request: PlanRequest
-    calls: Sequence[Calls]
+    calls: Sequence[ExpectedTasks]
     prices: Prices | None
 
     def problem(self, counts: Mapping[str, int] | None = None) -> Problem:
@@ -127,7 +127,7 @@ class _Sizing:
             bounds = bounds_of(spec, working=working, known=known, rates=rates)
         else:
             fixed = [counts[tag] for tag in spec.components]
-            bounds = Bounds(fixed, fixed, None, list(rates.values()))
+            bounds = CountBounds(fixed, fixed, None, list(rates.values()))
         empty = {tag for tag, n in zip(spec.components, bounds.most, strict=True) if not n}
         calls = [replace(c, count=0) if c.tag in empty - known else c for c in self.calls]
         usual = uncertainty.overhead(self.knowledge.past_predictions)
@@ -145,7 +145,7 @@ class _Sizing:
             always=always_of(prices, self.knowledge.starting),
         )
 
-    def _network(self, calls: Sequence[Calls], policy: str) -> Network:
+    def _network(self, calls: Sequence[ExpectedTasks], policy: str) -> Network:
         def duration_of(forecast: Forecast) -> float:
             # Many tasks take their mean on average, so a plan must not assume less than the mean.
             if policy == "safe":
@@ -162,7 +162,7 @@ class _Sizing:
 def _predicted(
     plan: Plan,
     problem: Problem,
-    calls: Sequence[Calls],
+    calls: Sequence[ExpectedTasks],
     knowledge: Knowledge,
     prices: Prices | None,
 ) -> Plan:
@@ -241,7 +241,7 @@ def _cost_estimate(plan: Plan, prices: Prices | None, total: float | None) -> Co
     )
 
 
-def _task(calls: Calls) -> TaskPrediction:
+def _task(calls: ExpectedTasks) -> TaskPrediction:
     forecast = calls.forecast
     return TaskPrediction(
         tag=calls.tag,
@@ -259,7 +259,7 @@ def _task(calls: Calls) -> TaskPrediction:
 
 
 def _kept(
-    problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, choice: Choice
+    problem: Problem, calls: Sequence[ExpectedTasks], knowledge: Knowledge, choice: Choice
 ) -> tuple[FrontPoint, ...]:
     """Return evenly spaced points of the front, including both ends and the chosen point."""
     front = choice.front
@@ -303,7 +303,7 @@ def bounds_of(
     working: Collection[str],
     known: Collection[str],
     rates: Mapping[str, float],
-) -> Bounds:
+) -> CountBounds:
     """Return the bounds of all pools, in the order of the manifest.
 
     Each tag with tasks (``working``) gets at least one worker. So does a tag without ``workers``
@@ -329,7 +329,7 @@ def bounds_of(
             )
         elif spec.components[tag].workers is None:
             most[tag] = 0
-    return Bounds(
+    return CountBounds(
         least=list(least.values()),
         most=list(most.values()),
         total=None if total is None else total[1],
@@ -349,7 +349,7 @@ DRAWS = 60
 
 
 def quantiles(
-    problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, points: Sequence[Point]
+    problem: Problem, calls: Sequence[ExpectedTasks], knowledge: Knowledge, points: Sequence[Point]
 ) -> list[tuple[float, float]]:
     """Return the 80 % quantiles of time and cost of each point, at least the prediction.
 
@@ -367,7 +367,7 @@ def quantiles(
 
 
 def _ratios(
-    problem: Problem, calls: Sequence[Calls], knowledge: Knowledge, point: Point
+    problem: Problem, calls: Sequence[ExpectedTasks], knowledge: Knowledge, point: Point
 ) -> tuple[float, float]:
     draws = draw_runs(problem.predicted, calls, point.workers, knowledge, number=DRAWS)
     times = [draw.time_s * problem.overhead for draw in draws]

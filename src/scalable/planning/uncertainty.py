@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from scalable.planning.knowledge import PastPrediction
-from scalable.planning.work import Calls
+from scalable.planning.work import ExpectedTasks
 from scalable.quantiles import quantile
 
 #: A prediction counts as correct if actual value / predicted value is in this range.
@@ -54,7 +54,7 @@ def confidence(
     return min((WORTH_OF_DRAWS * share + held) / observed, (observed + 1) / (observed + 2))
 
 
-def evidence_of(calls: Sequence[Calls]) -> float:
+def evidence_of(calls: Sequence[ExpectedTasks]) -> float:
     """Return the mean weight n / (n + 5) of the names' n samples, weighted by work."""
     total = found = 0.0
     for c in calls:

@@ -18,7 +18,7 @@ CallSource = Literal["manifest", "history", "guess"]
 
 
 @dataclass(frozen=True)
-class Calls:
+class ExpectedTasks:
     """Expected tasks of one name."""
 
     #: Name of the tasks.
@@ -45,7 +45,7 @@ class Calls:
 
 def expected_calls(
     spec: DeploymentSpec, knowledge: Knowledge, most: Mapping[str, int | None]
-) -> list[Calls]:
+) -> list[ExpectedTasks]:
     """Return the expected tasks of a run, in the order of the manifest.
 
     If neither the manifest nor an earlier run names a task, each component is expected to run tasks
@@ -67,7 +67,9 @@ def _tasks(spec: DeploymentSpec, knowledge: Knowledge) -> Iterator[TaskSpec]:
         yield from (TaskSpec(tag, tag) for tag in spec.components)
 
 
-def _calls(task: TaskSpec, spec: DeploymentSpec, knowledge: Knowledge, most: int | None) -> Calls:
+def _calls(
+    task: TaskSpec, spec: DeploymentSpec, knowledge: Knowledge, most: int | None
+) -> ExpectedTasks:
     counted: CallSource = "manifest"
     count = task.count
     if count is None and task.name in knowledge.calls:
@@ -79,7 +81,7 @@ def _calls(task: TaskSpec, spec: DeploymentSpec, knowledge: Knowledge, most: int
         forecast = Forecast.exactly(task.duration_s)
     if forecast is None:
         forecast = Forecast(*(GUESSED_DURATION_S,) * 4)
-    return Calls(task.name, task.component, count, forecast, task.after, counted)
+    return ExpectedTasks(task.name, task.component, count, forecast, task.after, counted)
 
 
 def slots_of(spec: DeploymentSpec, tag: str) -> int:

@@ -16,11 +16,11 @@ from typing import Any
 #: Seconds after which a wait checks again whether it is over.
 _CHECK_S = 0.05
 
-_tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+_tasks: queue.SimpleQueue[_QueuedTask | None] = queue.SimpleQueue()
 _open: set[CallerThreadPoolExecutor] = set()
 
 
-class _Task:
+class _QueuedTask:
     def __init__(self, executor: CallerThreadPoolExecutor, work: Callable[[], Any]) -> None:
         self.executor, self.work = executor, work
         self.future: Future[Any] = Future()
@@ -54,7 +54,7 @@ class CallerThreadPoolExecutor(Executor):
         _open.add(self)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        task = _Task(self, functools.partial(fn, *args, **kwargs))
+        task = _QueuedTask(self, functools.partial(fn, *args, **kwargs))
         _tasks.put(task)
         return task.future
 

@@ -61,7 +61,7 @@ def label_here() -> str | None:
     return tag or str(worker.name if call is None else key_split(call[1]))
 
 
-class Lines:
+class ThreadLines:
     """Lines of the threads of a process. Of a line that overwrites itself, the end is kept."""
 
     def __init__(self) -> None:

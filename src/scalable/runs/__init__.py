@@ -8,19 +8,19 @@ from scalable.exports import exported_lazily
 
 if TYPE_CHECKING:
     from scalable.quantiles import Durations, Quantiles, quantile
-    from scalable.runs.calls import Calls, each_call
+    from scalable.runs.calls import RecordedTasks, each_call
     from scalable.runs.directory import (
         EndStatus,
         RunDirectory,
         amend_status,
         require_writable,
     )
-    from scalable.runs.failed import Cause, FailedRow, causes
+    from scalable.runs.failed import FailedRow, FailureCause, causes
     from scalable.runs.finding import find_run, list_runs
     from scalable.runs.history import EarlierRun, read_history
     from scalable.runs.measurements import CallRecord, WorkSpan
     from scalable.runs.overview import (
-        Kept,
+        KeptRun,
         RunOverview,
         chosen_runs,
         remove_runs,
@@ -52,18 +52,18 @@ __all__ = [
     "REASON_LOST",
     "STREAMS",
     "CallRecord",
-    "Calls",
-    "Cause",
     "CostSummary",
     "Durations",
     "EarlierRun",
     "EndStatus",
     "FailedRow",
+    "FailureCause",
     "FailureClass",
     "FailureSummary",
-    "Kept",
+    "KeptRun",
     "PoolSummary",
     "Quantiles",
+    "RecordedTasks",
     "RunDirectory",
     "RunOverview",
     "RunPart",
@@ -98,7 +98,7 @@ __getattr__, __dir__ = exported_lazily(
             "quantile",
         ),
         "scalable.runs.calls": (
-            "Calls",
+            "RecordedTasks",
             "each_call",
         ),
         "scalable.runs.directory": (
@@ -112,7 +112,7 @@ __getattr__, __dir__ = exported_lazily(
             "read_history",
         ),
         "scalable.runs.failed": (
-            "Cause",
+            "FailureCause",
             "FailedRow",
             "causes",
         ),
@@ -125,7 +125,7 @@ __getattr__, __dir__ = exported_lazily(
             "WorkSpan",
         ),
         "scalable.runs.overview": (
-            "Kept",
+            "KeptRun",
             "RunOverview",
             "chosen_runs",
             "remove_runs",

@@ -26,7 +26,7 @@ _LARGEST = 1e100
 _Kind = tuple[str | None, frozenset[str]]
 
 
-class Calls:
+class RecordedTasks:
     """Tasks of a run, where each task id is a task or a bundle of tasks.
     A run may have millions, so values are kept in columns, about 200 bytes per task with its id.
     Tasks are numbered in the order of their first rows.
@@ -274,7 +274,7 @@ def each_call(rows: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 RERUN = "rerun"
 
 
-class Reason(StrEnum):
+class RetryReason(StrEnum):
     """Reason for which a task runs again."""
 
     #: Its worker was lost while it ran.

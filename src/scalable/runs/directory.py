@@ -20,9 +20,9 @@ from scalable import settings
 from scalable.errors import RunError
 from scalable.files import check_not_planted, write_json, write_private, write_whole
 from scalable.liveness import identify_process
-from scalable.runs.calls import Calls
+from scalable.runs.calls import RecordedTasks
 from scalable.runs.history import MEASURED, write_measurements
-from scalable.runs.measurements import Meter
+from scalable.runs.measurements import RunMeter
 from scalable.runs.reading import RunRecord, read_run
 from scalable.runs.streams import (
     LOCK_FILE,
@@ -187,7 +187,7 @@ def amend_status(
 def _end(record: RunRecord, changes: Mapping[str, Any]) -> None:
     run = {**record.run, "ended_at": record.run.get("ended_at") or _iso(datetime.now(UTC))}
     run.update(changes)
-    calls, meter = Calls(), Meter(record.workers, sampled=True)
+    calls, meter = RecordedTasks(), RunMeter(record.workers, sampled=True)
     for rows in in_parts(record.tasks):
         calls.add(rows)
         meter.add(rows)

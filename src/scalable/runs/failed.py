@@ -36,7 +36,7 @@ class FailedRow:
 
 
 @dataclass(frozen=True)
-class Cause:
+class FailureCause:
     """Failures of one class at one code location."""
 
     failure_class: str
@@ -75,13 +75,13 @@ def failed_rows(rows: Iterable[Mapping[str, Any]]) -> Iterator[FailedRow]:
         )
 
 
-def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[Cause, ...]:
+def causes(rows: Iterable[Mapping[str, Any]]) -> tuple[FailureCause, ...]:
     """Return the failures by class and code location, the most frequent cause first."""
     groups: dict[tuple[str, str | None], list[FailedRow]] = {}
     for failed in failed_rows(rows):
         groups.setdefault((failed.failure_class, failed.details.frame), []).append(failed)
     found = [
-        Cause(
+        FailureCause(
             failure_class=name,
             frame=frame,
             count=sum(failed.count for failed in group),

@@ -14,7 +14,7 @@ from typing import Any
 
 from scalable.files import write_private
 from scalable.runs.calls import number_in
-from scalable.runs.measurements import MOST, CallRecord, Measurements, Meter, Span
+from scalable.runs.measurements import MOST, CallRecord, Measurements, NameSpan, RunMeter
 from scalable.runs.streams import (
     MEASUREMENTS_FILE,
     PLAN_FILE,
@@ -53,7 +53,7 @@ class EarlierRun:
     #: Successful tasks and cache hits by (tag, name): an empty cache would have run the hits too.
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     #: By (tag, name), if the whole run was read and no tasks came in bundles.
-    spans: Mapping[tuple[str, str], Span] = field(default_factory=dict)
+    spans: Mapping[tuple[str, str], NameSpan] = field(default_factory=dict)
     #: Pairs of a tag and the seconds from the request of a worker until it connected.
     startups_s: tuple[tuple[str, float], ...] = ()
     #: Result of :meth:`.WorkSpan.seconds`, or None if only a part of the run was read.
@@ -131,7 +131,7 @@ def _measurements(directory: Path, most: int) -> tuple[Measurements, int]:
     rows, whole, size = _tail(stream_path(directory, "tasks"), most)
     workers, _, _ = _tail(stream_path(directory, "workers"), BYTES_OF_A_RUN)
     remembered, _, _ = _tail(stream_path(directory, "remembered"), BYTES_OF_A_RUN)
-    meter = Meter(workers)
+    meter = RunMeter(workers)
     meter.add(rows)
     return meter.measurements(remembered, whole=whole), size
 

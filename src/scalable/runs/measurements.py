@@ -33,13 +33,13 @@ class CallRecord(NamedTuple):
     input_bytes: int | None = None
 
 
-class Span(NamedTuple):
+class NameSpan(NamedTuple):
     """Start of the first and finish of the last task of a name, in epoch seconds."""
 
     begin: float
     end: float
 
-    def overlaps(self, earlier: Span) -> bool:
+    def overlaps(self, earlier: NameSpan) -> bool:
         """Return whether the first task started before all tasks of an earlier name finished."""
         # Clocks of workers differ a little.
         return self.begin < earlier.end - _SAME_MOMENT * (earlier.end - earlier.begin)
@@ -58,7 +58,7 @@ class Measurements:
     calls: tuple[CallRecord, ...] = ()
     whole: bool = True
     counts: Mapping[_Task, int] = field(default_factory=dict)
-    spans: Mapping[_Task, Span] = field(default_factory=dict)
+    spans: Mapping[_Task, NameSpan] = field(default_factory=dict)
     startups_s: tuple[tuple[str, float], ...] = ()
     span_s: float | None = None
     #: True if cached results of tasks were found.
@@ -90,14 +90,14 @@ class Measurements:
                 for task, duration_s, memory, size in values["calls"]
             ),
             counts={(tag, task): count for tag, task, count, *_ in rows},
-            spans={(tag, task): Span(*span) for tag, task, _, *span in rows if span},
+            spans={(tag, task): NameSpan(*span) for tag, task, _, *span in rows if span},
             startups_s=tuple((tag, seconds) for tag, seconds in values["startups_s"]),
             span_s=values["span_s"],
             has_hits=values["has_hits"],
         )
 
 
-class Meter:
+class RunMeter:
     """Collector of the measurements of one run from its rows.
     ``sampled`` keeps a sample of a large run's tasks. It is random, since the last tasks are often
     the longest.
@@ -109,7 +109,7 @@ class Meter:
         self._ended = 0
         #: By tag and name: pairs of a sequence number and a task.
         self._calls: dict[_Task, list[tuple[int, CallRecord]]] = {}
-        self._spans: dict[_Task, Span] = {}
+        self._spans: dict[_Task, NameSpan] = {}
         self._bundled: set[_Task] = set()
         self._work = WorkSpan()
         self._chance = random.Random(0)  # noqa: S311 - a sample, the same each time
@@ -133,8 +133,8 @@ class Meter:
                 self._add_call((tag, task), call)
         end, length = _number(row, "timestamp"), _number(row, "duration_s")
         if end is not None and length is not None:
-            known = self._spans.get((tag, task), Span(end, end))
-            self._spans[tag, task] = Span(min(known.begin, end - length), max(known.end, end))
+            known = self._spans.get((tag, task), NameSpan(end, end))
+            self._spans[tag, task] = NameSpan(min(known.begin, end - length), max(known.end, end))
 
     def _add_call(self, task: _Task, row: Mapping[str, Any]) -> None:
         duration = _number(row, "duration_s")

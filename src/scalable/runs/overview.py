@@ -111,7 +111,7 @@ def _summary(path: Path, state: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptRun:
     """Run that is kept although it was chosen, and the reason."""
 
     run_id: str
@@ -124,13 +124,13 @@ def chosen_runs(
     keep: int | None = None,
     older_than_s: float | None = None,
     now: float | None = None,
-) -> tuple[list[RunOverview], list[Kept]]:
+) -> tuple[list[RunOverview], list[KeptRun]]:
     """Return the runs to remove, and those that must stay although they were chosen.
     ``runs`` are ordered, the latest first, of which ``keep`` stay. ``now`` is epoch seconds.
     """
     moment = time.time() if now is None else now
     chosen: list[RunOverview] = []
-    kept: list[Kept] = []
+    kept: list[KeptRun] = []
     for place, run in enumerate(runs):
         if keep is not None and place < keep:
             continue
@@ -140,17 +140,17 @@ def chosen_runs(
         if reason is None:
             chosen.append(run)
         else:
-            kept.append(Kept(run.run_id, reason))
+            kept.append(KeptRun(run.run_id, reason))
     return chosen, kept
 
 
-def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[Kept]]:
+def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[KeptRun]]:
     """Remove runs that :func:`chosen_runs` returned.
     Return the removed ids, and the runs that stay. Each run is checked again before it is removed.
     Links are removed, but not their targets.
     """
     removed: list[str] = []
-    kept: list[Kept] = []
+    kept: list[KeptRun] = []
     for run in runs:
         path = Path(run.path)
         reason = _stays(path)
@@ -166,7 +166,7 @@ def remove_runs(runs: Iterable[RunOverview]) -> tuple[list[str], list[Kept]]:
             logger.debug("run %s removed", path)
             removed.append(run.run_id)
         else:
-            kept.append(Kept(run.run_id, reason))
+            kept.append(KeptRun(run.run_id, reason))
     return removed, kept
 
 

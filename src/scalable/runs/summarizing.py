@@ -10,7 +10,7 @@ from typing import Any
 
 from scalable.model.cache_outcomes import CacheTally, CacheTotals
 from scalable.quantiles import Durations, Quantiles
-from scalable.runs.calls import FOUND, Calls, number_in, outcomes_in
+from scalable.runs.calls import FOUND, RecordedTasks, number_in, outcomes_in
 from scalable.runs.failed import FailedRow, failed_rows
 from scalable.runs.reading import RunRecord
 from scalable.runs.streams import STREAMS
@@ -37,10 +37,10 @@ _STATES = ("succeeded", "failed", "cancelled", FOUND, "running", "submitted")
 
 def summarize(record: RunRecord) -> Summary:
     """Return the summary of a run. Rows without the required keys are skipped."""
-    return summary_of(record, Calls(record.tasks))
+    return summary_of(record, RecordedTasks(record.tasks))
 
 
-def summary_of(record: RunRecord, calls: Calls) -> Summary:
+def summary_of(record: RunRecord, calls: RecordedTasks) -> Summary:
     """Return the summary of a run whose rows about tasks have been read."""
     run = record.run
     found = _found(record.remembered)
@@ -101,7 +101,7 @@ def _found(rows: Iterable[Mapping[str, Any]]) -> dict[str, Counter[str | None]]:
 
 
 def _task_name(
-    calls: Calls, numbers: Sequence[int], states: Counter[str], found: Counter[str | None]
+    calls: RecordedTasks, numbers: Sequence[int], states: Counter[str], found: Counter[str | None]
 ) -> TaskNameSummary:
     cpu = calls.cpu_s(numbers)
     return TaskNameSummary(
@@ -177,7 +177,7 @@ def _failures(rows: Iterable[dict[str, Any]]) -> FailureSummary:
 
 
 def _duration(
-    started: str | None, ended: str | None, record: RunRecord, calls: Calls
+    started: str | None, ended: str | None, record: RunRecord, calls: RecordedTasks
 ) -> float | None:
     start, end = _epoch(started), _epoch(ended)
     if end is None:

@@ -31,7 +31,7 @@ _EPSILON = 1e-9
 
 
 @dataclass(frozen=True)
-class _Load:
+class _PoolLoad:
     tag: str
     #: Seconds of each pending task, or None if the caller gives none.
     said: tuple[float | None, ...]
@@ -204,7 +204,7 @@ class AdaptiveScaler:
         pending: Sequence[Mapping[str, Any]],
         active: Mapping[str, int],
         ended: Sequence[Mapping[str, Any]],
-    ) -> list[_Load]:
+    ) -> list[_PoolLoad]:
         for tag, count in active.items():
             if not _whole(count) or count < 0:
                 raise ValueError(f"{tag!r}: {count!r} is not a valid number of active workers")
@@ -221,10 +221,11 @@ class AdaptiveScaler:
         tags = dict.fromkeys([*active, *said, *self.min_workers])
         ended_of = {tag: tuple(self._durations.get(tag, ())) for tag in tags}
         return [
-            _Load(tag, tuple(said.get(tag, ())), active.get(tag, 0), ended_of[tag]) for tag in tags
+            _PoolLoad(tag, tuple(said.get(tag, ())), active.get(tag, 0), ended_of[tag])
+            for tag in tags
         ]
 
-    def _count(self, load: _Load, now: float) -> tuple[int, str]:
+    def _count(self, load: _PoolLoad, now: float) -> tuple[int, str]:
         """Return the new worker count of a tag, and the reason (may be empty)."""
         low, high = self._bounds(load.tag)
         wished = self._wished(load)
@@ -246,7 +247,7 @@ class AdaptiveScaler:
             return load.active, f"{shown}, but the cooldown of the last change has not ended"
         return count, shown + ("" if count == wished else f", bounds {low} .. {high:g}")
 
-    def _wished(self, load: _Load) -> int:
+    def _wished(self, load: _PoolLoad) -> int:
         """Return the worker count that suits the load, without bounds and cooldown."""
         needed = math.ceil(load.pending / self.scale_up_threshold - _EPSILON)
         if durations := load.durations:
@@ -262,7 +263,7 @@ class AdaptiveScaler:
     def _cools(self, tag: str, now: float) -> bool:
         return tag in self._changed and now - self._changed[tag][0] < self.cooldown_seconds
 
-    def _assumed_s(self, load: _Load, now: float) -> float | None:
+    def _assumed_s(self, load: _PoolLoad, now: float) -> float | None:
         """Record progress, and return the duration to assume if none is known."""
         # None if no task has finished, and none of the tag can be running. A task that has run for
         # some time is expected to run for as long again.

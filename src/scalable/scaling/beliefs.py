@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from scalable.scaling.task_model import Kind, Measured, TaskModel
+from scalable.scaling.task_model import Kind, MeasuredMean, TaskModel
 
 #: Assumed ratio of the standard deviation of a kind's durations to their mean.
 VARIATION = 0.8
@@ -110,7 +110,7 @@ class Beliefs:
         return belief
 
     @staticmethod
-    def _error(measured: Measured) -> float:
+    def _error(measured: MeasuredMean) -> float:
         return VARIATION / math.sqrt(measured.calls)
 
     def _above(self, kind: Kind) -> Belief:

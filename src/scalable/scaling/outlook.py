@@ -21,7 +21,7 @@ KNOWN_SPREAD = 0.15
 QUANTILES = ((-1.5, 0.2), (0.0, 0.6), (1.5, 0.2))
 
 
-class Lengths:
+class QuantileDurations:
     """Durations of tasks at one quantile, given in standard deviations, of the beliefs."""
 
     def __init__(self, beliefs: Beliefs, deviation: float) -> None:
@@ -49,7 +49,7 @@ class Outlook(NamedTuple):
 
     #: All weights sum to 1.
     weight: float
-    lengths: Lengths
+    lengths: QuantileDurations
     #: Seconds until blocked tasks are ready, their kind and number, the soonest first.
     coming: Sequence[tuple[float, Kind, int]] = ()
 
@@ -73,5 +73,7 @@ def likeliest(found: Iterable[Outlook]) -> Outlook:
 def outlooks(beliefs: Beliefs, kinds: Iterable[Kind]) -> list[Outlook]:
     """Return the outlooks without coming tasks, or a single one if all kinds are known."""
     if max((beliefs.of(kind).spread for kind in kinds), default=0.0) < KNOWN_SPREAD:
-        return [Outlook(1.0, Lengths(beliefs, 0.0))]
-    return [Outlook(weight, Lengths(beliefs, deviation)) for deviation, weight in QUANTILES]
+        return [Outlook(1.0, QuantileDurations(beliefs, 0.0))]
+    return [
+        Outlook(weight, QuantileDurations(beliefs, deviation)) for deviation, weight in QUANTILES
+    ]

@@ -86,7 +86,7 @@ class Prior:
     size_spread: float = 0.5
 
 
-class Measured(NamedTuple):
+class MeasuredMean(NamedTuple):
     """Number of measured tasks, and their mean duration in seconds."""
 
     calls: int
@@ -252,15 +252,15 @@ class TaskModel:
             return beyond
         return max(mean_s - elapsed_s, 0.3 * mean_s, 0.5 * elapsed_s if elapsed_s > mean_s else 0.0)
 
-    def measured(self, kind: Kind) -> tuple[Measured, Measured]:
+    def measured(self, kind: Kind) -> tuple[MeasuredMean, MeasuredMean]:
         """Return the measured tasks of a kind: in earlier runs, and in this run."""
         record = self._records.get(kind)
         if record is None:
-            return Measured(0, 0.0), Measured(0, 0.0)
+            return MeasuredMean(0, 0.0), MeasuredMean(0, 0.0)
         earlier, ended = len(record.earlier), record.count
         return (
-            Measured(earlier, sum(record.earlier) / max(1, earlier)),
-            Measured(ended, record.total_s / max(1, ended)),
+            MeasuredMean(earlier, sum(record.earlier) / max(1, earlier)),
+            MeasuredMean(ended, record.total_s / max(1, ended)),
         )
 
     def stated_s(self, kind: Kind) -> float | None:

@@ -43,7 +43,7 @@ from scalable.protocol.operations import (
     SLOTS,
     TIMED_OUT,
 )
-from scalable.runs.calls import Reason
+from scalable.runs.calls import RetryReason
 from scalable.scheduler.task_log import (
     OUT_OF_MEMORY,
     EndedTask,
@@ -267,7 +267,7 @@ class _Before(NamedTuple):
     """Number of earlier starts of a task, and why it has to run again."""
 
     tries: int
-    reason: Reason
+    reason: RetryReason
     worker: str | None
 
 
@@ -296,7 +296,7 @@ class LostBundles(Listener):
     def ended(self, end: EndedTask) -> None:
         """Keep a bundle that failed because its worker ran out of memory."""
         if not end.succeeded and end.call.bundle is not None and end.failure()[0] == OUT_OF_MEMORY:
-            self._note([end.call], Reason.WORKER_LOST, end.worker)
+            self._note([end.call], RetryReason.WORKER_LOST, end.worker)
 
     def forgotten(self, call: LoggedTask) -> None:
         if call.bundle is not None and self._given_up:
@@ -316,10 +316,10 @@ class LostBundles(Listener):
         assigned = self._known(lost.running)
         begun = [task.key for task in begun_on(worker, assigned)]
         bundles = [self._call(task) for task in assigned if _is_bundle(task)]
-        reason = Reason.TAKEN_BACK if lost.expected else Reason.WORKER_LOST
+        reason = RetryReason.TAKEN_BACK if lost.expected else RetryReason.WORKER_LOST
         self._note([call for call in bundles if call.key in begun], reason, str(worker.name))
         computed = [self._call(task) for task in self._known(lost.computed) if _is_bundle(task)]
-        self._note(computed, Reason.RESULT_LOST, str(worker.name))
+        self._note(computed, RetryReason.RESULT_LOST, str(worker.name))
 
     def restarted(self, scheduler: Scheduler) -> None:  # noqa: ARG002
         self._lost.clear()
@@ -358,7 +358,7 @@ class LostBundles(Listener):
         after = (call.bundle or {}).get("after")
         return None if after is None else self._lost.get(after)
 
-    def _note(self, calls: Iterable[LoggedTask], reason: Reason, worker: str | None) -> None:
+    def _note(self, calls: Iterable[LoggedTask], reason: RetryReason, worker: str | None) -> None:
         for call in calls:
             before = self._before(call)
             tries = 1 if before is None else before.tries + 1

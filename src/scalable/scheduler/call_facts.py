@@ -23,7 +23,7 @@ from scalable.protocol.pools import UNTAGGED, slots_of
 from scalable.scheduler.pool_facts import PoolReader, name_of, running_on
 from scalable.scheduler.retrying import Retrying
 from scalable.scheduler.task_log import EndedTask, NestedCalls, Profiles, TaskLog
-from scalable.views.facts import Ask, CallFacts, Failure, NeededCall, NextTry
+from scalable.views.facts import CallFacts, Failure, NeededCall, NextTry, UnmetNeed
 
 #: Maximum number of needed tasks that are named, and that are examined.
 SHOWN_NEEDED, LOOKED_NEEDED = 10, 1000
@@ -40,7 +40,7 @@ def asked_tag(task: TaskState, pools: Mapping[str, Any]) -> str:
     return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))
 
 
-def ask_of(task: TaskState, scheduler: Scheduler, pools: Mapping[str, Any]) -> Ask:
+def ask_of(task: TaskState, scheduler: Scheduler, pools: Mapping[str, Any]) -> UnmetNeed:
     """Return the requirements of a task that no worker meets."""
     asked = task.resource_restrictions or {}
     able = [ws for ws in scheduler.workers.values() if _offers(ws, asked)]
@@ -49,7 +49,7 @@ def ask_of(task: TaskState, scheduler: Scheduler, pools: Mapping[str, Any]) -> A
     tag = (task.annotations or {}).get(TAG_ANNOTATION)  # of a pool that does not exist
     gone = named - scheduler.workers.keys()
     unable = named and not gone and not any(ws.address in named for ws in able)
-    return Ask(
+    return UnmetNeed(
         slots=max(1, slots_of(asked, asked_tag(task, pools))),
         not_offered=tuple(
             sorted(

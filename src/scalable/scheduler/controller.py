@@ -28,7 +28,7 @@ from scalable.scheduler.code_store import CodeStore
 from scalable.scheduler.demand import Demand
 from scalable.scheduler.explaining import Explainer
 from scalable.scheduler.limits import Lifetime, Limits, Spending
-from scalable.scheduler.managers import LEASE_S, Manager, Managers
+from scalable.scheduler.managers import LEASE_S, AttachedManager, AttachedManagers
 from scalable.scheduler.overviews import Overviews, WorkerRows
 from scalable.scheduler.pool_facts import PoolCounts, Running
 from scalable.scheduler.retrying import Retrying
@@ -60,7 +60,7 @@ class Controller(SchedulerPlugin):
         self,
         scheduler: Scheduler,
         demand: Demand | None = None,
-        managers: Managers | None = None,
+        managers: AttachedManagers | None = None,
         *,
         limits: Limits | None = None,
         close_with: Callable[[], Any] | None = None,
@@ -68,7 +68,7 @@ class Controller(SchedulerPlugin):
     ) -> None:
         self.scheduler = scheduler
         self.demand = demand or Demand()
-        self.managers = managers or Managers()
+        self.managers = managers or AttachedManagers()
         self.lifetime = Lifetime(scheduler, limits or Limits())
         self.removals = WorkerRemovals(scheduler)
         self.counts = PoolCounts(scheduler, self.demand, self.managers, self.removals)
@@ -392,7 +392,7 @@ class Sharing:
     """Divides the desired worker counts among the managers, once the expected ones are attached."""
 
     def __init__(
-        self, demand: Demand, managers: Managers, counts: PoolCounts, expected: int
+        self, demand: Demand, managers: AttachedManagers, counts: PoolCounts, expected: int
     ) -> None:
         self._demand, self._managers, self._counts = demand, managers, counts
         self._expected = expected
@@ -425,7 +425,7 @@ class Status:
         self,
         scheduler: Scheduler,
         demand: Demand,
-        managers: Managers,
+        managers: AttachedManagers,
         counts: PoolCounts,
         lifetime: Lifetime,
         spending: Spending,
@@ -506,7 +506,7 @@ class Status:
         return "running", None
 
 
-def _manager_row(manager: Manager, running: Running, now: float) -> dict[str, Any]:
+def _manager_row(manager: AttachedManager, running: Running, now: float) -> dict[str, Any]:
     attachment = manager.attachment
     connected = running.get(attachment.manager, {})
     return {
@@ -531,7 +531,11 @@ class UnmanagedWorkers:
     """Finds the workers that have to retire because no manager takes care of them."""
 
     def __init__(
-        self, scheduler: Scheduler, managers: Managers, counts: PoolCounts, lifetime: Lifetime
+        self,
+        scheduler: Scheduler,
+        managers: AttachedManagers,
+        counts: PoolCounts,
+        lifetime: Lifetime,
     ) -> None:
         self._scheduler = scheduler
         self._managers = managers

@@ -19,7 +19,7 @@ from scalable.protocol.events import Event, billed, budget_reached
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.operations import WAITING_TOPIC
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.managers import Manager
+from scalable.scheduler.managers import AttachedManager
 from scalable.units import format_amount, format_duration
 
 
@@ -93,7 +93,7 @@ class Spending:
         self,
         scheduler: Scheduler,
         demand: Demand,
-        managers: Iterable[Manager] = (),
+        managers: Iterable[AttachedManager] = (),
         clock: Callable[[], float] | None = None,
     ) -> None:
         offset = time.time() - time.monotonic()

@@ -25,7 +25,7 @@ UNKNOWN_GRACE_S = 10.0
 
 
 @dataclass
-class Manager:
+class AttachedManager:
     """State of one manager as known to the scheduler."""
 
     attachment: Attachment
@@ -44,14 +44,14 @@ class Manager:
         return "leaving" if self.leaving else "attached"
 
 
-class Managers:
+class AttachedManagers:
     """Managers of one cluster. No I/O and no clock: the monotonic time is an argument."""
 
     def __init__(self) -> None:
-        self._managers: dict[str, Manager] = {}
+        self._managers: dict[str, AttachedManager] = {}
         self._unknown_since: dict[str, float] = {}
 
-    def __iter__(self) -> Iterator[Manager]:
+    def __iter__(self) -> Iterator[AttachedManager]:
         return iter(list(self._managers.values()))
 
     def __contains__(self, manager: str) -> bool:
@@ -80,7 +80,7 @@ class Managers:
             return {"accepted": False, "reason": reason, "holder": None}
         report = {} if before is None else before.report
         workers = frozenset[str]() if before is None else before.workers
-        self._managers[attachment.manager] = Manager(attachment, now, report, workers)
+        self._managers[attachment.manager] = AttachedManager(attachment, now, report, workers)
         return {"accepted": True, "reason": None, "holder": None}
 
     def _other_shape(self, attachment: Attachment) -> str | None:
@@ -203,7 +203,7 @@ class CreatorReports:
         """True if the creator reports itself, because the managers are other processes."""
         return self._last is not None
 
-    def silent_s(self, managers: Managers) -> float:
+    def silent_s(self, managers: AttachedManagers) -> float:
         """Return the seconds since the creator last reported, itself or as its own manager."""
         if self._last is not None:
             return time.monotonic() - self._last

@@ -30,7 +30,7 @@ from scalable.scaling.pool_policy import PoolView
 from scalable.scaling.readiness import Slots
 from scalable.scaling.task_model import Kind, TaskModel
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.managers import Managers
+from scalable.scheduler.managers import AttachedManagers
 from scalable.scheduler.worker_removals import WorkerRemovals
 from scalable.scheduler.workload import Workload
 from scalable.views.facts import (
@@ -38,7 +38,7 @@ from scalable.views.facts import (
     LeavingWorker,
     ManagerFacts,
     PoolFacts,
-    RunningCall,
+    RunningTask,
 )
 
 #: Maximum number of running tasks in the facts about a pool.
@@ -53,7 +53,7 @@ class ClusterState(Protocol):
 
     scheduler: Scheduler
     demand: Demand
-    managers: Managers
+    managers: AttachedManagers
     counts: PoolCounts
     removals: WorkerRemovals
     ending: str | None
@@ -168,7 +168,7 @@ class PoolReader:
 
     def _load(
         self, workers: list[WorkerState], tag: str
-    ) -> tuple[int, tuple[RunningCall, ...], int]:
+    ) -> tuple[int, tuple[RunningTask, ...], int]:
         busy = waiting = 0
         oldest: list[tuple[float, TaskState, WorkerState]] = []
         for ws in workers:
@@ -182,9 +182,9 @@ class PoolReader:
         first = heapq.nlargest(SHOWN_RUNNING, oldest, key=lambda each: each[0])
         return busy, tuple(self.running(task, ws, s) for s, task, ws in first), waiting
 
-    def running(self, task: TaskState, worker: WorkerState, since_s: float) -> RunningCall:
+    def running(self, task: TaskState, worker: WorkerState, since_s: float) -> RunningTask:
         left = self.left_s(task, since_s)
-        return RunningCall(str(task.key), name_of(task), str(worker.name), since_s, left)
+        return RunningTask(str(task.key), name_of(task), str(worker.name), since_s, left)
 
     def left_s(self, task: TaskState, since_s: float) -> float | None:
         """Return the expected remaining seconds of a running task, or None if unknown."""
@@ -266,7 +266,11 @@ class PoolCounts:
     """Worker counts of the pools of one cluster."""
 
     def __init__(
-        self, scheduler: Scheduler, demand: Demand, managers: Managers, removals: WorkerRemovals
+        self,
+        scheduler: Scheduler,
+        demand: Demand,
+        managers: AttachedManagers,
+        removals: WorkerRemovals,
     ) -> None:
         self._scheduler = scheduler
         self._demand = demand

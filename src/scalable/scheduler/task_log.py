@@ -19,7 +19,7 @@ from scalable.dask_compat import tasks
 from scalable.dask_compat.scheduler import LostWorker, startstops
 from scalable.dask_compat.tasks import begun_on, failed_try
 from scalable.model import FailedCall, FailureDetails
-from scalable.model.cache_outcomes import CacheOutcome, Kind
+from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
 from scalable.protocol.handlers import Handler, offer
 from scalable.protocol.measured import (
     BUNDLE_ANNOTATION,
@@ -29,7 +29,7 @@ from scalable.protocol.measured import (
     measured,
 )
 from scalable.protocol.operations import KNOWN_ANNOTATION, PROFILES
-from scalable.runs.calls import Reason
+from scalable.runs.calls import RetryReason
 
 logger = logging.getLogger("scalable.scheduler")
 
@@ -69,9 +69,9 @@ class LoggedTask:
         # the task log was made.
         self.ready_at: float | None = None
         # Why the task runs again, and the name of a lost worker. None for the first run.
-        self.again: tuple[Reason, str | None] | None = None
+        self.again: tuple[RetryReason, str | None] | None = None
 
-    def begin_again(self, reason: Reason, worker: str | None = None) -> None:
+    def begin_again(self, reason: RetryReason, worker: str | None = None) -> None:
         self.tries += 1
         self.again = reason, worker
 
@@ -310,7 +310,7 @@ class TaskLog(SchedulerPlugin):
                 _tell(self._waiting, call)
         else:
             if failed_try(details):
-                call.begin_again(Reason.RETRIES)
+                call.begin_again(RetryReason.RETRIES)
             _tell(self._told["left"], call)
 
     def _worker(self, details: Mapping[str, Any]) -> str | None:
@@ -322,7 +322,7 @@ class TaskLog(SchedulerPlugin):
         """Record why a finished task would run again, unless its worker was lost."""
         call = self._calls.get(key)
         if call is not None and call.again is None:
-            call.begin_again(Reason.RETRIED if ended == "erred" else Reason.NEEDED)
+            call.begin_again(RetryReason.RETRIED if ended == "erred" else RetryReason.NEEDED)
 
     def _note_lost(self, lost: LostWorker) -> None:
         """Record which tasks run again because of a lost worker. Some did not start there."""
@@ -331,9 +331,9 @@ class TaskLog(SchedulerPlugin):
             return
         tasks = [self.scheduler.tasks[key] for key in lost.running if key in self.scheduler.tasks]
         running = [task for task in tasks if task.state == "processing"]
-        why = Reason.TAKEN_BACK if lost.expected else Reason.WORKER_LOST
+        why = RetryReason.TAKEN_BACK if lost.expected else RetryReason.WORKER_LOST
         keys = [(task.key, why) for task in begun_on(worker, running)]
-        keys += [(key, Reason.RESULT_LOST) for key in lost.computed]
+        keys += [(key, RetryReason.RESULT_LOST) for key in lost.computed]
         for key, reason in keys:
             call = self._calls.get(key)
             if call is not None:
@@ -415,7 +415,7 @@ def take_found(
     """Report a client's cache hits: name, tag or "", number, and seconds saved."""
     del client
     for name, tag, count, saved_s in calls:
-        outcome = CacheOutcome(Kind.FOUND, int(count), float(saved_s))
+        outcome = CacheOutcome(OutcomeKind.FOUND, int(count), float(saved_s))
         hear(HeardOutcomes(str(name), tag or None, (outcome,)))
 
 

@@ -40,7 +40,7 @@ class result:  # noqa: N801 - shown as a word, as in ``(result(of='load-1'), 2)`
     of: str
 
 
-class _Results:
+class _ResultMapping:
     """Mapping that has a :class:`result` for each key."""
 
     def get(self, key: Any, _: Any = None) -> result:
@@ -133,7 +133,7 @@ class CallViews:
         if call.bundle is None:
             if not settings.records_arguments():
                 notes.append(_NO_ARGUMENTS)
-            elif (given := arguments_of(task.run_spec, _Results())) is not None:
+            elif (given := arguments_of(task.run_spec, _ResultMapping())) is not None:
                 told["arguments"] = shown_arguments(*given)
         return told
 

@@ -173,7 +173,7 @@ class Planned:
 # Spending -----------------------------------------------------------------------------------------
 
 
-class Spending(Planned):
+class SpendingMethods(Planned):
     """The methods of a session about the state and the costs of its running cluster."""
 
     @abstractmethod
@@ -242,7 +242,7 @@ class Spending(Planned):
 # Shown --------------------------------------------------------------------------------------------
 
 
-class Shown(PublicNames, Spending):
+class Shown(PublicNames, SpendingMethods):
     """The methods of a session that show its cluster and the progress of its tasks.
 
     Parameters

@@ -10,7 +10,7 @@ from scalable.model import PoolStatus
 
 
 @dataclass(frozen=True)
-class RunningCall:
+class RunningTask:
     """A task that takes slots of a worker."""
 
     key: str
@@ -94,7 +94,7 @@ class PoolFacts:
     busy_slots: int = 0
     slots: int = 0
     #: Some of the tasks that take slots, the longest running first.
-    running: tuple[RunningCall, ...] = ()
+    running: tuple[RunningTask, ...] = ()
     #: Number of ready tasks that wait for a slot of the pool.
     waiting: int = 0
     #: Number of slots that tasks need which still wait in clients.
@@ -115,7 +115,7 @@ class NeededCall:
 
 
 @dataclass(frozen=True)
-class Ask:
+class UnmetNeed:
     """Needs of a task that no worker meets."""
 
     #: Number of slots that the task takes.
@@ -187,7 +187,7 @@ class CallFacts:
     #: Some of the tasks whose results it needs; ``needed`` is the number of all.
     needs: tuple[NeededCall, ...] = ()
     needed: int = 0
-    ask: Ask = field(default_factory=Ask)
+    ask: UnmetNeed = field(default_factory=UnmetNeed)
     next_try: NextTry | None = None
     #: Number of tasks ahead on its worker or in the queue; ``first`` names some.
     before: int = 0

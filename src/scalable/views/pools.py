@@ -10,10 +10,10 @@ from scalable.protocol.pools import UNTAGGED, shown
 from scalable.units import counted, format_duration
 from scalable.views import impossible
 from scalable.views.explanation import Explanation, Reason, State
-from scalable.views.facts import AdaptiveFacts, PoolFacts, RunningCall
+from scalable.views.facts import AdaptiveFacts, PoolFacts, RunningTask
 
 
-class Cause(NamedTuple):
+class BusyCause(NamedTuple):
     """Reason why a pool has no free worker, in words about the pool ("it ..."), and a hint."""
 
     reason: Reason
@@ -24,35 +24,37 @@ class Cause(NamedTuple):
         return f"{self.words}; {self.advice}" if self.advice else self.words
 
 
-def without_workers(pool: PoolFacts) -> Cause | None:  # noqa: PLR0911 - a list of cases
+def without_workers(pool: PoolFacts) -> BusyCause | None:  # noqa: PLR0911 - a list of cases
     """Return why a pool has no worker that takes tasks, or None if it has one."""
     status = pool.status
     if status is None and pool.awaits_managers:
-        return Cause(Reason.MANAGER_STARTS, impossible.NOT_YET)
+        return BusyCause(Reason.MANAGER_STARTS, impossible.NOT_YET)
     if status is None:
         words = impossible.no_pool(pool.tag, pool.known_tags, managed=bool(pool.attached))
         if not pool.attached:
-            return Cause(Reason.NO_MANAGER, words, "attach a manager with `scalable manager`")
-        return Cause(Reason.NO_POOL, words, "give a known tag")
+            return BusyCause(Reason.NO_MANAGER, words, "attach a manager with `scalable manager`")
+        return BusyCause(Reason.NO_POOL, words, "give a known tag")
     if pool.ending is not None:
         words = f"the cluster ends: {pool.ending}"
-        return Cause(Reason.ENDING, words, "start a cluster, and make the calls again")
+        return BusyCause(Reason.ENDING, words, "start a cluster, and make the calls again")
     if status.running and (away := _all_away(pool, status)):
         return away
     if status.running:
         return None
     if pool.held is not None and not status.launching:
-        return Cause(Reason.BUDGET, pool.held, pool.way_out)
+        return BusyCause(Reason.BUDGET, pool.held, pool.way_out)
     if status.reason is not None and not status.launching:
-        return Cause(Reason.MANAGER_FAILS, status.reason, _again(pool, status))
+        return BusyCause(Reason.MANAGER_FAILS, status.reason, _again(pool, status))
     return _away(pool, status) or _managers(pool, status) or _arriving(pool, status)
 
 
-def _away(pool: PoolFacts, status: PoolStatus) -> Cause | None:
+def _away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
     """Return the cause if the connected workers are all leaving or suspended."""
     if status.suspended and not pool.leaving:
         words = f"{counted(status.suspended, 'worker')} of it, all that it has, are suspended"
-        return Cause(Reason.PLACE, words + _in_place(status), "wait until the place resumes them")
+        return BusyCause(
+            Reason.PLACE, words + _in_place(status), "wait until the place resumes them"
+        )
     if not pool.leaving:
         return None
     reasons = list(dict.fromkeys(worker.reason for worker in pool.leaving if worker.reason))
@@ -67,35 +69,35 @@ def _away(pool: PoolFacts, status: PoolStatus) -> Cause | None:
     advice = "raise the walltime of the target" if nearly else ""
     if not status.wanted:
         advice = _start(pool)
-    return Cause(Reason.WALLTIME if nearly else Reason.LEAVING, words + coming, advice)
+    return BusyCause(Reason.WALLTIME if nearly else Reason.LEAVING, words + coming, advice)
 
 
-def _all_away(pool: PoolFacts, status: PoolStatus) -> Cause | None:
+def _all_away(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
     """Return the cause if all workers that run are paused."""
     if len(pool.paused) < status.running:
         return None
     words = f"all of its workers ({', '.join(pool.paused)}) are paused: their memory is nearly full"
-    return Cause(Reason.PAUSED, words, "give the component more memory, or release results")
+    return BusyCause(Reason.PAUSED, words, "give the component more memory, or release results")
 
 
-def _managers(pool: PoolFacts, status: PoolStatus) -> Cause | None:
+def _managers(pool: PoolFacts, status: PoolStatus) -> BusyCause | None:
     if pool.awaits_managers:
-        return Cause(Reason.MANAGER_STARTS, impossible.NOT_YET)
+        return BusyCause(Reason.MANAGER_STARTS, impossible.NOT_YET)
     if not pool.attached:
-        return Cause(Reason.NO_MANAGER, f"{impossible.NOBODY} to start workers", _resume(pool))
+        return BusyCause(Reason.NO_MANAGER, f"{impossible.NOBODY} to start workers", _resume(pool))
     if pool.managers and all(manager.state == "lost" for manager in pool.managers):
         silent = min(manager.silent_s for manager in pool.managers)
         ids = [manager.id for manager in pool.managers]
         words = f"{impossible.words_of_lost(ids)}, for {format_duration(silent)}"
-        return Cause(Reason.MANAGER_LOST, words, _resume(pool))
+        return BusyCause(Reason.MANAGER_LOST, words, _resume(pool))
     leaving = [m.id for m in pool.managers if m.state == "leaving"]
     if leaving and len(leaving) == len(pool.managers) and status.wanted:
         words = f"manager {', '.join(map(repr, leaving))} is leaving and starts no more workers"
-        return Cause(Reason.NO_MANAGER, words, "attach another with `scalable manager`")
+        return BusyCause(Reason.NO_MANAGER, words, "attach another with `scalable manager`")
     return None
 
 
-def _arriving(pool: PoolFacts, status: PoolStatus) -> Cause:
+def _arriving(pool: PoolFacts, status: PoolStatus) -> BusyCause:
     place = _in_place(status)
     if status.launching:
         words = f"{status.launching} of its workers are starting{place}"
@@ -103,22 +105,24 @@ def _arriving(pool: PoolFacts, status: PoolStatus) -> Cause:
             words += f", for {format_duration(pool.launching_s)} now"
         if pool.usual_start_s is not None:
             words += f" (usual: {format_duration(pool.usual_start_s)})"
-        return Cause(Reason.PLACE if status.waiting else Reason.LAUNCHING, words)
+        return BusyCause(Reason.PLACE if status.waiting else Reason.LAUNCHING, words)
     if status.wanted:
         words = f"none of its {status.wanted} workers has connected yet{place}"
-        return Cause(Reason.PLACE if status.waiting else Reason.LAUNCHING, words)
+        return BusyCause(Reason.PLACE if status.waiting else Reason.LAUNCHING, words)
     if pool.adaptive is not None:
         return _adaptive(pool, pool.adaptive)
-    return Cause(Reason.EMPTY, "it has no workers", _start(pool))
+    return BusyCause(Reason.EMPTY, "it has no workers", _start(pool))
 
 
-def _adaptive(pool: PoolFacts, adaptive: AdaptiveFacts) -> Cause:
+def _adaptive(pool: PoolFacts, adaptive: AdaptiveFacts) -> BusyCause:
     if adaptive.maximum == 0:
-        return Cause(Reason.EMPTY, "its policy may start no worker: its maximum is 0", _start(pool))
+        return BusyCause(
+            Reason.EMPTY, "its policy may start no worker: its maximum is 0", _start(pool)
+        )
     if adaptive.workers is None:
-        return Cause(Reason.ADAPTIVE, "it is adaptive, and its policy has not decided yet")
+        return BusyCause(Reason.ADAPTIVE, "it is adaptive, and its policy has not decided yet")
     words = f"it is adaptive, and its policy wants {counted(adaptive.workers, 'worker')}"
-    return Cause(Reason.ADAPTIVE, f"{words}: {adaptive.reason or 'it gives no reason'}")
+    return BusyCause(Reason.ADAPTIVE, f"{words}: {adaptive.reason or 'it gives no reason'}")
 
 
 def _in_place(status: PoolStatus) -> str:
@@ -160,7 +164,7 @@ def full(pool: PoolFacts) -> str:
     return words + _by(pool.running) + _free_in(pool.running)
 
 
-def _by(running: tuple[RunningCall, ...]) -> str:
+def _by(running: tuple[RunningTask, ...]) -> str:
     if not running:
         return ""
     first = running[0]
@@ -170,7 +174,7 @@ def _by(running: tuple[RunningCall, ...]) -> str:
     return f", by calls of {names[0]!r}{more}, the oldest for {since} on worker {first.worker}"
 
 
-def _free_in(running: tuple[RunningCall, ...]) -> str:
+def _free_in(running: tuple[RunningTask, ...]) -> str:
     left = [call.left_s for call in running if call.left_s is not None]
     return f"; one is expected to be free in {format_duration(min(left))}" if left else ""
 

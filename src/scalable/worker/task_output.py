@@ -12,8 +12,8 @@ from scalable.protocol.task_output import (
     STDOUT,
     TOPIC,
     Line,
-    Lines,
     TaskStream,
+    ThreadLines,
     label_here,
 )
 
@@ -29,7 +29,7 @@ class OutputSender:
         self._worker = worker
         self._label = next(iter(worker.state.total_resources), "") or str(worker.name)
         self._loop_thread = threading.get_ident()
-        self._lines = Lines()
+        self._lines = ThreadLines()
         self._lock = threading.Lock()
         self._waiting: list[tuple[str, int, str]] = []
         self._characters = self._left_out = 0

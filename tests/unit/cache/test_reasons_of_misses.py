@@ -12,7 +12,7 @@ from scalable.cache.decorator import cached
 from scalable.cache.key import KeyMaker
 from scalable.cache.outcomes import heard_by
 from scalable.cache.store import ResultStore
-from scalable.model.cache_outcomes import Kind
+from scalable.model.cache_outcomes import OutcomeKind
 
 
 def fit(x, factor=2):
@@ -64,12 +64,12 @@ def test_a_damaged_result_is_the_reason_of_a_miss(store, tmp_path):
     path.write_bytes(data[:-3])
     (told,) = outcomes_of(remembered(store, fit, 3))
     assert told.reason.startswith("the stored result ")
-    assert told.kind is Kind.MISSED
+    assert told.kind is OutcomeKind.MISSED
 
 
 def test_a_failing_call_is_a_miss(store):
     told, failed = outcomes_of(remembered(store, fail, 3))
-    assert (told.kind, failed) == (Kind.MISSED, "failed")
+    assert (told.kind, failed) == (OutcomeKind.MISSED, "failed")
 
 
 def test_a_call_that_waits_for_another_process_tells_so(store):
@@ -91,7 +91,7 @@ def test_a_call_that_waits_for_another_process_tells_so(store):
     waiting.start()
     (told,) = outcomes_of(call)
     thread.join()
-    assert (told.kind, told.saved_s) == (Kind.WAITED, 7.0)
+    assert (told.kind, told.saved_s) == (OutcomeKind.WAITED, 7.0)
 
 
 def test_calls_within_a_call_are_not_told(store, tmp_path):
@@ -118,7 +118,7 @@ def test_many_misses_of_short_calls_are_not_all_compared(store, monkeypatch):
     short = [finds.outcome(key, time.time(), 0.0001) for key in keys]
     assert calls.ALWAYS <= len(compared) < calls.ALWAYS + 10
     assert sum(told.reason == NOT_COMPARED for told in short) == 200 - len(compared)
-    assert all(told.kind is Kind.MISSED for told in short)
+    assert all(told.kind is OutcomeKind.MISSED for told in short)
     compared.clear()
     for key in keys:  # calls that take long are all compared
         finds.outcome(key, time.time(), 60.0)

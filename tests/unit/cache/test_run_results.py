@@ -12,7 +12,7 @@ from scalable.cache.calls import Purpose
 from scalable.cache.entries import Entry
 from scalable.cache.outcomes import heard_by
 from scalable.cache.resumable import ResumableFunction, SharedParts
-from scalable.cache.run_calls import CallLog, Cause, Ended, RunCall, causes
+from scalable.cache.run_calls import CallLog, Ended, RerunCause, RunCall, causes
 from scalable.cache.run_results import RunResults, key_of, remove_expired
 
 KEY = "ab" * 32
@@ -219,10 +219,10 @@ def test_the_causes_of_calls_that_ran():
         call("", Ended.UNKEPT),
     ]
     assert causes(earlier, later) == {
-        Cause.GONE: 1,
-        Cause.NEW: 3,
-        Cause.FAILED: 1,
-        Cause.CODE: 1,
-        Cause.ENVIRONMENT: 1,
-        Cause.UNKEYED: 1,
+        RerunCause.GONE: 1,
+        RerunCause.NEW: 3,
+        RerunCause.FAILED: 1,
+        RerunCause.CODE: 1,
+        RerunCause.ENVIRONMENT: 1,
+        RerunCause.UNKEYED: 1,
     }

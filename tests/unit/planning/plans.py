@@ -1,10 +1,10 @@
 """Requests, work and problems to plan for."""
 
 from scalable.model import ComponentSpec, DeploymentSpec, Forecast, TaskSpec
-from scalable.planning.frontier import Bounds
+from scalable.planning.frontier import CountBounds
 from scalable.planning.network import make_network
 from scalable.planning.objectives import Problem
-from scalable.planning.work import Calls
+from scalable.planning.work import ExpectedTasks
 
 
 def request(*tasks, components=None, provider="slurm", **fields):
@@ -31,12 +31,12 @@ def task(name, tag, count=None, duration_s=None, after=()):
 def calls(name, tag, count, forecast, after=()):
     if not isinstance(forecast, Forecast):
         forecast = Forecast.exactly(float(forecast))
-    return Calls(name, tag, count, forecast, tuple(after))
+    return ExpectedTasks(name, tag, count, forecast, tuple(after))
 
 
 def problem(work, *, most=1000, total=None, rates=None, slots=1, startup=0.0):
     tags = list(dict.fromkeys(c.tag for c in work))
     network = make_network(work, dict.fromkeys(tags, slots), dict.fromkeys(tags, startup))
     given = [1.0] * len(tags) if rates is None else rates
-    bounds = Bounds([1] * len(tags), [most] * len(tags), total, given)
+    bounds = CountBounds([1] * len(tags), [most] * len(tags), total, given)
     return Problem(network, network, bounds)

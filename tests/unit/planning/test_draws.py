@@ -9,7 +9,7 @@ from plans import calls, problem
 
 from scalable.model import Forecast
 from scalable.planning import Knowledge, draws
-from scalable.planning.draws import Lengths, draw_runs
+from scalable.planning.draws import DrawnDurations, draw_runs
 from scalable.planning.variation import RunLevel, RunSpread
 from scalable.scaling.task_model import Kind, Sample, TaskModel
 
@@ -111,7 +111,7 @@ def test_runs_that_differ_say_how_much_the_next_one_may():
 @pytest.mark.parametrize("known", [2, 40], ids=["a few lengths", "many lengths"])
 def test_the_sum_of_many_calls_is_spread_as_if_each_was_drawn(known, monkeypatch):
     forecast = measured(*[1.0 + (i % 2) for i in range(known)])
-    model = Lengths(calls("x", "a", 400, forecast))
+    model = DrawnDurations(calls("x", "a", 400, forecast))
 
     def sums():
         chance = random.Random(1)

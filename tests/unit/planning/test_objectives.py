@@ -12,7 +12,7 @@ from plans import calls, problem
 from scalable.errors import PlanError
 from scalable.model import Forecast
 from scalable.planning import OBJECTIVES, PlanRequest
-from scalable.planning.frontier import Bounds, trace
+from scalable.planning.frontier import CountBounds, trace
 from scalable.planning.objectives import Point, balanced, choose
 
 CHAIN = [calls("x", "a", 2, 10), calls("y", "b", 4, 10, after=["x"])]
@@ -208,7 +208,7 @@ def test_each_point_of_a_front_is_faster_and_dearer_than_the_one_before(work):
         assert all(a <= b for a, b in zip(earlier.workers, later.workers, strict=True))
 
 
-def _within(bounds: Bounds, workers: tuple[int, ...]) -> bool:
+def _within(bounds: CountBounds, workers: tuple[int, ...]) -> bool:
     each = zip(bounds.least, workers, bounds.most, strict=True)
     most = math.inf if bounds.total is None else bounds.total
     return bounds.least_total <= sum(workers) <= most and all(

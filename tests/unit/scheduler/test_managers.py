@@ -6,7 +6,7 @@ from scalable.errors import ClusterError
 from scalable.model import PoolStatus
 from scalable.protocol.pools import Attachment, WorkerShape, difference, fits, slots_of
 from scalable.scheduler.demand import Demand
-from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, Managers
+from scalable.scheduler.managers import LEASE_S, UNKNOWN_GRACE_S, AttachedManagers
 
 POOL = {"cpus": 2, "memory": "4G", "gpus": 0}
 
@@ -20,7 +20,7 @@ def report(**counts):
 
 
 def test_a_duplicate_id_is_refused_until_its_lease_is_over():
-    managers = Managers()
+    managers = AttachedManagers()
     assert managers.attach(attachment(), 0)["accepted"]
     refused = managers.attach(attachment(nonce="two"), 10)
     assert not refused["accepted"]
@@ -32,7 +32,7 @@ def test_a_duplicate_id_is_refused_until_its_lease_is_over():
 
 
 def test_a_manager_is_lost_after_its_lease():
-    managers = Managers()
+    managers = AttachedManagers()
     managers.attach(attachment(), 0)
     assert managers.lost(LEASE_S) == set()
     assert managers.lost(LEASE_S + 1) == {"m"}
@@ -41,14 +41,14 @@ def test_a_manager_is_lost_after_its_lease():
 
 
 def test_of_two_that_replace_a_dead_process_one_wins():
-    managers = Managers()
+    managers = AttachedManagers()
     managers.attach(attachment(), 0)
     assert managers.attach(attachment(nonce="two"), 1, instead_of="one")["accepted"]
     assert not managers.attach(attachment(nonce="three"), 1, instead_of="one")["accepted"]
 
 
 def test_managers_agree_on_what_a_tag_means():
-    managers = Managers()
+    managers = AttachedManagers()
     managers.attach(attachment(), 0)
     other = Attachment("n", "x", pools={"a": {**POOL, "memory": "4000M"}})
     assert managers.attach(other, 0)["accepted"]
@@ -59,7 +59,7 @@ def test_managers_agree_on_what_a_tag_means():
 
 
 def test_a_worker_that_its_manager_does_not_know_is_a_stranger_after_a_while():
-    managers = Managers()
+    managers = AttachedManagers()
     managers.attach(attachment(), 0)
     managers.beat("m", "one", report(), ["a-1"], 0)
     claims = {"a-1": "m", "a-2": "m", "a-3": "gone"}
@@ -73,7 +73,7 @@ def test_a_worker_that_its_manager_does_not_know_is_a_stranger_after_a_while():
 
 
 def test_an_order_is_renewed_when_the_same_count_is_asked_for_again():
-    demand, managers = Demand(), Managers()
+    demand, managers = Demand(), AttachedManagers()
     told = []
     demand.listeners.append(lambda *change: told.append(change))
     managers.attach(attachment(), 0)

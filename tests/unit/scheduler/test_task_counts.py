@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scalable.model.cache_outcomes import CacheOutcome, Kind
+from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
 from scalable.protocol.measured import (
     BUNDLE,
     BUNDLE_ANNOTATION,
@@ -58,7 +58,7 @@ def test_found_calls_of_a_bundle_did_not_run(scheduler):
     scheduler.add("a", {BUNDLE_ANNOTATION: {"calls": 6, "rows": False}, TASK_ANNOTATION: "fit"})
     scheduler.send("a")
     values = {"calls": 2, "failed": 1, "found": 4, "total_s": 3.0, "failures": ()}
-    outcome = CacheOutcome(Kind.FOUND, 4, 8.0)
+    outcome = CacheOutcome(OutcomeKind.FOUND, 4, 8.0)
     parts = [addition(BUNDLE, values), cache_addition([outcome])]
     scheduler.move("a", "waiting", "processing", "memory", startstops=parts, worker="tcp://a")
     (row,) = counts

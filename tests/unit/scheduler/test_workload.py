@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from scalable.model.cache_outcomes import CacheOutcome, Kind
+from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
 from scalable.protocol.measured import USAGE, addition, cache_addition
 from scalable.protocol.operations import KNOWN_ANNOTATION
-from scalable.scaling.task_model import Kind as TaskKind
+from scalable.scaling.task_model import OutcomeKind as TaskKind
 from scalable.scaling.task_model import Sample, TaskModel, size_bucket
 from scalable.scheduler.pool_facts import Starts
 from scalable.scheduler.task_log import TaskLog
@@ -74,7 +74,7 @@ def test_ended_calls_teach_durations_and_failed_calls_do_not(calls):
     calls.move("z", "memory", startstops=[])
     # Nor does a call whose result was found, or a task that gives a result to another.
     hit = ran(0.001)
-    hit["startstops"].append(cache_addition([CacheOutcome(Kind.FOUND, saved_s=8.0)]))
+    hit["startstops"].append(cache_addition([CacheOutcome(OutcomeKind.FOUND, saved_s=8.0)]))
     calls.move("hit", "memory", **hit)
     calls.scheduler.tasks["known"].annotations[KNOWN_ANNOTATION] = True
     calls.ledger.update_graph(calls.scheduler, tasks=["known"])

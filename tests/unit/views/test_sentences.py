@@ -9,7 +9,6 @@ from scalable.views.calls import explain_call
 from scalable.views.explanation import Explanations, Reason
 from scalable.views.facts import (
     AdaptiveFacts,
-    Ask,
     CallFacts,
     Failure,
     LeavingWorker,
@@ -17,13 +16,14 @@ from scalable.views.facts import (
     NeededCall,
     NextTry,
     PoolFacts,
-    RunningCall,
+    RunningTask,
+    UnmetNeed,
 )
 from scalable.views.pools import explain_pool
 
 MANAGER = (ManagerFacts("m", "attached", 0.5),)
-RUNS = RunningCall("fit-1", "fit", "a-1", 60.0)
-HOLDS = RunningCall("outer-1", "outer", "a-1", 60.0, holds=True)
+RUNS = RunningTask("fit-1", "fit", "a-1", 60.0)
+HOLDS = RunningTask("outer-1", "outer", "a-1", 60.0, holds=True)
 EMPTY = PoolFacts("a", ("a",), PoolStatus(), managers=MANAGER, attached=1)
 FULL = PoolFacts(
     "a", ("a",), PoolStatus(wanted=1, running=1), 1, MANAGER, 1, busy_slots=1, slots=1, running=(RUNS,)
@@ -45,7 +45,7 @@ def call(state, pool=EMPTY, **facts):
 
 
 def no_worker(pool=EMPTY, **ask):
-    return call("no-worker", pool, ask=Ask(**ask))
+    return call("no-worker", pool, ask=UnmetNeed(**ask))
 
 
 def needs(*states, needed=None):

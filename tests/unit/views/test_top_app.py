@@ -17,7 +17,7 @@ pytest.importorskip("textual")
 from textual.widgets import Input, Static, TabbedContent
 
 from scalable.watch.top.app import TopApp
-from scalable.watch.top.cluster_screen import Ask, Confirm, Details, Watched, details_of
+from scalable.watch.top.cluster_screen import Confirm, Details, QuestionScreen, Watched, details_of
 from scalable.watch.top.grid import Grid
 
 
@@ -138,7 +138,7 @@ def test_rows_are_sorted_turned_filtered_and_chosen_by_pool():
         await until(pilot, lambda: names() == ["fit"])
         assert "only pool small" in shown(app)
         await pilot.press("p", "p", "slash")
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await until(pilot, lambda: isinstance(app.screen, QuestionScreen))
         await pilot.press(*"SCO", "enter")
         await until(pilot, lambda: names() == ["score"])
 
@@ -169,7 +169,7 @@ def test_a_pool_is_scaled_only_after_a_yes_which_tells_of_the_limit():
 
     async def story(pilot, app):
         await pilot.press("down", "c")  # the row of a task of the pool "big"
-        await until(pilot, lambda: isinstance(app.screen, Ask))
+        await until(pilot, lambda: isinstance(app.screen, QuestionScreen))
         assert app.screen.query_one(Input).value == "4"
         await pilot.press("backspace", "7", "enter")
         await until(pilot, lambda: isinstance(app.screen, Confirm))

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from scalable.model.cache_outcomes import CacheOutcome, Kind
+from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
 from scalable.protocol.lending import CallInterrupted
 from scalable.protocol.messages import dump_calls, dump_function, load, load_calls
 from scalable.protocol.operations import ERROR, OUTCOMES
@@ -122,7 +122,7 @@ def test_a_found_call_is_known_to_be_found_before_others_see_its_end(monkeypatch
             run._take()
 
     run._unsent = Watched()
-    run._counts.heard = CacheOutcome(Kind.FOUND)
+    run._counts.heard = CacheOutcome(OutcomeKind.FOUND)
     run.run()
     assert run._counts.found == {0}
     assert run._counts.durations == []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from scalable import settings
-from scalable.cache.checkpoints import Checkpoints, Kept, checkpoint_directory
+from scalable.cache.checkpoints import Checkpoints, CheckpointSizes, checkpoint_directory
 from scalable.cache.inventory import nearest_earlier
 from scalable.cache.outcomes import Collected, Usage
 from scalable.cache.store import ResultStore
@@ -293,7 +293,7 @@ def gc(
     processes left are removed too; without limits, only they are. With --max-age, checkpoints go
     too that did not change for so long and that no running call has.
     """
-    checkpoints = Kept()
+    checkpoints = CheckpointSizes()
     if max_age is not None:
         place = Checkpoints(checkpoint_directory(store.url))
         with _changing(store):

@@ -24,7 +24,7 @@ from scalable.runs.report.table import on_one_line
 PACKAGE = "scalable"
 
 
-class Row(NamedTuple):
+class CheckRow(NamedTuple):
     """Result of one check: ``verdict`` is ok, warn or fail; ``mend`` is a way to fix it."""
 
     what: str
@@ -54,7 +54,7 @@ def command(output: Output) -> int:
     return int(failed)
 
 
-def examine() -> Iterator[Row]:
+def examine() -> Iterator[CheckRow]:
     """Yield the rows about this machine; nothing is started or changed."""
     from scalable.manifest import read_targets
 
@@ -63,28 +63,30 @@ def examine() -> Iterator[Row]:
         targets = read_targets(manifest) if manifest.exists() else {}
         traits = {name: provider_traits(name) for name in sorted(set(targets.values())) if name}
     except ScalableError as error:
-        yield Row("manifest", "fail", error.message, error.hint or "")
+        yield CheckRow("manifest", "fail", error.message, error.hint or "")
     yield from package_rows({extra for each in traits.values() for extra in each.extras})
     try:
         yield directory_row("state directory", settings.state_dir(), private=True)
     except ScalableError as error:
-        yield Row("state directory", "fail", error.message, error.hint or "")
+        yield CheckRow("state directory", "fail", error.message, error.hint or "")
     yield directory_row("runs directory", settings.runs_dir().absolute(), private=False)
     for name, each in traits.items():
         yield from (program_row(name, program) for program in each.programs)
     yield port_row()
 
 
-def package_rows(needed: set[str]) -> Iterator[Row]:
+def package_rows(needed: set[str]) -> Iterator[CheckRow]:
     """Yield the versions, and a row for each extra; the manifest needs some of the extras."""
     from packaging.requirements import Requirement
 
-    yield Row("python", "ok", f"version {platform.python_version()}")
+    yield CheckRow("python", "ok", f"version {platform.python_version()}")
     if _installed(PACKAGE) is None:
         mend = f"python -m pip install {PACKAGE}"
-        yield Row(PACKAGE, "warn", "it is not installed, so its requirements are not known", mend)
+        yield CheckRow(
+            PACKAGE, "warn", "it is not installed, so its requirements are not known", mend
+        )
         return
-    yield Row(PACKAGE, "ok", f"version {__version__}")
+    yield CheckRow(PACKAGE, "ok", f"version {__version__}")
     absent: dict[str, set[str]] = {}
     for requirement in map(Requirement, requires(PACKAGE) or ()):
         found = _installed(requirement.name)
@@ -97,13 +99,13 @@ def package_rows(needed: set[str]) -> Iterator[Row]:
             fact = f"{shown} (supported: {requirement.specifier})"
             supported = found and requirement.specifier.contains(found, prereleases=True)
             mend = f"python -m pip install '{requirement}'"
-            yield Row(requirement.name, "ok" if supported else "fail", fact, mend)
+            yield CheckRow(requirement.name, "ok" if supported else "fail", fact, mend)
     for name, missing in sorted(absent.items()):
         if name == "all":
             continue
         fact = f"not installed: {', '.join(sorted(missing))}" if missing else "installed"
         mend = f"python -m pip install '{PACKAGE}[{name}]'"
-        yield Row(f"extra {name}", "warn" if missing and name in needed else "ok", fact, mend)
+        yield CheckRow(f"extra {name}", "warn" if missing and name in needed else "ok", fact, mend)
 
 
 def _installed(name: str) -> str | None:
@@ -113,34 +115,34 @@ def _installed(name: str) -> str | None:
         return None
 
 
-def directory_row(what: str, path: Path, *, private: bool) -> Row:
+def directory_row(what: str, path: Path, *, private: bool) -> CheckRow:
     """Return the row about a directory that must be writable, and private if it has secrets."""
     there = next((each for each in (path, *path.parents) if each.exists()), Path("/"))
     try:
         with tempfile.TemporaryFile(dir=there):
             pass
     except OSError as error:
-        return Row(what, "fail", f"{there} cannot be written to: {error.strerror}")
+        return CheckRow(what, "fail", f"{there} cannot be written to: {error.strerror}")
     if there != path:
-        return Row(what, "ok", f"{path} does not exist yet; it is made when it is needed")
+        return CheckRow(what, "ok", f"{path} does not exist yet; it is made when it is needed")
     mode, owner, user = path.stat().st_mode & 0o7777, path.stat().st_uid, os.geteuid()
     if owner != user:
         fact = f"{path} belongs to user {owner}, not to user {user}"
-        return Row(what, "fail", fact, f"chown {user} {path}")
+        return CheckRow(what, "fail", fact, f"chown {user} {path}")
     if private and mode & 0o077:
-        return Row(what, "fail", f"{path} has mode {mode:04o}, not 0700", f"chmod 700 {path}")
-    return Row(what, "ok", f"{path} (mode {mode:04o})")
+        return CheckRow(what, "fail", f"{path} has mode {mode:04o}, not 0700", f"chmod 700 {path}")
+    return CheckRow(what, "ok", f"{path} (mode {mode:04o})")
 
 
-def program_row(provider: str, program: str) -> Row:
+def program_row(provider: str, program: str) -> CheckRow:
     """Return the row about a program that a provider in the manifest calls."""
     found = shutil.which(program)
     fact = found or f"it is not on the PATH; targets of {provider} need it"
     mend = "run on a machine that has it, or add its directory to PATH"
-    return Row(f"{provider}: {program}", "ok" if found else "warn", fact, mend)
+    return CheckRow(f"{provider}: {program}", "ok" if found else "warn", fact, mend)
 
 
-def port_row(host: str = "127.0.0.1") -> Row:
+def port_row(host: str = "127.0.0.1") -> CheckRow:
     """Return the row about free ports: one is opened and closed again."""
     try:
         with socket.socket() as one:
@@ -148,5 +150,7 @@ def port_row(host: str = "127.0.0.1") -> Row:
             port = one.getsockname()[1]
     except OSError as error:
         mend = "end programs that hold ports: ss -ltnp"
-        return Row("free ports", "fail", f"no port of {host} can be opened: {error.strerror}", mend)
-    return Row("free ports", "ok", f"a port of {host} can be opened, for example {port}")
+        return CheckRow(
+            "free ports", "fail", f"no port of {host} can be opened: {error.strerror}", mend
+        )
+    return CheckRow("free ports", "ok", f"a port of {host} can be opened, for example {port}")

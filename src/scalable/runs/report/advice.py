@@ -154,7 +154,7 @@ _SHOWN_APART = frozenset({"traceback", "frame", "phase", "task_id", "worker", "t
 
 
 @dataclass
-class Cause:
+class AdvisedCause:
     """Failures of one exception class, code location, and message apart from its numbers.
     Fields that are not counts or lists come from the first failure.
     """
@@ -173,11 +173,11 @@ class Cause:
     details: dict[str, str] = field(default_factory=dict)
 
 
-def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Cause], int]:
+def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[AdvisedCause], int]:
     """Return the most frequent causes, and the number of failures of all others.
     The failure of the script is left out of the rows of ``failures.jsonl``.
     """
-    found: dict[tuple[str, str, str], Cause] = {}
+    found: dict[tuple[str, str, str], AdvisedCause] = {}
     for row in rows:
         details = mapping(row.get("details"))
         if details.get("phase") == "workflow":
@@ -188,7 +188,7 @@ def causes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[list[Cause], int]:
         kind = _NUMBERS.sub("0", message.strip().partition("\n")[0])
         cause = found.get((named, frame, kind))
         if cause is None:
-            cause = found[named, frame, kind] = Cause(
+            cause = found[named, frame, kind] = AdvisedCause(
                 named,
                 message[:CHARACTERS],
                 frame,

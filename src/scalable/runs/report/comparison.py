@@ -11,7 +11,7 @@ from scalable.errors import RunError
 from scalable.model import MemoryAdvice
 from scalable.planning import judge_memory
 from scalable.quantiles import quantile
-from scalable.runs import Calls, RunRecord, Summary, TaskNameSummary, WorkSpan, summary_of
+from scalable.runs import RecordedTasks, RunRecord, Summary, TaskNameSummary, WorkSpan, summary_of
 from scalable.runs.report.advice import said_memory
 from scalable.runs.report.histograms import TaskValues
 from scalable.runs.report.spans import (
@@ -243,7 +243,7 @@ class ReadCalls:
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self.calls, self.spans, self.values = Calls(), Spans(), TaskValues()
+        self.calls, self.spans, self.values = RecordedTasks(), Spans(), TaskValues()
         self.peaks, self.work = Peaks(), WorkSpan()
         self.in_graph = False
         for some in in_parts(rows):

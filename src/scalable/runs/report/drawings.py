@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 
 from scalable.runs.report.histograms import BARS, Histogram
 from scalable.runs.report.table import printable, shorten
-from scalable.runs.report.timeline import COLUMNS, Block, Decision, Row, Timeline
+from scalable.runs.report.timeline import COLUMNS, Block, Decision, Timeline, TimelineRow
 from scalable.runs.report.usage import POINTS, PoolUse
 from scalable.units import format_duration
 
@@ -44,7 +44,7 @@ def _axis(seconds: float, top: float, bottom: float) -> Iterator[Markup]:
         yield label(x, bottom + 14, format_duration(seconds * tick / _TICKS), anchor)
 
 
-def _row(row: Row, y: float, thick: float) -> Iterator[Markup]:
+def _row(row: TimelineRow, y: float, thick: float) -> Iterator[Markup]:
     yield element(
         "text",
         element("title", f"{row.tag}: {row.name}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from scalable.runs import Cause, FailedRow, RunRecord, causes
+from scalable.runs import FailedRow, FailureCause, RunRecord, causes
 from scalable.runs.report.table import WIDTH, on_one_line, shorten
 
 #: Largest number of lines of an example's traceback and output, and of task names of a cause.
@@ -59,7 +59,7 @@ def _run_id(record: RunRecord) -> str:
     return str(record.run.get("run_id") or record.path.name)
 
 
-def _cause(cause: Cause, *, every: bool) -> Iterator[str]:
+def _cause(cause: FailureCause, *, every: bool) -> Iterator[str]:
     where = f" at {cause.frame}" if cause.frame else ""
     yield shorten(on_one_line(f"{cause.count} x {cause.failure_class}{where}"), 4 * WIDTH)
     more = len(cause.task_names) - _NAMES

@@ -20,7 +20,7 @@ from markupsafe import Markup
 
 from scalable.palette import LIGHT, css_variables
 from scalable.runs import Summary
-from scalable.runs.report.advice import Cause, Chain
+from scalable.runs.report.advice import AdvisedCause, Chain
 from scalable.runs.report.comparison import Comparison
 from scalable.runs.report.drawings import draw_histogram, draw_timeline, draw_use
 from scalable.runs.report.environment import Environment as RunEnvironment
@@ -168,7 +168,7 @@ class ReportParts:
     #: Distributions of the task names with the longest total time.
     tasks: tuple[TaskDistributions, ...] = ()
     #: Most frequent causes of failures, and the number of failures with other causes.
-    causes: tuple[Cause, ...] = ()
+    causes: tuple[AdvisedCause, ...] = ()
     other_failures: int = 0
     #: Longest chain of tasks that waited for each other, or None.
     chain: Chain | None = None

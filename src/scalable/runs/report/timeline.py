@@ -40,7 +40,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Row:
+class TimelineRow:
     """Row of a timeline: one worker, or several of one tag."""
 
     tag: str
@@ -77,7 +77,7 @@ class Timeline:
     #: Epoch seconds.
     begin: float
     end: float
-    rows: tuple[Row, ...] = ()
+    rows: tuple[TimelineRow, ...] = ()
     decisions: tuple[Decision, ...] = ()
     #: Colour numbers by task name, the name with the longest total time first.
     names: Mapping[str, int] | None = None
@@ -154,7 +154,7 @@ def _rows(
     present: Sequence[Presence],
     colours: Mapping[str, int],
     axis: _Axis,
-) -> list[Row]:
+) -> list[TimelineRow]:
     """Return a row for each worker, or for several if there are too many."""
     workers: dict[str, dict[str, None]] = {}
     for presence in sorted(present, key=lambda p: (p.tag, p.begin)):
@@ -178,7 +178,7 @@ def _rows(
         here[places[presence.worker]].append(presence)
     single = len(spans) <= SINGLE_CALLS and all(len(members) == 1 for _, members in groups)
     return [
-        Row(
+        TimelineRow(
             tag=tag,
             name=members[0] if len(members) == 1 else f"{len(members)} workers",
             blocks=tuple(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from scalable.runs import Calls, RunRecord, Summary, summary_of
+from scalable.runs import RecordedTasks, RunRecord, Summary, summary_of
 from scalable.runs.report.environment import environment_of
 from scalable.runs.report.spans import last_moment, most_at_once, presences
 from scalable.runs.report.table import on_one_line, shorten, table
@@ -32,7 +32,7 @@ def compare_runs(first: RunRecord, second: RunRecord) -> dict[str, Pair]:
 
 
 def _values(record: RunRecord) -> dict[str, Any]:
-    calls = Calls(record.tasks)
+    calls = RecordedTasks(record.tasks)
     summary: Summary = summary_of(record, calls)
     present: dict[str, list[tuple[float, float]]] = {}
     until = last_moment(record, calls.last_moment or 0.0)

@@ -30,7 +30,7 @@ class _Guarded(RequestHandler):
         self.set_header("Cache-Control", "no-store")
 
 
-class File(_Guarded):
+class PageFile(_Guarded):
     """One file of the page."""
 
     def get(self, name: str = "page.html") -> None:
@@ -51,7 +51,7 @@ class Directory(_Guarded):
         self.set_header("Location", "scalable/")
 
 
-class Overview(_Guarded):
+class OverviewRoute(_Guarded):
     """The overview of the cluster and its events, as JSON."""
 
     async def get(self) -> None:
@@ -87,8 +87,8 @@ class Call(_Guarded):
 
 routes: list[tuple[str, type[web.RequestHandler], dict[str, Any]]] = [
     (r"scalable", Directory, {}),
-    (r"scalable/", File, {}),
-    (r"scalable/(page\.css|(?:page|shown|timeline|call)\.js)", File, {}),
-    (r"scalable/overview\.json", Overview, {}),
+    (r"scalable/", PageFile, {}),
+    (r"scalable/(page\.css|(?:page|shown|timeline|call)\.js)", PageFile, {}),
+    (r"scalable/overview\.json", OverviewRoute, {}),
     (r"scalable/call\.json", Call, {}),
 ]

@@ -49,7 +49,7 @@ class Seen:
     sizes: Sizes = field(default_factory=dict)
 
 
-class Reading(Generic[_T]):
+class BackgroundReading(Generic[_T]):
     """A function that is called in a thread, one call at a time, and its last result.
 
     Errors of :data:`UNREADABLE` keep the last result. ``first`` is the result before the first call
@@ -95,9 +95,9 @@ class Watch:
 
     def __init__(self) -> None:
         self._sizes: dict[str, Sizes] = {}
-        self._near = Reading[_Near](self._read_near, ({}, {}), "scalable-lab-near")
-        self._places = Reading[_Answers](ask_places, ([], []), "scalable-lab-places")
-        self._remote: dict[str, Reading[Seen | None]] = {}
+        self._near = BackgroundReading[_Near](self._read_near, ({}, {}), "scalable-lab-near")
+        self._places = BackgroundReading[_Answers](ask_places, ([], []), "scalable-lab-places")
+        self._remote: dict[str, BackgroundReading[Seen | None]] = {}
 
     def begin(self) -> None:
         """Start reading, so that the first answer is ready when the sidebar needs it."""
@@ -130,7 +130,9 @@ class Watch:
         for cluster_id, directory in remote.items():
             if cluster_id not in self._remote:
                 read = _Reader(self._sizes, directory)
-                self._remote[cluster_id] = Reading(read, None, f"scalable-lab-{cluster_id[:8]}")
+                self._remote[cluster_id] = BackgroundReading(
+                    read, None, f"scalable-lab-{cluster_id[:8]}"
+                )
 
     def _read_near(self) -> _Near:
         directories, errors = all_directories()

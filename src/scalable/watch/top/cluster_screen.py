@@ -35,7 +35,7 @@ from scalable.views.cluster import (
 from scalable.views.tables import Row, Table, clock, fitted, one_line
 from scalable.views.workers import workers_table
 from scalable.watch.top.grid import Grid
-from scalable.watch.top.source import Source
+from scalable.watch.top.source import WatchedCluster
 
 logger = logging.getLogger("scalable.watch.top")
 
@@ -68,7 +68,7 @@ class ClusterScreen(Screen[None]):
         Binding("escape", "back", "Back", show=False),
     ]
 
-    def __init__(self, source: Source, every_s: float, *, leads_back: bool = False) -> None:
+    def __init__(self, source: WatchedCluster, every_s: float, *, leads_back: bool = False) -> None:
         super().__init__()
         self._source, self._every_s, self._leads_back = source, every_s, leads_back
         self._watched = Watched()
@@ -251,7 +251,9 @@ class ClusterScreen(Screen[None]):
                 self._filter = text
                 self._show()
 
-        self.app.push_screen(Ask("Show rows that contain (empty for all):", self._filter), take)
+        self.app.push_screen(
+            QuestionScreen("Show rows that contain (empty for all):", self._filter), take
+        )
 
     def action_pool(self) -> None:
         """Show the rows of the next pool only, or of all after the last one."""
@@ -342,7 +344,8 @@ class ClusterScreen(Screen[None]):
                 self._check_scale(tag, now, int(text))
 
         self.app.push_screen(
-            Ask(f"Number of workers of pool {fitted(tag, 40)}:", str(now), integer=True), take
+            QuestionScreen(f"Number of workers of pool {fitted(tag, 40)}:", str(now), integer=True),
+            take,
         )
 
     @work(thread=True, group="change")
@@ -477,7 +480,7 @@ class Confirm(ModalScreen[bool]):
         self.dismiss(yes)
 
 
-class Ask(ModalScreen[str | None]):
+class QuestionScreen(ModalScreen[str | None]):
     """A question that is answered with a string, or None if it is cancelled."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Cancel")]

@@ -11,7 +11,7 @@ from scalable.clusters.discovery import RunningClusters
 from scalable.model.overview import Events, Overview, WorkerOverview
 
 
-class Source(Protocol):
+class WatchedCluster(Protocol):
     """A watched cluster. Its methods may block. Their errors are ScalableErrors."""
 
     def look(self, since: int) -> tuple[Overview, Events]:
@@ -66,7 +66,7 @@ class Sources(Protocol):
     def living(self) -> RunningClusters:
         """Return the running clusters and sessions. May block for seconds."""
 
-    def open(self, name: str) -> Source:
+    def open(self, name: str) -> WatchedCluster:
         """Return a cluster by its name or id."""
 
 
@@ -76,5 +76,5 @@ class AllClusters:
     def living(self) -> RunningClusters:
         return discovery.running_clusters()
 
-    def open(self, name: str) -> Source:
+    def open(self, name: str) -> WatchedCluster:
         return ClusterSource(name)
