@@ -7,7 +7,7 @@ import pytest
 from scalable.model.cache_outcomes import CacheOutcome, OutcomeKind
 from scalable.protocol.measured import USAGE, addition, cache_addition
 from scalable.protocol.operations import KNOWN_ANNOTATION
-from scalable.scaling.task_model import OutcomeKind as TaskKind
+from scalable.scaling.task_model import Kind as TaskKind
 from scalable.scaling.task_model import Sample, TaskModel, size_bucket
 from scalable.scheduler.pool_facts import Starts
 from scalable.scheduler.task_log import TaskLog
