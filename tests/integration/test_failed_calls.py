@@ -1,5 +1,6 @@
 """Failed calls of each kind are recorded once, with arguments, frame, output and tries."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -211,3 +212,27 @@ def test_hostile_messages_leave_the_terminal_alone(causes, where, options):
 
 if sys.platform != "linux":
     pytestmark = pytest.mark.skip("the output of workers is read on Linux")
+
+
+class Noted(Exception):
+    """An error whose objects can be counted."""
+
+
+def fail_with_note(number):
+    raise Noted(number)
+
+
+def test_a_client_keeps_nothing_of_failed_calls_whose_errors_were_raised(eventually):
+    with ScalableSession.local({"a": 1}) as client:
+        for way in (lambda f: f.result(timeout=60), lambda f: client.gather([f])):
+            for number in range(3):
+                future = client.submit(fail_with_note, number, tag="a")
+                with pytest.raises(Noted, match=str(number)):
+                    way(future)
+                with pytest.raises(Noted, match=str(number)) as caught:
+                    way(future)
+                assert any("fail_with_note" in str(entry) for entry in caught.traceback)
+                assert "fail_with_note" in caught.value.__notes__[0]
+                del future, caught
+        gc.collect()
+        eventually(lambda: gc.collect() is not None and not client.futures)

@@ -30,6 +30,7 @@ from scalable.client.unsendable import unsendable_result, with_package
 from scalable.dask_compat.client import (
     AnnotatingClient,
     add_stream_handlers,
+    copies_kept,
     is_wait,
     seams,
     send_to_scheduler,
@@ -225,6 +226,10 @@ class BundleClient(CarryingClient):
 
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         """Run a coroutine and wait. A task that waits for other tasks lends them its slot."""
+        with copies_kept(func, args):
+            return self._sync(func, *args, **kwargs)
+
+    def _sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
         if not is_wait(func) or self.asynchronous:
             return super().sync(func, *args, **kwargs)
         if not in_call():

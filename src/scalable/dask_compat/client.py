@@ -9,7 +9,7 @@ import logging
 import os
 import pickle
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -101,6 +101,41 @@ def state_of(future: Future[Any]) -> FutureState:
     state = future._state  # noqa: SLF001
     assert state is not None
     return state
+
+
+@seams.relies_on(
+    mentions("distributed.client:Future._result", "_state", "exception", "traceback"),
+    mentions(f"{_CLIENT}._gather", "exception", "traceback", "with_traceback"),
+)
+@contextmanager
+def copies_kept(func: Callable[..., Any], args: tuple[Any, ...]) -> Iterator[None]:
+    """Let a future whose error a wait raises keep a copy of it, whose traceback has no frames here.
+
+    The frames refer to the future, and to all that the callers have. The client, which has the
+    state of the future until its end, would keep them.
+    """
+    try:
+        yield
+    except Exception as error:
+        _keep_copy(error, func, args)
+        raise
+
+
+def _keep_copy(error: Exception, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+    owner = getattr(func, "__self__", None)
+    for future in [owner] if isinstance(owner, Future) else futures_of(args[:1]):
+        state = future._state  # noqa: SLF001
+        if state is None or state.exception is not error:
+            continue
+        try:
+            kept = copy.copy(error)
+        except Exception as problem:  # noqa: BLE001 - whatever the object's own code raises
+            logger.debug("the error of %s stays as it was raised: %r", future.key, problem)
+            continue
+        if type(kept) is type(error):
+            kept.__cause__, kept.__context__ = error.__cause__, error.__context__
+            kept.__suppress_context__ = error.__suppress_context__
+            state.exception = kept.with_traceback(state.traceback)
 
 
 @seams.relies_on(
