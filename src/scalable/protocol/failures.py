@@ -226,8 +226,9 @@ def _clear(frame: FrameType | None, cleared: set[int]) -> None:
 
 #: Number of times that a task may run out of memory before it fails.
 MOST_OUT_OF_MEMORY = 2
-#: Factor by which the advised memory exceeds the measured memory of a task.
-_MARGIN = 1.1
+#: Factor by which the advised memory exceeds what a task had reached when it was stopped, because
+#: what it really needs is unknown.
+_MARGIN = 2
 
 
 class OutOfMemory(KilledWorker):
@@ -261,7 +262,8 @@ class OutOfMemory(KilledWorker):
         more = "more than" if used > limit else "up"
         return (
             f"task {task!r}{beside} used {more} {as_written(limit)}, the memory {component}; "
-            f"it got to {like(limit, used)}; set memory: {advised(limit, max(used, limit))}"
+            f"it got to {like(limit, used)} before it was stopped; "
+            f"set memory: {advised(limit, max(used, limit))} or more"
         )
 
 
@@ -311,7 +313,7 @@ class LostWorkers(KilledWorker):
 
 
 def advised(limit: int, used: int) -> str:
-    """Return the memory to request, in the limit's unit, for a task that used ``used`` bytes."""
+    """Return the memory to request, in the limit's unit, for a task stopped at ``used`` bytes."""
     wanted = used * _MARGIN
     step = 10.0 ** math.floor(math.log10(wanted)) / 2
     return like(limit, math.ceil(wanted / step) * step)
