@@ -10,14 +10,19 @@ import threading
 from collections import Counter
 
 import pytest
+import yaml
+from place_objects import RBAC, asked, objects
 from pods import core, ended, pod
 
 from scalable import ScalableSession
 from scalable.client.tunnel import TunnelClosedError
+from scalable.errors import ProviderError
 from scalable.protocol.streams import RELAY_PORT
-from scalable.providers.kubernetes.api import KubernetesApi
+from scalable.providers.kubernetes.api import KubernetesApi, Resource
+from scalable.providers.kubernetes.permissions import DETACHED_RULES, role
 from scalable.providers.kubernetes.remote import PodDial
 from scalable.records.directory import pem_fields
+from verbs import program, read
 
 MANIFEST = """
 version: 1
@@ -177,6 +182,55 @@ def test_no_tunnel_is_tried_again_to_a_pod_that_has_ended_or_is_gone(session, ku
             await api.close()
 
     asyncio.run(dial())
+
+
+# Without permission -------------------------------------------------------------------------------
+
+WORDS = "this user may not get pods/portforward in namespace 'walled'"
+
+
+@pytest.fixture(scope="module")
+def walled(kubernetes_bed, tmp_path_factory):
+    """A directory of a user who may do all that is needed in a namespace but port-forwards."""
+    kubernetes_bed.add_namespace("walled")
+    granted = yaml.safe_load(role("walled", DETACHED_RULES))
+    granted["rules"] = [r for r in granted["rules"] if r["resources"] != ["pods/portforward"]]
+    subject = {"kind": "User", "apiGroup": RBAC.partition("/")[0], "name": "nobody"}
+    reference = {"kind": "Role", "apiGroup": RBAC.partition("/")[0], "name": "scalable"}
+    binding = {"apiVersion": RBAC, "kind": "RoleBinding", "metadata": {"name": "nobody"}}
+    binding |= {"subjects": [subject], "roleRef": reference}
+    for plural, body in (("roles", granted), ("rolebindings", binding)):
+        kind, text = Resource(plural, "walled", RBAC), json.dumps(body).encode()
+        asked(kubernetes_bed, lambda api, k=kind, t=text: api.create(k, t))
+    directory = tmp_path_factory.mktemp("walled")
+    manifest = MANIFEST.partition("    reconnect_within")[0] + "    namespace: walled\n"
+    (directory / "scalable.yaml").write_text(
+        manifest + "components:\n  crops: {cpus: 1, memory: 1G, workers: 1}\n"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(directory)
+        patch.setenv("KUBECONFIG", str(kubernetes_bed.kubeconfig("nobody")))
+        patch.setenv("XDG_STATE_HOME", str(directory))
+        yield directory
+
+
+def test_a_session_without_the_right_to_forward_ports_names_it(walled, kubernetes_bed):
+    with pytest.raises(ProviderError) as caught:
+        ScalableSession.from_yaml(target="k").start()
+    assert WORDS in caught.value.message
+    assert 'resources: ["pods/portforward"]' in caught.value.hint
+    assert not objects(kubernetes_bed, "walled")
+
+
+def test_up_without_the_right_to_forward_ports_names_it(walled, kubernetes_bed, eventually):
+    done = program("up", "--target", "k", "--name", "walled", "--yes", here=True)
+    assert done.returncode != 0
+    assert WORDS in done.stderr
+    status = read("status", "walled")
+    assert (status["state"], WORDS in status["reason"]) == ("unreachable", True)
+    assert WORDS in program("connect", "walled").stderr
+    assert program("down", "walled", "--yes").returncode == 0
+    eventually(lambda: not objects(kubernetes_bed, "walled"))
 
 
 CLIENT = """

@@ -72,7 +72,7 @@ def reached(directory: ClusterDirectory) -> tuple[dict[str, Any], dict[str, str]
     known = directory.scheduler()
     if known is None or not known.get("address"):
         raise ClusterError(
-            f"the scheduler of cluster {name!r} does not listen yet",
+            f"the scheduler of cluster {name!r} {directory.not_listening()}",
             hint=f"`scalable status {name}` shows its state",
         )
     if directory.record().embedded:

@@ -88,10 +88,14 @@ class RemoteCluster(ClusterDirectory):
                 return None
             run = self.path / "run"
             known = run.read_text() if run.exists() else None
-            return {"address": self._address(), "dashboard": None, "run": known, "log_dir": None}
+            found = {"address": self._address(), "dashboard": None, "run": known, "log_dir": None}
         except (ProviderError, OSError, TimeoutError) as error:
+            if isinstance(error, ProviderError) and not error.transient:
+                self.refused = str(error)
             logger.debug("the scheduler of %s cannot be reached: %s", self.id, error)
             return None
+        self.refused = None
+        return found
 
     def _address(self) -> str:
         place = self.place()
@@ -144,6 +148,8 @@ class RemoteCluster(ClusterDirectory):
             return "starting", scheduler.reason or "its scheduler has not started yet"
         if not self._is_named():
             return "running", f"its pools are shown by `scalable status {record.name}`"
+        if status is None and self.refused:
+            return "unreachable", self.refused
         if status is None:
             return "starting", "its scheduler does not answer yet"
         silent_s = time.monotonic() - self._answered_at

@@ -44,7 +44,7 @@ class AccessFile:
             )
         if scheduler is None:
             raise ClusterError(
-                f"the scheduler of cluster {record.name!r} does not listen yet",
+                f"the scheduler of cluster {record.name!r} {directory.not_listening()}",
                 hint=f"`scalable status {record.name}` shows its state",
             )
         return cls(

@@ -75,6 +75,9 @@ class ClusterDirectory:
     themselves.
     """
 
+    #: Why this user can never reach the scheduler, as far as that is known.
+    refused: str | None = None
+
     def __init__(self, path: Path) -> None:
         self.path = path
 
@@ -95,6 +98,10 @@ class ClusterDirectory:
         """Return the state of the cluster and the reason. ``status`` is the last one."""
         sight = sight_of(record, self.scheduler(), self.services)
         return state_of(record, status, sight, now)
+
+    def not_listening(self) -> str:
+        """Return what the scheduler does if :meth:`scheduler` returns None, in words."""
+        return f"cannot be reached: {self.refused}" if self.refused else "does not listen yet"
 
     def is_over(self) -> bool:
         """Return whether the cluster has certainly stopped."""

@@ -43,7 +43,7 @@ REQUEST_TIMEOUT_S = 30.0
 #: Maximum number of simultaneous requests of one connection.
 AT_ONCE = 16
 TRANSIENT = (429, 500, 502, 503, 504)
-FORBIDDEN, NOT_FOUND, CONFLICT = 403, 404, 409
+FORBIDDEN, NOT_FOUND, NOT_ACCEPTABLE, CONFLICT = 403, 404, 406, 409
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 _VERBS = {"POST": "create", "DELETE": "delete", "PATCH": "patch", "GET": "get"}

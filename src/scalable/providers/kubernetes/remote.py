@@ -13,13 +13,15 @@ from contextlib import suppress
 from typing import Any
 
 from scalable.client.tunnel import BackgroundTunnel, Tunnel, TunnelClosedError
-from scalable.errors import ClusterError, ProviderError
+from scalable.errors import ClusterError, ProviderError, ScalableError
 from scalable.files import read_private
 from scalable.manager.launcher import UnitState
 from scalable.protocol.streams import KEPT_S, RELAY_PORT, Buffer
 from scalable.providers.base import ProgramState
 from scalable.providers.kubernetes.api import (
+    FORBIDDEN,
     MERGE_PATCH,
+    NOT_ACCEPTABLE,
     NOT_FOUND,
     KubernetesApi,
     KubernetesError,
@@ -29,6 +31,7 @@ from scalable.providers.kubernetes.api import (
 )
 from scalable.providers.kubernetes.form import KEEPER, as_started_once
 from scalable.providers.kubernetes.kubeconfig import current_context, inside, user_of
+from scalable.providers.kubernetes.permissions import DETACHED_RULES
 from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S, why_no_pod
 from scalable.providers.kubernetes.reasons import fault_in_output, observation
 from scalable.providers.kubernetes.render import (
@@ -55,6 +58,8 @@ from scalable.records.packing import PLACE, path_of
 
 PROTOCOL = "v4.channel.k8s.io"
 DATA, ERROR = 0, 1
+#: Seconds for the check of a port-forward.
+CHECK_S = 10.0
 #: Seconds for closing a WebSocket, because a lost network does not answer.
 CLOSE_S = 0.5
 _DATA_CHANNEL = bytes((DATA,))
@@ -132,10 +137,40 @@ class PodDial:
             connection = await self._api.websocket(self._path, self._query, PROTOCOL)
         except aiohttp.WSServerHandshakeError as error:
             await self._check_pod()
-            raise refusal(error.status, error.message) from error
+            if error.status == FORBIDDEN:
+                await self._explain()
+            raise refusal(
+                error.status,
+                f"the API server answered {error.status} to a port-forward (get pods/portforward)"
+                f" in namespace {self._pods.namespace!r}: {error.message}",
+            ) from error
         except (aiohttp.ClientError, ProviderError) as error:
             raise ConnectionError(str(error) or type(error).__name__) from error
         return WebSocketCarrier(connection)
+
+    async def _explain(self) -> None:
+        """Raise the API server's own error for a refused port-forward, if it repeats it.
+        The answer to a refused WebSocket is lost, that to the same request without it is not.
+        """
+        try:
+            await self._api.request("GET", self._pods, self._pod, "portforward", query=self._query)
+        except KubernetesError as error:
+            if error.status == FORBIDDEN:
+                raise
+
+    async def check(self) -> None:
+        """Raise ProviderError if the API server refuses port-forwards in a way that lasts."""
+        try:
+            async with asyncio.timeout(CHECK_S):
+                carrier = await self()
+        except KubernetesError as error:
+            if error.status in (FORBIDDEN, NOT_ACCEPTABLE):
+                raise
+            logger.debug("no port-forward to pod %s now: %s", self._pod, error)
+        except (OSError, ScalableError) as error:
+            logger.debug("no port-forward to pod %s now: %s", self._pod, error)
+        else:
+            await carrier.close()
 
     async def _check_pod(self) -> None:
         """Raise TunnelClosedError if the pod has ended or is gone."""
@@ -308,7 +343,9 @@ class KubernetesPlace:
         for pod in await self._list(api, self._pods, {CLUSTER: cluster_id, ROLE: SCHEDULER}):
             if observation(pod).state is UnitState.RUNNING and not is_going(pod):
                 return str(pod["metadata"]["name"])
-        raise ProviderError(f"the scheduler's pod of cluster {cluster_id} does not run")
+        raise ProviderError(
+            f"the scheduler's pod of cluster {cluster_id} does not run", transient=True
+        )
 
     def logs(self, cluster_id: str, since: Mapping[str, str]) -> dict[str, tuple[str, str]]:
         return ask(self._context, lambda api: self._logs(api, cluster_id, since), LOGS_TIMEOUT_S)
@@ -405,12 +442,17 @@ class PodTunnel:
         self, place: KubernetesPlace, context: str, namespace: str, cluster_id: str
     ) -> None:
         self._place, self._namespace, self._cluster_id = place, namespace, cluster_id
-        self._api = KubernetesApi(context or None)
+        self._api = KubernetesApi(context or None, rules=DETACHED_RULES)
         self._tunnel: Tunnel | None = None
 
     async def open(self) -> int:
-        pod = await self._place.scheduler_pod(self._api, self._cluster_id)
-        dial = PodDial(self._api, self._namespace, pod, RELAY_PORT)
+        try:
+            pod = await self._place.scheduler_pod(self._api, self._cluster_id)
+            dial = PodDial(self._api, self._namespace, pod, RELAY_PORT)
+            await dial.check()
+        except BaseException:
+            await self._api.close()
+            raise
         subject = f"the scheduler of cluster {self._cluster_id}"
         self._tunnel = Tunnel(dial, subject)
         return await self._tunnel.open()

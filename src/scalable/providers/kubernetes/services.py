@@ -34,6 +34,7 @@ from scalable.providers.kubernetes.place import BATCH, NamespacePlace, create, r
 from scalable.providers.kubernetes.reasons import observation
 from scalable.providers.kubernetes.remote import (
     KubernetesPlace,
+    PodDial,
     has_ended,
     owner,
     tunnel_to,
@@ -224,7 +225,10 @@ class KubernetesSite:
 
     async def scheduler(self, start_s: float) -> str:
         pod = await self._place.scheduler_pod(start_s)
-        self._pod = pod["metadata"]["name"]
+        name = pod["metadata"]["name"]
+        if name != self._pod:
+            await PodDial(self._api, self.frame.namespace, name, RELAY_PORT).check()
+        self._pod = name
         return f"tls://{pod['status']['podIP']}:{render.PORT}"
 
     def tunnel(self) -> BackgroundTunnel:

@@ -268,7 +268,9 @@ class SchedulerTunnel:
             await cloud.close()
         host = None if machine is None else machine.public_address or machine.address
         if host is None:
-            raise ProviderError(f"the scheduler of cluster {self._cluster_id} has no address yet")
+            raise ProviderError(
+                f"the scheduler of cluster {self._cluster_id} has no address yet", transient=True
+            )
         subject = f"the scheduler of cluster {self._cluster_id}"
         self._tunnel = Tunnel(TcpDial(host, RELAY_PORT), subject)
         return await self._tunnel.open()
