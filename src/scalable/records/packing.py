@@ -13,6 +13,7 @@ from scalable.records.directory import (
     MANIFEST,
     PLAN,
     RECORD,
+    SECRETS,
     SPEC,
     TOKEN,
     UNNAMED,
@@ -89,7 +90,7 @@ def _inner(name: str) -> Path:
     path = PurePosixPath(name)
     # Files from elsewhere must not name processes of this machine.
     of_manager = len(path.parts) == 3 and path.parts[0] == _MANAGERS
-    known = name in _FILES or (of_manager and path.name in (MANIFEST, SPEC))
+    known = name in _FILES or (of_manager and path.name in (MANIFEST, SECRETS, SPEC))
     if not known or any(not names.FILE_NAME.accepts(part) for part in path.parts):
         raise ClusterError(f"{name!r:.80} is no file of a cluster")
     return Path(path)

@@ -24,12 +24,13 @@ def state(tmp_path, monkeypatch):
 def test_files_are_packed_and_unpacked():
     made = ClusterDirectory.create(record(), manifest_yaml="m", spec="{}")
     made.write_pem("a", "b", "c")
-    made.write_request("k", "mine", "{}")
+    made.write_request("k", "mine", "{}", "{}")
     files = packed(made, "k")
     made.remove()
     again = unpack(files, record())
     assert packed(again, "k") == files
-    assert set(files) >= {"record.json", "tls/key.pem", "managers/k/manifest.yaml"}
+    own = {f"managers/k/{name}" for name in ("manifest.yaml", "secrets.json")}
+    assert set(files) >= {"record.json", "tls/key.pem", *own}
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from scalable.providers.kubernetes.render import (
     service_job,
 )
 from scalable.providers.remote.session_files import FILES
-from scalable.records.directory import MANIFEST, SPEC
+from scalable.records.directory import MANIFEST, SECRETS, SPEC
 from scalable.records.packing import PLACE, key_of
 from scalable.units import parse_duration
 
@@ -241,7 +241,7 @@ def _detached(spec: DeploymentSpec, counts: Mapping[str, int], name: str) -> lis
     )
     form = form_of(spec.options)
     files = dict.fromkeys((*FILES, PLACE), "")
-    own = dict.fromkeys(_manager_paths(manager), "")
+    own = dict.fromkeys((*_manager_paths(manager), f"managers/{manager}/{SECRETS}"), "")
     workers = [
         render.secret(frame, render.worker_secret_name(frame, tag), WORKER, {render.CONFIG: ""})
         for tag in spec.components
