@@ -15,7 +15,7 @@ import urllib.request
 import uuid
 
 import pytest
-from place_objects import KINDS, RBAC, asked, objects
+from place_objects import JOBS, KINDS, RBAC, asked, objects
 
 import scalable
 from scalable import ScalableSession, settings
@@ -217,6 +217,32 @@ def test_a_manager_that_died_is_started_again_and_takes_over_the_workers(
 
     eventually(attached)
     assert pods(kubernetes_bed, "-crops-") == before
+
+
+def test_a_deleted_pod_of_a_manager_leaves_the_workers_to_the_next(
+    elsewhere, kubernetes_bed, work, eventually
+):
+    def failures():
+        jobs = asked(kubernetes_bed, lambda api: api.request("GET", JOBS))["items"]
+        return sum(job["status"].get("failed", 0) for job in jobs)
+
+    def manager():
+        return read("status", NAME)["managers"][0]
+
+    eventually(lambda: manager()["state"] == "attached")
+    before, failed = pods(kubernetes_bed, "-crops-"), failures()
+    (gone,) = pods(kubernetes_bed, "-manager-")[-1:]
+    with scalable.connect(NAME) as client:
+        call = client.submit(work.after, 3, "moved", tag="crops")
+        asked(kubernetes_bed, lambda api: api.delete(Resource("pods", "default"), gone))
+        assert call.result(timeout=60) == "moved"
+    scaled = program("scale", NAME, "statistics=2")
+    assert scaled.returncode == 0, scaled.stderr
+    eventually(lambda: read("status", NAME)["pools"]["statistics"]["running"] == 2, timeout=90)
+    assert program("scale", NAME, "statistics=1").returncode == 0
+    assert pods(kubernetes_bed, "-crops-") == before
+    # The next process has not been refused meanwhile.
+    assert failures() == failed + 1
 
 
 def test_resume_starts_no_manager_that_runs(elsewhere, eventually):

@@ -47,6 +47,10 @@ ATTACH_TIMEOUT_S = 60.0
 #: Seconds without an answer after which the scheduler counts as gone for good.
 SCHEDULER_LOST_S = 20.0
 LEAVE_POLL_S = 0.1
+#: Seconds between two attempts to attach while the previous process is not lost yet.
+TURN_POLL_S = 1.0
+#: Exit code of a process that SIGTERM has stopped, as shells report it.
+TERMINATED = 128 + signal.SIGTERM
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,8 @@ class ManagerConfig:
     limits: Mapping[str, int] = field(default_factory=dict)
     #: Address of the scheduler for the workers. None for ``address``.
     worker_address: str | None = None
+    #: Another process takes over the workers when this one gets SIGTERM. It waits for its turn.
+    replaceable: bool = False
     #: Secret values by tag and variable.
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
 
@@ -231,6 +237,11 @@ class ManagerProcess:
                     calls.attach(attachment, instead_of=holder["nonce"]),
                     ATTACH_TIMEOUT_S,
                 )
+            if config.replaceable and answer["holder"] is not None:
+                logger.info("manager %r waits: %s", config.manager, answer["reason"])
+            while config.replaceable and answer["holder"] is not None:
+                await asyncio.sleep(TURN_POLL_S)
+                answer = await asyncio.wait_for(calls.attach(attachment), ATTACH_TIMEOUT_S)
         except (OSError, TimeoutError) as error:
             raise ClusterError(
                 f"the scheduler of cluster {config.cluster_name!r} does not answer at "
@@ -245,7 +256,9 @@ class ManagerProcess:
 
     def _leave(self) -> None:
         self._leaving += 1
-        if self._leaving == 1:
+        if self.config.replaceable:
+            logger.info("manager %r leaves its workers to its next process", self.config.manager)
+        elif self._leaving == 1:
             logger.info(
                 "manager %r leaves when its workers have finished their tasks", self.config.manager
             )
@@ -257,6 +270,9 @@ class ManagerProcess:
         reconciler, told = self._reconciler, False
         while True:
             await asyncio.sleep(LEAVE_POLL_S)
+            if self._leaving and self.config.replaceable:
+                reconciler.abandon()
+                return TERMINATED
             if self._leaving and not told:
                 told = True
                 await _quietly(calls, self.config.manager, self.nonce, gone=False)

@@ -125,7 +125,8 @@ def run_manager(
 ) -> int:
     """Run a manager until it leaves. Return the exit code.
     If the scheduler failed or is gone, the code is 0, so that the manager is not restarted. If the
-    cluster has finished normally, the manager, the last program, deletes it.
+    cluster has finished normally, the manager, the last program, deletes it. SIGTERM comes from
+    the backend, which moves the manager: it leaves its workers to the next process.
     """
     from scalable.clusters import managing
 
@@ -137,10 +138,13 @@ def run_manager(
     try:
         # Its creator may have died before it could do this.
         place.keep(record.id, record.time_to_live_s)
-        code = managing.run_manager(managing.config_of(directory, manager))
+        config = managing.config_of(directory, manager)
+        code = managing.run_manager(dataclasses.replace(config, replaceable=True))
     except (ClusterError, ProviderError) as error:
         logger.error("%s", error)  # noqa: TRY400 - a traceback adds nothing
         code = error.exit_code
+    if code == managing.TERMINATED:
+        return code
     deadline = time.monotonic() + END_TIMEOUT_S
     while time.monotonic() < deadline:
         try:
