@@ -1,10 +1,13 @@
 """The objects of clusters in the namespace of the Kubernetes test bed, as its administrator sees them."""
 
 import asyncio
+import json
 
 import pytest
+import yaml
 
 from scalable.providers.kubernetes.api import KubernetesApi, Resource
+from scalable.providers.kubernetes.permissions import role
 
 RBAC = "rbac.authorization.k8s.io/v1"
 KINDS = {
@@ -32,6 +35,27 @@ def asked(bed, function):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KUBECONFIG", str(bed.kubeconfig("admin")))
         return asyncio.run(ask())
+
+
+def grant(bed, namespace, rules, without=""):
+    """Make a namespace in which the user `nobody` may do what the printed Role of rules allows."""
+    bed.add_namespace(namespace)
+    granted = yaml.safe_load(role(namespace, rules))
+    granted["rules"] = [rule for rule in granted["rules"] if rule["resources"] != [without]]
+    group = RBAC.partition("/")[0]
+    binding = {
+        "apiVersion": RBAC,
+        "kind": "RoleBinding",
+        "metadata": {"name": "nobody"},
+        "subjects": [{"kind": "User", "apiGroup": group, "name": "nobody"}],
+        "roleRef": {"kind": "Role", "apiGroup": group, "name": "scalable"},
+    }
+
+    async def create(api):
+        for plural, body in (("roles", granted), ("rolebindings", binding)):
+            await api.create(Resource(plural, namespace, RBAC), json.dumps(body).encode())
+
+    asked(bed, create)
 
 
 def objects(bed, namespace="default"):

@@ -8,11 +8,13 @@ import subprocess
 import sys
 
 import pytest
+from place_objects import grant
 
 from scalable import ScalableSession
 from scalable.errors import ProviderError
 from scalable.providers.kubernetes import render
-from scalable.providers.kubernetes.api import KubernetesApi, Resource
+from scalable.providers.kubernetes.api import KubernetesApi, KubernetesError, Resource
+from scalable.providers.kubernetes.permissions import RULES, session_rules
 
 pytest.importorskip("kubernetes_asyncio")
 
@@ -168,6 +170,30 @@ def test_a_pod_that_is_not_configured_is_told_with_what_is_missing(
     assert "CreateContainerConfigError" in caught.value.message
     assert "nobody-made-it" in caught.value.message
     assert objects(kubernetes_bed) == before
+
+
+def test_a_session_with_the_printed_role_starts_although_answers_are_lost(
+    kubernetes_bed, tmp_path, monkeypatch
+):
+    text = MANIFEST.replace("start_timeout: 10s", "namespace: lossy, manager: there")
+    (tmp_path / "scalable.yaml").write_text(text)
+    session = ScalableSession.from_yaml(tmp_path / "scalable.yaml", target="k")
+    grant(kubernetes_bed, "lossy", session_rules(RULES, session.spec.options))
+    monkeypatch.setenv("KUBECONFIG", str(kubernetes_bed.kubeconfig("nobody")))
+    once, lost = KubernetesApi._once, []
+
+    async def lossy(self, method, path, *rest):
+        answer = await once(self, method, path, *rest)
+        if method == "POST" and path not in lost:
+            lost.append(path)
+            raise KubernetesError("the connection was lost", transient=True)
+        return answer
+
+    monkeypatch.setattr(KubernetesApi, "_once", lossy)
+    with session:
+        assert session.client.submit(after, 0, 42, tag="crops").result(timeout=120) == 42
+    kinds = {path.rpartition("/")[2] for path in lost}
+    assert kinds >= {"jobs", "services", "secrets", "serviceaccounts", "roles", "rolebindings"}
 
 
 #: A creator that is killed after a number of objects that it has created or changed.

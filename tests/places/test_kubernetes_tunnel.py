@@ -10,16 +10,15 @@ import threading
 from collections import Counter
 
 import pytest
-import yaml
-from place_objects import RBAC, asked, objects
+from place_objects import grant, objects
 from pods import core, ended, pod
 
 from scalable import ScalableSession
 from scalable.client.tunnel import TunnelClosedError
 from scalable.errors import ProviderError
 from scalable.protocol.streams import RELAY_PORT
-from scalable.providers.kubernetes.api import KubernetesApi, Resource
-from scalable.providers.kubernetes.permissions import DETACHED_RULES, role
+from scalable.providers.kubernetes.api import KubernetesApi
+from scalable.providers.kubernetes.permissions import DETACHED_RULES
 from scalable.providers.kubernetes.remote import PodDial
 from scalable.records.directory import pem_fields
 from verbs import program, read
@@ -192,16 +191,7 @@ WORDS = "this user may not get pods/portforward in namespace 'walled'"
 @pytest.fixture(scope="module")
 def walled(kubernetes_bed, tmp_path_factory):
     """A directory of a user who may do all that is needed in a namespace but port-forwards."""
-    kubernetes_bed.add_namespace("walled")
-    granted = yaml.safe_load(role("walled", DETACHED_RULES))
-    granted["rules"] = [r for r in granted["rules"] if r["resources"] != ["pods/portforward"]]
-    subject = {"kind": "User", "apiGroup": RBAC.partition("/")[0], "name": "nobody"}
-    reference = {"kind": "Role", "apiGroup": RBAC.partition("/")[0], "name": "scalable"}
-    binding = {"apiVersion": RBAC, "kind": "RoleBinding", "metadata": {"name": "nobody"}}
-    binding |= {"subjects": [subject], "roleRef": reference}
-    for plural, body in (("roles", granted), ("rolebindings", binding)):
-        kind, text = Resource(plural, "walled", RBAC), json.dumps(body).encode()
-        asked(kubernetes_bed, lambda api, k=kind, t=text: api.create(k, t))
+    grant(kubernetes_bed, "walled", DETACHED_RULES, without="pods/portforward")
     directory = tmp_path_factory.mktemp("walled")
     manifest = MANIFEST.partition("    reconnect_within")[0] + "    namespace: walled\n"
     (directory / "scalable.yaml").write_text(

@@ -93,7 +93,7 @@ def test_a_used_up_quota_is_a_limit_for_now():
 def test_an_object_that_a_lost_answer_left_is_taken():
     api = Answers(status(409, "already exists", "AlreadyExists"), {"metadata": {"uid": "1"}})
     body = b'{"metadata": {"name": "x"}}'
-    assert asyncio.run(api.create(PODS, body)) == {"metadata": {"uid": "1"}}
+    assert asyncio.run(api.create_root(PODS, body)) == {"metadata": {"uid": "1"}}
     assert api.asked[-1] == ("GET", "/api/v1/namespaces/n/pods/x")
 
 

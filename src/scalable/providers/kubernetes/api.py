@@ -125,15 +125,21 @@ class KubernetesApi:
     async def create(self, resource: Resource, body: bytes) -> dict[str, Any]:
         """Create an object, and return the server's version.
         Already there is success: our names are used once, so that it was created by an attempt
-        whose answer was lost.
+        whose answer was lost. Then what was sent is returned: the user may not get all kinds.
         """
         try:
             made: dict[str, Any] = await self.request("POST", resource, body=body)
         except KubernetesError as error:
             if error.reason != "AlreadyExists":
                 raise
-            name = str(json.loads(body)["metadata"]["name"])
-            made = await self.request("GET", resource, name)
+            made = json.loads(body)
+        return made
+
+    async def create_root(self, resource: Resource, body: bytes) -> dict[str, Any]:
+        """Create an object that will own others, and return the server's version, with its uid."""
+        made = await self.create(resource, body)
+        if "uid" not in made["metadata"]:
+            made = await self.request("GET", resource, made["metadata"]["name"])
         return made
 
     async def delete(self, resource: Resource, name: str, **options: Any) -> bool:

@@ -54,7 +54,7 @@ class NamespacePlace:
         deadline is ``start_s`` seconds and a margin, so that a creator that dies leaves nothing.
         """
         job = self._form.root(self.frame, int(start_s + render.MARGIN_S))
-        made = await self._api.create(self._jobs, render.to_body(job))
+        made = await self._api.create_root(self._jobs, render.to_body(job))
         self.frame = frame_of(made["metadata"]["uid"])
         keys = {key_of(path): text for path, text in files.items()}
         name = render.scheduler_secret_name(self.frame)

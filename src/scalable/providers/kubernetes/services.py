@@ -144,7 +144,7 @@ async def _make_root(api: KubernetesApi, root: render.Object, record: ClusterRec
     resource = resource_of(root)
     name = root["metadata"]["name"]
     while True:
-        made = await api.create(resource, render.to_body(root))
+        made = await api.create_root(resource, render.to_body(root))
         if label(made, CLUSTER) == record.id:
             return made
         if not has_ended(made) or label(made, OWNER) != label(root, OWNER):
