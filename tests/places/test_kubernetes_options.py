@@ -27,7 +27,7 @@ targets:
     node_selector: {pool: models}
     tolerations: [{key: dedicated, operator: Equal, value: models, effect: NoSchedule}]
     resources: {requests: {ephemeral-storage: 1Gi}, limits: {}}
-    env: {SITE: here, SEASON: wet}
+    env: {SITE: here, SEASON: wet, PRICE: '$$5 or $(SITE) or $x'}
     mounts: {"configmap://settings": /settings, "secret://login/token": /token}
     pod_template: pod.yaml
 components:
@@ -53,7 +53,7 @@ def look():
         "settings": Path("/settings/level").read_text(),
         "token": Path("/token").read_text(),
         "shared": Path("/shared/note").read_text(),
-        "env": (os.environ["SITE"], os.environ["SEASON"]),
+        "env": (os.environ["SITE"], os.environ["SEASON"], os.environ["PRICE"]),
         "account": os.path.exists("/var/run/secrets/kubernetes.io/serviceaccount/token"),
     }
 
@@ -131,7 +131,7 @@ def test_a_worker_sees_every_kind_of_mount_and_its_environment(session, ask):
         "settings": "3",
         "token": "secret",
         "shared": "from the node",
-        "env": ("here", "dry"),
+        "env": ("here", "dry", "$$5 or $(SITE) or $x"),
         "account": True,
     }
 

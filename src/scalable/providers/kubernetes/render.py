@@ -213,7 +213,7 @@ def service_job(
     container: Object = {
         "name": CONTAINER,
         "image": image_of(frame, None),
-        "command": [*PROGRAM, *program],
+        "command": [literal(word) for word in (*PROGRAM, *program)],
         "env": _environment(frame, None, _scheduler_variables(frame)),
         "volumeMounts": [
             {"name": "credentials", "mountPath": DIRECTORY, "readOnly": True},
@@ -287,7 +287,7 @@ def worker_pod(frame: Frame, component: ComponentSpec, unit: str) -> Object:
     container = {
         "name": CONTAINER,
         "image": image_of(frame, component),
-        "command": [*program, *preload],
+        "command": [literal(word) for word in (*program, *preload)],
         "env": _environment(frame, component, component.environment(component.slots)),
         "resources": _resources(frame, component),
         "volumeMounts": [
@@ -361,6 +361,11 @@ def _scheduler_variables(frame: Frame) -> dict[str, str]:
     return {ALLOW_VERSION_MISMATCH: "1"} if frame.options["allow_version_mismatch"] else {}
 
 
+def literal(text: str) -> str:
+    """Return a value that arrives as ``text``: Kubernetes expands ``$$`` and ``$(NAME)``."""
+    return text.replace("$", "$$")
+
+
 def _environment(
     frame: Frame, component: ComponentSpec | None, own: Mapping[str, str]
 ) -> list[Object]:
@@ -368,7 +373,7 @@ def _environment(
     # parts of an image contain its name.
     written = {"PYTHONUNBUFFERED": "1", **frame.options["env"], **own}
     written[IMAGE] = image_of(frame, component)
-    entries: list[Object] = [{"name": name, "value": text} for name, text in written.items()]
+    entries: list[Object] = [{"name": k, "value": literal(text)} for k, text in written.items()]
     address = {"fieldRef": {"fieldPath": "status.podIP"}}
     return [{"name": HOST_VARIABLE, "valueFrom": address}, *entries]
 
