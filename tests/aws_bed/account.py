@@ -136,9 +136,6 @@ class Account:
     def do_session(self, user, seconds):
         return self.identities.of_user(user, seconds).document()
 
-    def do_renewed(self, user, seconds):
-        return self.metadata.of_user(user, seconds)
-
     def do_settings(self, delay=None, validity=None, eventual=None):
         if delay is not None:
             self.delay = delay
@@ -208,9 +205,6 @@ class Account:
 
     def do_interrupt(self, identity, notice_s=None):
         self.machine(identity).interrupt(notice_s)
-
-    def do_rebalance(self, identity):
-        self.machine(identity).rebalance()
 
     def do_kill(self, identity):
         self.machine(identity).kill()

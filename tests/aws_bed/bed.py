@@ -59,14 +59,6 @@ class AwsBed(BedProcess):
             "AWS_SESSION_TOKEN": found["Token"],
         }
 
-    def renewed(self, user="alice", seconds=60.0):
-        """Return variables of a shell whose credentials end after some seconds and are renewed."""
-        url = self.ask("renewed", user=user, seconds=seconds)
-        found = self.environment(user)
-        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-            del found[name]
-        return {**found, "AWS_CONTAINER_CREDENTIALS_FULL_URI": url}
-
     # What happened --------------------------------------------------------------------------------
 
     def calls(self, reset=False):
@@ -153,10 +145,6 @@ class AwsBed(BedProcess):
     def interrupt(self, identity, notice_s=None):
         """Take back a machine of spot capacity, with the notice of its kind or a shorter one."""
         self.ask("interrupt", identity=identity, notice_s=notice_s)
-
-    def rebalance(self, identity):
-        """Recommend to leave a spot instance."""
-        self.ask("rebalance", identity=identity)
 
     def kill(self, identity):
         """Kill the processes of a machine."""

@@ -69,18 +69,6 @@ class Fargate:
         run.moto_task.tags = list(kept.values())
         return {}
 
-    def on_UntagResource(self, request):
-        run = self.find(request.region, request.parameters["resourceArn"])
-        if run is None:
-            return None
-        gone = set(request.parameters["tagKeys"])
-        run.moto_task.tags = [tag for tag in run.moto_task.tags if tag["key"] not in gone]
-        return {}
-
-    def on_ListTagsForResource(self, request):
-        run = self.find(request.region, request.parameters["resourceArn"])
-        return None if run is None else {"tags": run.moto_task.tags}
-
     def on_DeleteCluster(self, request):
         backend = ecs_backends[ACCOUNT][request.region]
         cluster = find_cluster(backend, request.parameters["cluster"])

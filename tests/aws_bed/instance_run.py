@@ -256,18 +256,6 @@ class InstanceRun:
         self.wanted, self.reason = state, reason
         self.change.set()
 
-    def start_again(self):
-        """Boot after a stop; user data is not run again, as with cloud-init's scripts."""
-        self.wanted, self.reason = "", USER
-        self.change = asyncio.Event()
-        self.order.user_data = b""
-        self.begin()
-
-    def rebalance(self):
-        """Recommend to leave this spot instance."""
-        self.check_spot()
-        self.notices["rebalance"] = {"noticeTime": moment()}
-
     def interrupt(self, notice_s=None):
         """Take back a spot instance: the notice, then its end."""
         self.check_spot()

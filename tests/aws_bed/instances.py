@@ -213,9 +213,6 @@ class Instances:
         document = {"InstanceId": run.id, "Output": base64.b64encode(data).decode()}
         return serialized("GetConsoleOutput", document)
 
-    def on_RebootInstances(self, request):
-        raise invalid("the test bed reboots no instance", "UnsupportedOperation")
-
     def changed(self, request, now, state):
         """Carry out what moto has done to instances: moto's state is the end of it."""
         for name in request.parameters["InstanceIds"]:
@@ -229,24 +226,6 @@ class Instances:
 
     def after_TerminateInstances(self, request):
         self.changed(request, "shutting-down", "terminated")
-
-    def after_StopInstances(self, request):
-        self.changed(request, "stopping", "stopped")
-
-    def on_StartInstances(self, request):
-        for name in request.parameters["InstanceIds"]:
-            run = self.find(name)
-            if run.state != "stopped":
-                raise invalid(
-                    f"The instance '{name}' is not in a state from which it can be started.",
-                    "IncorrectInstanceState",
-                )
-
-    def after_StartInstances(self, request):
-        for name in request.parameters["InstanceIds"]:
-            run = self.runs[name]
-            run.set("pending")
-            self.account.loop.call_soon_threadsafe(run.start_again)
 
     # Instances ------------------------------------------------------------------------------------
 

@@ -1,7 +1,5 @@
 """What machines ask about themselves: the task metadata endpoint and credentials of task roles."""
 
-import secrets
-
 from aiohttp import web
 
 
@@ -10,14 +8,11 @@ class Metadata:
 
     def __init__(self, account):
         self.account = account
-        #: Secret part of an address -> user and seconds of validity.
-        self.users = {}
 
     async def start(self):
         """Listen; return the URL."""
         app = web.Application()
         app.router.add_get("/v2/credentials/{secret}", self.credentials)
-        app.router.add_get("/users/{secret}", self.user)
         app.router.add_get("/{version:v[34]}/{runtime}", self.container)
         app.router.add_get("/{version:v[34]}/{runtime}/task", self.task)
         self.runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -25,18 +20,6 @@ class Metadata:
         site = web.TCPSite(self.runner, "127.0.0.1", 0)
         await site.start()
         return f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"
-
-    def of_user(self, name, seconds):
-        """Return the address of credentials of a user that are new at each request."""
-        secret = secrets.token_urlsafe(16)
-        self.users[secret] = (name, seconds)
-        return f"{self.account.metadata_url}/users/{secret}"
-
-    async def user(self, request):
-        found = self.users.get(request.match_info["secret"])
-        if found is None:
-            raise web.HTTPNotFound
-        return web.json_response(self.account.identities.of_user(*found).document())
 
     async def close(self):
         await self.runner.cleanup()

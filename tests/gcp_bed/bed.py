@@ -76,10 +76,6 @@ class GcpBed(BedProcess):
         """Take a machine back: a notice now, its end `notice` seconds later."""
         self.ask("preempt", name=name)
 
-    def maintain(self, name, event="MIGRATE_ON_HOST_MAINTENANCE"):
-        """Announce a maintenance event to a machine; "NONE" ends it."""
-        self.ask("maintain", name=name, event=event)
-
     def kill(self, name):
         """Kill what runs on a machine; the machine goes on."""
         self.ask("kill", name=name)
@@ -138,10 +134,6 @@ class GcpBed(BedProcess):
     def expire_tokens(self):
         """Let all access tokens be invalid; new ones can be had at once."""
         self.ask("expire_tokens")
-
-    def token_lifetime(self, seconds):
-        """Let new tokens be valid for so long."""
-        self.ask("token_lifetime", seconds=seconds)
 
     def clear_faults(self):
         """End all faults, and set settings and quotas back."""

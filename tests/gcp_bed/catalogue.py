@@ -245,18 +245,14 @@ class Catalogue:
 
     def handlers(self):
         return {
-            "compute.zones.list": self.do_zones,
             "compute.zones.get": lambda call: self.zone(call.path["zone"]),
-            "compute.regions.list": self.do_regions,
             "compute.regions.get": lambda call: self.region(call.path["region"]),
-            "compute.machineTypes.list": self.do_machine_types,
             "compute.machineTypes.get": self.do_machine_type,
             "compute.machineTypes.aggregatedList": self.do_all_machine_types,
             "compute.images.get": lambda call: self.image(call.path["project"], call.path["image"]),
             "compute.images.getFromFamily": lambda call: self.family(
                 call.path["project"], call.path["family"]
             ),
-            "compute.images.list": self.do_images,
             "compute.projects.get": self.do_project,
         }
 
@@ -270,20 +266,6 @@ class Catalogue:
             "quotas": [{"metric": "CPUS_ALL_REGIONS", "limit": 4800.0, "usage": 0.0}],
             "selfLink": link(PROJECT),
         }
-
-    def do_zones(self, call):
-        items, more = page(call.query, [self.zone(name) for name in zones()])
-        return {"kind": "compute#zoneList", "items": items, **more}
-
-    def do_regions(self, call):
-        items, more = page(call.query, [self.region(name) for name in REGIONS])
-        return {"kind": "compute#regionList", "items": items, **more}
-
-    def do_machine_types(self, call):
-        zone = call.path["zone"]
-        self.zone(zone)
-        items, more = page(call.query, list(self.machine_types(zone).values()))
-        return {"kind": "compute#machineTypeList", "items": items, **more}
 
     def do_machine_type(self, call):
         zone, name = call.path["zone"], call.path["machineType"]
@@ -300,13 +282,6 @@ class Catalogue:
             "items": scoped(items, "machineTypes"),
             **more,
         }
-
-    def do_images(self, call):
-        if call.path["project"] != "cos-cloud":
-            return {"kind": "compute#imageList"}
-        found = [self.image("cos-cloud", name) for name in FAMILIES.values()]
-        items, more = page(call.query, found)
-        return {"kind": "compute#imageList", "items": items, **more}
 
 
 def scoped(items, name, kind="zone"):

@@ -3,15 +3,14 @@
 import asyncio
 import copy
 import itertools
-import re
 
-from .catalogue import REGIONS, link, needed, region_of, scoped
+from .catalogue import link, needed, region_of, scoped
 from .errors import ApiError, invalid, not_found
 from .filtering import page
 from .identities import PROJECT
 from .instance import Instance, fingerprint
 from .operations import Failure
-from .rules import check_instance, check_labels, check_metadata
+from .rules import check_instance, check_metadata
 
 #: Largest number of bytes of a serial port that one answer has, and that are kept.
 CONSOLE = 2**20
@@ -63,14 +62,10 @@ class Instances:
 
     def handlers(self):
         names = (
-            "insert bulkInsert list aggregatedList get delete stop start setLabels "
-            "setMetadata setTags getSerialPortOutput getGuestAttributes"
+            "insert list aggregatedList get delete stop setMetadata getSerialPortOutput "
+            "getGuestAttributes"
         )
-        found = {f"compute.instances.{n}": getattr(self, f"do_{n}") for n in names.split()}
-        return found | {
-            "compute.regionInstances.bulkInsert": self.do_bulkInsert,
-            "compute.instances.setDeletionProtection": self.do_setDeletionProtection,
-        }
+        return {f"compute.instances.{n}": getattr(self, f"do_{n}") for n in names.split()}
 
     # Make -----------------------------------------------------------------------------------------
 
@@ -121,91 +116,6 @@ class Instances:
                 text = f"Quota '{metric}' exceeded.  Limit: {limit} in region {region}."
                 return Failure("QUOTA_EXCEEDED", text, 403, "FORBIDDEN")
         return self.bed.faults.exhausted(instance.zone, instance.shape["name"])
-
-    def do_bulkInsert(self, call):
-        if earlier := self.bed.operations.earlier(call):
-            return earlier
-        body = call.body
-        properties = body.get("instanceProperties")
-        if not properties or "machineType" not in properties:
-            text = "Required field 'resource.instanceProperties' not specified"
-            raise ApiError(400, text, "required")
-        count = int(body.get("count") or len(body.get("perInstanceProperties") or {}) or 1)
-        least = int(body.get("minCount") or count)
-        zones = [call.path["zone"]] if "zone" in call.path else self.zones_of(call)
-        names = self.names(body, zones, count)
-        for zone in zones:
-            made = [self.make_one(call, zone, name, properties) for name in names]
-            failures = [self.failure(instance) for instance in made]
-            if failures.count(None) >= least or zone == zones[-1]:
-                break
-            for instance in made:
-                instance.remove()
-        scope = f"zones/{zone}" if "zone" in call.path else f"regions/{call.path['region']}"
-        operation = self.bed.operations.begin(call, scope, "bulkInsert", scope)
-        task = asyncio.create_task(self.finish_bulk(operation, made, failures, least))
-        self.bed.tasks.add(task)
-        task.add_done_callback(self.bed.tasks.discard)
-        return operation.json
-
-    def zones_of(self, call):
-        region = call.path["region"]
-        self.bed.catalogue.region(region)
-        locations = (call.body.get("locationPolicy") or {}).get("locations") or {}
-        denied = {
-            k.rpartition("/")[2] for k, v in locations.items() if v.get("preference") == "DENY"
-        }
-        found = [f"{region}-{letter}" for letter in REGIONS[region]]
-        return [zone for zone in found if zone not in denied]
-
-    def names(self, body, zones, count):
-        own = body.get("perInstanceProperties") or {}
-        if own:
-            return [(entry.get("name") or name) for name, entry in own.items()]
-        pattern = body.get("namePattern", "")
-        found = re.fullmatch(r"([^#]*)(#{1,18})([^#]*)", pattern)
-        if not found:
-            text = (
-                "A name pattern with one sequence of '#' or per-instance properties are required."
-            )
-            raise invalid("resource.namePattern", pattern, text)
-        form = re.compile(re.escape(found[1]) + r"(\d+)" + re.escape(found[3]))
-        there = [form.fullmatch(name) for zone, name in self.found if zone in zones]
-        start = max((int(match[1]) for match in there if match), default=0)
-        return [
-            f"{found[1]}{number:0{len(found[2])}d}{found[3]}"
-            for number in range(start + 1, start + count + 1)
-        ]
-
-    def make_one(self, call, zone, name, properties):
-        wanted = copy.deepcopy(properties) | {"name": name}
-        kind = wanted["machineType"]
-        if "/" in kind:
-            text = "Must be the name of a machine type."
-            raise invalid("resource.instanceProperties.machineType", kind, text)
-        wanted["machineType"] = f"zones/{zone}/machineTypes/{kind}"
-        for disk in wanted.get("disks") or ():
-            inner = disk.get("initializeParams") or {}
-            if "diskType" in inner:
-                inner["diskType"] = f"zones/{zone}/diskTypes/{inner['diskType']}"
-        return self.make(call, zone, wanted)
-
-    async def finish_bulk(self, operation, made, failures, least):
-        """Start the instances of a bulk request, or none if too few of them can be."""
-        operation.run()
-        good = [i for i, failure in zip(made, failures, strict=True) if failure is None]
-        if len(good) < least:
-            for instance in made:
-                instance.remove()
-            operation.finish(next(filter(None, failures)))
-            return
-        parts = []
-        for instance, failure in zip(made, failures, strict=True):
-            part = self.bed.operations.make(f"zones/{instance.zone}", "insert", instance.path)
-            instance.begin(part, failure)
-            parts.append(part.done.wait())
-        await asyncio.gather(*parts)
-        operation.finish()
 
     # Ask ------------------------------------------------------------------------------------------
 
@@ -267,17 +177,6 @@ class Instances:
         operation.finish()
         return operation.json
 
-    def do_setLabels(self, call):
-        if earlier := self.bed.operations.earlier(call):
-            return earlier
-        instance = self.of(call)
-        resource = instance.resource
-        self.current(call.body.get("labelFingerprint"), resource["labelFingerprint"], "Labels")
-        labels = call.body.get("labels") or {}
-        check_labels(labels)
-        resource |= {"labels": labels, "labelFingerprint": fingerprint(labels)}
-        return self.done(call, instance, "setLabels")
-
     def do_setMetadata(self, call):
         if earlier := self.bed.operations.earlier(call):
             return earlier
@@ -294,19 +193,6 @@ class Instances:
             instance.machine.metadata.notify()
         return self.done(call, instance, "setMetadata")
 
-    def do_setTags(self, call):
-        instance = self.of(call)
-        self.current(call.body.get("fingerprint"), instance.resource["tags"]["fingerprint"], "Tags")
-        tags = {"items": call.body.get("items") or []}
-        instance.resource["tags"] = tags | {"fingerprint": fingerprint(tags)}
-        return self.done(call, instance, "setTags")
-
-    def do_setDeletionProtection(self, call):
-        instance = self.one(call.path["zone"], call.path["resource"])
-        value = call.query.get("deletionProtection", "true") == "true"
-        instance.resource["deletionProtection"] = value
-        return self.done(call, instance, "setDeletionProtection")
-
     @staticmethod
     def current(given, own, what):
         if given != own:
@@ -319,9 +205,6 @@ class Instances:
         if earlier := self.bed.operations.earlier(call):
             return earlier
         instance = self.of(call)
-        if instance.resource["deletionProtection"]:
-            text = f"Invalid resource usage: 'Resource cannot be deleted if it's protected against deletion. {instance.path}'."
-            raise ApiError(400, text)
         operation = self.bed.operations.begin(
             call, f"zones/{instance.zone}", "delete", instance.path
         )
@@ -345,24 +228,6 @@ class Instances:
         operation = self.bed.operations.begin(call, f"zones/{instance.zone}", "stop", instance.path)
         if instance.stopping is None and instance.status == "RUNNING":
             instance.stopping = asyncio.create_task(instance.stop("stop", operation))
-        else:
-            operation.finish()
-        return operation.json
-
-    def do_start(self, call):
-        if earlier := self.bed.operations.earlier(call):
-            return earlier
-        instance = self.of(call)
-        scope = f"zones/{instance.zone}"
-        operation = self.bed.operations.begin(call, scope, "start", instance.path)
-        if instance.status == "TERMINATED":
-            instance.status = "PROVISIONING"
-            failure = self.failure(instance)
-            if failure is None:
-                instance.begin(operation)
-            else:
-                instance.status = "TERMINATED"
-                operation.finish(failure)
         else:
             operation.finish()
         return operation.json

@@ -130,8 +130,6 @@ class Networks:
         for kind in ("networks", "subnetworks", "firewalls"):
             for verb in ("get", "list", "insert", "delete"):
                 found[f"compute.{kind}.{verb}"] = getattr(self, verb)
-        found["compute.firewalls.patch"] = self.patch
-        found["compute.firewalls.update"] = self.patch
         return found
 
     @staticmethod
@@ -187,14 +185,6 @@ class Networks:
             region = call.path["region"]
             self.add_subnetwork(region, body["name"], network, body["ipCidrRange"], body)
         return self.finished(call, "insert", path)
-
-    def patch(self, call):
-        if earlier := self.operations.earlier(call):
-            return earlier
-        path = self.one(call)
-        body = self.found.pop(path) if call.method.endswith("patch") else {}
-        self.add_firewall(body | call.body)
-        return self.finished(call, "patch", path)
 
     def delete(self, call):
         if earlier := self.operations.earlier(call):

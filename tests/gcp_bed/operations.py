@@ -115,7 +115,6 @@ class Operations:
             found[f"compute.{name}.get"] = lambda call: self.operation(call).json
             found[f"compute.{name}.wait"] = self.wait
             found[f"compute.{name}.list"] = self.list
-            found[f"compute.{name}.delete"] = self.delete
         return found
 
     @staticmethod
@@ -142,8 +141,3 @@ class Operations:
         found = [o.json for (where, _), o in self.found.items() if where == scope]
         items, more = page(call.query, found)
         return {"kind": "compute#operationList", "items": items, **more}
-
-    def delete(self, call):
-        operation = self.operation(call)
-        del self.found[self.scope(call), operation.json["name"]]
-        return {}

@@ -20,7 +20,6 @@ NAME = re.compile(r"[A-Za-z0-9_-]{1,255}")
 #: Method -> permission, where the names differ.
 PERMISSIONS = {
     "secrets.addVersion": "versions.add",
-    "secrets.patch": "secrets.update",
 }
 POLYNOMIAL = 0x82F63B78
 
@@ -120,9 +119,8 @@ class SecretManager:
     def handlers(self):
         prefix = "secretmanager.projects."
         names = {
-            "secrets": "create get list patch delete addVersion getIamPolicy setIamPolicy "
-            "testIamPermissions",
-            "secrets.versions": "get list access destroy disable enable",
+            "secrets": "create get list delete addVersion getIamPolicy setIamPolicy",
+            "secrets.versions": "list access destroy",
         }
         found = {}
         for part, verbs in names.items():
@@ -140,8 +138,7 @@ class SecretManager:
             name = call.method.removeprefix("secretmanager.projects.")
             name = name.removeprefix("secrets.") if ".versions." in name else name
             permission = f"secretmanager.{PERMISSIONS.get(name, name)}"
-            if not call.method.endswith("testIamPermissions"):
-                self.require(call, permission)
+            self.require(call, permission)
             return method(call)
 
         return call
@@ -203,24 +200,6 @@ class SecretManager:
         items, more = page(call.query, there)
         return {"secrets": items, "totalSize": len(there), **more}
 
-    def do_patch(self, call):
-        secret = self.one(call)
-        mask = [text for text in call.query.get("updateMask", "").split(",") if text]
-        allowed = {"labels", "annotations", "expireTime", "ttl", "expire_time", "etag"}
-        if not mask or set(mask) - allowed:
-            raise ApiError(400, f"Invalid update mask {mask}; the test bed knows {sorted(allowed)}")
-        if call.body.get("etag") not in {None, secret.resource["etag"]}:
-            raise ApiError(400, "The etag does not match.", status="FAILED_PRECONDITION")
-        check_labels(call.body.get("labels") or {}, "secret.labels")
-        for key in mask:
-            key = "expireTime" if key == "expire_time" else key  # noqa: PLW2901
-            secret.resource.pop(key, None)
-            if key in call.body:
-                secret.resource[key] = call.body[key]
-        secret.set_end()
-        secret.mark()
-        return secret.resource
-
     def do_delete(self, call):
         secret = self.one(call)
         if call.query.get("etag") not in {None, secret.resource["etag"]}:
@@ -243,11 +222,6 @@ class SecretManager:
         secret.policy = policy
         secret.known_from = time.monotonic() + self.settings["policy"]
         return policy
-
-    def do_testIamPermissions(self, call):
-        name = call.path["secretsId"]
-        wanted = call.body.get("permissions") or []
-        return {"permissions": [p for p in wanted if self.allowed(call.identity, p, name)]}
 
     # Versions -------------------------------------------------------------------------------------
 
@@ -276,9 +250,6 @@ class SecretManager:
             },
         }
         return secret.versions[number]["resource"]
-
-    def do_version_get(self, call):
-        return self.one(call).version(call.path["versionsId"])["resource"]
 
     def do_version_list(self, call):
         there = [version["resource"] for version in self.one(call).versions.values()]
@@ -310,12 +281,6 @@ class SecretManager:
         version["data"] = ""
         version["resource"]["destroyTime"] = stamp(dt.datetime.now(dt.UTC))
         return version["resource"]
-
-    def do_version_disable(self, call):
-        return self.change(call, "DISABLED")["resource"]
-
-    def do_version_enable(self, call):
-        return self.change(call, "ENABLED")["resource"]
 
 
 class ResourceManager:

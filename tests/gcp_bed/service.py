@@ -130,11 +130,6 @@ class Service:
     def do_preempt(self, name):
         self.instances.named(name).preempt()
 
-    def do_maintain(self, name, event):
-        instance = self.instances.named(name)
-        instance.maintenance = event
-        instance.machine.metadata.notify()
-
     def do_kill(self, name):
         self.instances.named(name).machine.kill_containers()
 
@@ -187,9 +182,6 @@ class Service:
         """Let all tokens be invalid, and return when new ones can be had."""
         since = self.identities.expire()
         await asyncio.sleep(max(since - time.time(), 0))
-
-    def do_token_lifetime(self, seconds):
-        self.identities.lifetime = float(seconds)
 
     def do_clear_faults(self):
         calls = self.faults.calls

@@ -6,27 +6,18 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("boto3")
-import boto3
 from botocore.config import Config
 from botocore.exceptions import ClientError, ConnectionClosedError
-from on_aws import CLUSTER, Client, allow, until
+from on_aws import CLUSTER, Client, until
 
 WAITS = """
 import signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(print("told to go", flush=True)))
-print("here", flush=True)
-time.sleep(600)
-"""
-#: Ignores SIGTERM.
-DEAF = """
-import signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
 print("here", flush=True)
 time.sleep(600)
 """
@@ -54,28 +45,6 @@ def here(aws, arn):
 
 
 # A task -------------------------------------------------------------------------------------------
-
-
-def test_a_task_runs_its_command_with_environment_secrets_and_an_address_of_its_own(aws):
-    code = "import os, socket; s = socket.socket(); s.bind(('0.0.0.0', 0)); print(os.environ['PLAIN'], os.environ['WORD'], os.environ['PORT'], s.getsockname()[0]); raise SystemExit(3)"
-    secret = aws.secretsmanager.create_secret(Name="word", SecretString='{"word": "sesame"}')
-    aws.ssm.put_parameter(Name="/bed/port", Value="42", Type="SecureString")
-    actions = ("secretsmanager:GetSecretValue", "ssm:GetParameters")
-    aws.iam.put_role_policy(RoleName="tasks", PolicyName="read", PolicyDocument=allow(*actions))
-    container = {
-        "environment": [{"name": "PLAIN", "value": "text"}],
-        "secrets": [
-            {"name": "WORD", "valueFrom": f"{secret['ARN']}:word::"},
-            {"name": "PORT", "valueFrom": "/bed/port"},
-        ],
-    }
-    arn = aws.run(aws.define("reads", code, container=container), tags=[{"key": "a", "value": "b"}])
-    task = aws.reaches(arn, "STOPPED")
-    (end,) = task["containers"]
-    address = end["networkInterfaces"][0]["privateIpv4Address"]
-    assert (end["exitCode"], task["stopCode"]) == (3, "EssentialContainerExited")
-    assert task["tags"] == [{"key": "a", "value": "b"}]
-    assert aws.log(arn) == [f"text sesame 42 {address}"]
 
 
 def test_a_secret_that_the_execution_role_may_not_read_keeps_the_task_from_starting(aws):
@@ -114,46 +83,7 @@ def test_a_task_does_not_see_the_files_of_this_machine(aws, tmp_path):
     assert aws.log(arn) == ["False False"]
 
 
-def test_the_public_address_of_a_task_is_that_of_its_network_interface(aws, waits):
-    arn = aws.run(waits)
-    task = aws.reaches(arn, "RUNNING")
-    told = {entry["name"]: entry["value"] for entry in task["attachments"][0]["details"]}
-    (interface,) = aws.ec2.describe_network_interfaces(
-        NetworkInterfaceIds=[told["networkInterfaceId"]]
-    )["NetworkInterfaces"]
-    assert interface["Association"]["PublicIp"] == told["privateIPv4Address"]
-    aws.ecs.stop_task(cluster=CLUSTER, task=arn)
-
-
 # Ends ---------------------------------------------------------------------------------------------
-
-
-def test_a_stopped_task_gets_sigterm_and_tells_who_stopped_it(aws, waits):
-    arn = aws.run(waits, startedBy="me")
-    here(aws, arn)
-    assert aws.ecs.list_tasks(cluster=CLUSTER, startedBy="me")["taskArns"] == [arn]
-    aws.ecs.stop_task(cluster=CLUSTER, task=arn, reason="enough")
-    task = aws.reaches(arn, "STOPPED")
-    assert (task["stopCode"], task["stoppedReason"]) == ("UserInitiated", "enough")
-    assert aws.log(arn) == ["here", "told to go"]
-    assert aws.ecs.list_tasks(cluster=CLUSTER, startedBy="me")["taskArns"] == []
-
-
-def test_a_task_that_ignores_sigterm_is_killed_at_its_stop_timeout(aws):
-    arn = aws.run(aws.define("deaf", DEAF, container={"stopTimeout": 2}))
-    here(aws, arn)
-    aws.ecs.stop_task(cluster=CLUSTER, task=arn)
-    assert aws.reaches(arn, "STOPPED")["containers"][0]["exitCode"] == 137
-
-
-def test_spot_capacity_is_taken_back_with_sigterm(aws, aws_bed, waits):
-    strategy = [{"capacityProvider": "FARGATE_SPOT", "weight": 1}]
-    arn = aws.run(waits, capacityProviderStrategy=strategy)
-    here(aws, arn)
-    aws_bed.interrupt(arn, notice_s=20)
-    task = aws.reaches(arn, "STOPPED")
-    assert (task["stopCode"], task["capacityProviderName"]) == ("SpotInterruption", "FARGATE_SPOT")
-    assert aws.log(arn)[-1] == "told to go"
 
 
 # Rules --------------------------------------------------------------------------------------------
@@ -202,15 +132,6 @@ def test_a_field_that_the_service_does_not_know_is_refused(aws):
 # Faults -------------------------------------------------------------------------------------------
 
 
-def test_a_client_token_makes_no_second_task(aws, waits):
-    order = aws.order(waits, clientToken="once")
-    first, second = (aws.ecs.run_task(**order)["tasks"][0]["taskArn"] for _ in range(2))
-    assert first == second
-    with pytest.raises(ClientError, match="ConflictException"):
-        aws.ecs.run_task(**order | {"count": 2})
-    aws.ecs.stop_task(cluster=CLUSTER, task=first)
-
-
 def test_an_answer_that_is_lost_leaves_the_task_that_was_made(aws, aws_bed, waits):
     once = aws.client("ecs", config=Config(retries={"total_max_attempts": 1}))
     aws_bed.lose_answer("ecs:RunTask")
@@ -237,14 +158,6 @@ def test_every_third_call_is_throttled(aws, aws_bed):
     assert aws_bed.calls() == {"ecs:ListClusters": 6}
 
 
-def test_a_lack_of_capacity_is_a_failure_of_the_answer(aws, aws_bed, waits):
-    aws_bed.no_capacity(provider="FARGATE_SPOT")
-    strategy = [{"capacityProvider": "FARGATE_SPOT", "weight": 1}]
-    answer = aws.ecs.run_task(**aws.order(waits, capacityProviderStrategy=strategy, count=2))
-    assert answer["tasks"] == []
-    assert [f["reason"][:23] for f in answer["failures"]] == ["Capacity is unavailable"] * 2
-
-
 def test_credentials_that_are_wrong_or_over_are_refused(aws, aws_bed):
     wrong = aws.client("ecs", aws_session_token="none")
     with pytest.raises(ClientError, match="UnrecognizedClientException"):
@@ -268,19 +181,6 @@ def test_credentials_that_are_wrong_or_over_are_refused(aws, aws_bed):
             return "ExpiredToken" in str(error)
 
     until(over, "the credentials end")
-
-
-def test_credentials_that_end_are_renewed_where_the_library_can(aws_bed, monkeypatch):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    # Long enough for a slow answer, short enough to wait for.
-    seconds = 6
-    for name, value in aws_bed.renewed("bob", seconds=seconds).items():
-        monkeypatch.setenv(name, value)
-    sts = boto3.session.Session().client("sts")
-    assert sts.get_caller_identity()["Arn"].endswith(":user/bob")
-    time.sleep(1.1 * seconds)
-    assert sts.get_caller_identity()["Arn"].endswith(":user/bob")
 
 
 def test_a_new_task_is_found_after_a_while(aws, aws_bed, waits):
@@ -344,20 +244,6 @@ time.sleep(600)
         inside,
     ]
     for one in (server, caller):
-        aws.ecs.stop_task(cluster=CLUSTER, task=one)
-
-
-def test_tasks_are_listed_in_pages(aws, waits):
-    order = aws.order(waits, count=3, startedBy="pages")
-    made = [task["taskArn"] for task in aws.ecs.run_task(**order)["tasks"]]
-    pages = aws.ecs.get_paginator("list_tasks").paginate(
-        cluster=CLUSTER, startedBy="pages", PaginationConfig={"PageSize": 2}
-    )
-    assert [len(page["taskArns"]) for page in pages] == [2, 1]
-    with pytest.raises(ClientError, match="100"):
-        aws.ecs.describe_tasks(cluster=CLUSTER, tasks=[str(n) for n in range(101)])
-    for one in made:
-        here(aws, one)
         aws.ecs.stop_task(cluster=CLUSTER, task=one)
 
 

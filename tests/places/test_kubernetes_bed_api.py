@@ -59,24 +59,6 @@ async def test_a_change_of_an_old_state_is_a_conflict(bed, api):
 
 
 @on_bed
-async def test_lists_are_paged(bed, api):
-    for number in range(5):
-        body = settings(f"page-{number}")
-        body["metadata"]["labels"] = {"book": "one", "number": str(number)}
-        await api.create_namespaced_config_map("default", body)
-    names, token = [], None
-    while True:
-        page = await api.list_namespaced_config_map(
-            "default", label_selector="book=one,number notin (3)", limit=2, _continue=token
-        )
-        names += [item.metadata.name for item in page.items]
-        token = page.metadata._continue
-        if not token:
-            break
-    assert names == ["page-0", "page-1", "page-2", "page-4"]
-
-
-@on_bed
 async def test_a_finalizer_holds_an_object_and_its_dependents_go_with_it(bed, api):
     body = settings("owner")
     body["metadata"]["finalizers"] = ["example.org/wait"]
@@ -177,37 +159,6 @@ async def test_a_watch_goes_on_where_a_list_ended_until_its_history_is_gone(bed,
             )
         ).text()
     assert '"code": 410' in text
-
-
-@on_bed
-async def test_a_watch_gets_bookmarks_and_may_be_closed(bed, api):
-    answer = await api.list_namespaced_secret(
-        "default",
-        resource_version=(await api.list_namespaced_secret("default")).metadata.resource_version,
-        watch=True,
-        allow_watch_bookmarks=True,
-        _preload_content=False,
-    )
-    async with asyncio.timeout(SOON):
-        assert b"BOOKMARK" in await answer.content.readline()
-        bed.close_watches()
-        await answer.read()
-
-
-@on_bed
-async def test_a_server_that_is_down_comes_back_with_its_objects(bed, api):
-    await api.create_namespaced_config_map("default", settings("stays"))
-    bed.down(0.5)
-    with pytest.raises(Exception, match="Connect|disconnect|closed"):
-        await api.read_namespaced_config_map("stays", "default")
-
-    async def back():
-        try:
-            return await api.read_namespaced_config_map("stays", "default")
-        except OSError:
-            return None
-
-    await holds(back)
 
 
 @on_bed

@@ -1,6 +1,5 @@
 """The test bed itself: a real Slurm that starts, works, and leaves nothing behind."""
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -17,13 +16,6 @@ def submit(testbed, tmp_path, command, *options):
     return testbed.command("sbatch", "--parsable", *output, *options, "--wrap", command).strip()
 
 
-def test_a_job_runs(on_slurm, tmp_path, eventually):
-    assert on_slurm.node_states() == dict.fromkeys(("node1", "node2", "node3", "node4"), "idle")
-    job = submit(on_slurm, tmp_path, "hostname", "--output", str(tmp_path / "said"))
-    eventually(lambda: on_slurm.job_states(job) == {job: "COMPLETED"})
-    assert (tmp_path / "said").read_text().strip() == os.uname().nodename
-
-
 def test_commands_of_the_test_lead_to_it(on_slurm):
     listed = subprocess.run(
         ["sinfo", "-h", "-o", "%P %l"], capture_output=True, text=True, timeout=30, check=True
@@ -31,22 +23,6 @@ def test_commands_of_the_test_lead_to_it(on_slurm):
     listed, preempting = listed.splitlines()[:3], listed.splitlines()[3:]
     assert listed == ["batch* 7-00:00:00", "short 30:00", "tight 1:00"]
     assert preempting == [f"{name} 7-00:00:00" for name in ("urgent", "scavenge", "requeue")]
-
-
-def test_an_array_runs(on_slurm, tmp_path, eventually):
-    array = submit(on_slurm, tmp_path, "echo $SLURM_ARRAY_TASK_ID", "--array=1-3")
-    elements = {f"{array}_{number}": "COMPLETED" for number in (1, 2, 3)}
-    eventually(lambda: on_slurm.job_states(array) == elements)
-    assert [(tmp_path / f"{array}-{n}.out").read_text() for n in (1, 2, 3)] == ["1\n", "2\n", "3\n"]
-
-
-def test_a_partition_closes_and_opens(on_slurm, tmp_path, eventually):
-    on_slurm.drain("short")
-    with pytest.raises(RuntimeError, match="partition"):
-        submit(on_slurm, tmp_path, "true", "--partition=short")
-    on_slurm.undrain("short")
-    job = submit(on_slurm, tmp_path, "true", "--partition=short")
-    eventually(lambda: on_slurm.job_states(job) == {job: "COMPLETED"})
 
 
 def test_stop_ends_daemons_and_jobs(own_slurm, tmp_path, eventually):
@@ -98,30 +74,6 @@ def test_starting_twice_and_again(own_slurm, tmp_path, eventually):
     assert testbed.jobs() == []
     job = submit(testbed, tmp_path, "true")
     eventually(lambda: testbed.job_states(job) == {job: "COMPLETED"})
-
-
-def test_the_controller_goes_and_comes_back(own_slurm, tmp_path, eventually):
-    testbed = own_slurm(nodes=2)
-    job = submit(testbed, tmp_path, "sleep 600")
-    eventually(lambda: testbed.job_states(job) == {job: "RUNNING"})
-    testbed.stop_controller()
-    assert not testbed.running
-    with pytest.raises(RuntimeError, match="squeue"):
-        testbed.command("squeue", timeout=2)
-    testbed.start_controller()
-    assert testbed.job_states(job) == {job: "RUNNING"}
-    testbed.restart_controller()
-    assert testbed.job_states(job) == {job: "RUNNING"}
-
-
-def test_a_node_goes_down_and_comes_back(own_slurm, tmp_path, eventually):
-    testbed = own_slurm(nodes=2)
-    job = submit(testbed, tmp_path, "sleep 600", "--no-requeue", "--nodelist=node2")
-    eventually(lambda: testbed.job_states(job) == {job: "RUNNING"})
-    testbed.node_down("node2")
-    eventually(lambda: testbed.job_states(job) == {job: "NODE_FAIL"})
-    testbed.node_up("node2")
-    eventually(lambda: testbed.node_states() == {"node1": "idle", "node2": "idle"})
 
 
 def test_a_failed_start_leaves_nothing_and_shows_why(own_slurm):
