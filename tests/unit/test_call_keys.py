@@ -321,15 +321,6 @@ def test_version_ignore_and_depends_on_are_parts_of_the_key():
     assert on[0] != on[1]
 
 
-def test_environment_of_the_component_is_part_of_the_key():
-    maker = KeyMaker()
-    keys = {
-        maker.key(identity, (1,), {}, environment=environment).digest
-        for environment in ({}, {"image": "sha256:1"}, {"image": "sha256:2"}, {"env:A": "1"})
-    }
-    assert len(keys) == 4
-
-
 # Modules of the project -------------------------------------------------------------------------
 
 

@@ -293,11 +293,3 @@ def test_a_directory_without_leases_gives_one_that_excludes_nobody(tmp_path, cap
             assert not lease.is_held()
     assert len(caplog.records) == 1
     assert store.wait_for(KEY, lambda: False) is Waited.FREE
-
-
-def test_a_holder_that_is_not_told_is_none(store):
-    assert store.holder(KEY) is None
-    for text in ("", "[]", json.dumps({"owner": "x"}), json.dumps({"process": "x"})):
-        (folder(store)).mkdir(exist_ok=True)
-        (folder(store) / KEY).write_text(text)
-        assert store.holder(KEY) is None

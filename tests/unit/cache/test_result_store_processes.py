@@ -2,13 +2,10 @@
 
 import hashlib
 import os
-import random
 import resource
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -18,42 +15,11 @@ from scalable.cache.store import ResultStore
 KEYS = [hashlib.sha256(str(number).encode()).hexdigest() for number in range(500)]
 FACTS = {"parts": {"a": "b"}, "function": "f", "cost_s": 2.0}
 
-WRITER = """
-import sys
-from scalable.cache.store import ResultStore
-store = ResultStore.open(sys.argv[1])
-print("ready", flush=True)
-number = 0
-while True:
-    number += 1
-    value = bytearray(bytes([number % 251])) * (number % 7 * 100_000 + 1)
-    store.put(sys.argv[2], value, parts={"a": "b"}, function="f", cost_s=2.0)
-"""
-
 
 def started(text, *arguments, **options):
     return subprocess.Popen(
         [sys.executable, "-c", text, *arguments], stdout=subprocess.PIPE, text=True, **options
     )
-
-
-def test_a_writer_that_is_killed_at_any_moment_leaves_a_whole_entry_or_none(tmp_path):
-    store = ResultStore.open(tmp_path / "results")
-    chance = random.Random(5)
-    for _ in range(12):
-        with started(WRITER, store.url, KEYS[0]) as writer:
-            assert writer.stdout.readline() == "ready\n"
-            time.sleep(chance.uniform(0, 0.1))
-            os.kill(writer.pid, signal.SIGKILL)
-        found = store.get(KEYS[0])
-        if found is not None:
-            assert len(set(found.value())) == 1
-    assert set(store.reports.counts) <= {"hits", "misses"}
-    assert store.verify().faults == ()
-    for path in (tmp_path / "results" / "entries").rglob(".*"):
-        os.utime(path, (1, 1))
-    store.collect()
-    assert not list((tmp_path / "results" / "entries").rglob(".*"))
 
 
 LIMITED = """

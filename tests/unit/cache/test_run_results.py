@@ -13,7 +13,7 @@ from scalable.cache.entries import Entry
 from scalable.cache.outcomes import heard_by
 from scalable.cache.resumable import ResumableFunction, SharedParts
 from scalable.cache.run_calls import CallLog, Ended, RerunCause, RunCall, causes
-from scalable.cache.run_results import RunResults, key_of, remove_expired
+from scalable.cache.run_results import RunResults, remove_expired
 
 KEY = "ab" * 32
 
@@ -126,11 +126,6 @@ def test_results_of_runs_that_ended_long_ago_are_removed(run, tmp_path):
     left = sorted(path.parent.name for path in tmp_path.glob("*/results"))
     assert left == ["run-new", "run-resumed"]
     assert not list((tmp_path / "run-old").iterdir())
-
-
-def test_numbered_keys_differ():
-    assert len({key_of(KEY, number) for number in range(1, 100)}) == 99
-    assert key_of(KEY, 1) == KEY
 
 
 # Functions ---------------------------------------------------------------------------------------

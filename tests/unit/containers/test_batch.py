@@ -81,11 +81,6 @@ def test_a_job_cancelled_before_its_container_exists_ends_too(request_for, stand
     assert stand_ins.verbs() == ["run", "stop", "rm"]
 
 
-def test_a_job_without_signal_stops_nothing(request_for, stand_ins, start):
-    assert start(render_batch(request_for("podman"), ["true"])).wait(timeout=30) == 0
-    assert "stop" not in stand_ins.verbs()
-
-
 def test_without_slurm_the_name_is_unique_all_the_same(request_for, stand_ins, start):
     script = "unset SLURM_JOB_ID\n" + render_batch(request_for("podman"), ["true"])
     processes = [start(script), start(script)]

@@ -126,14 +126,6 @@ def test_any_value_and_argument_reaches_the_batch_script_whole(value, argument, 
     ]
 
 
-@pytest.mark.parametrize("runtime", ["apptainer", "docker", "podman"])
-@pytest.mark.parametrize("shell", ["bash", "sh"])
-def test_the_batch_script_is_a_script(request_for, runtime, shell):
-    script = render_batch(request_for(runtime, **EVERYTHING), COMMAND, inherit=["SLURM_JOB_ID"])
-    done = subprocess.run([shell, "-n"], input=script, text=True, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 # Setup commands and variables of the node ---------------------------------------------------------
 
 

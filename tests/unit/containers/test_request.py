@@ -44,11 +44,6 @@ def test_values_that_would_change_the_command_line_are_refused(request_for, chan
         request_for("podman", **changes)
 
 
-def test_an_unknown_runtime_is_refused(request_for):
-    with pytest.raises(ValueError, match="'rkt' is not a container runtime"):
-        request_for("rkt")
-
-
 def test_the_interpreter_is_the_images_unless_the_hosts_is_mounted(request_for):
     assert request_for("podman").python == "python3"
     host = HostPython("/venv/bin/python", ("/venv",))

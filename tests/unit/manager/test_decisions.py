@@ -3,7 +3,6 @@
 from scalable.manager.launcher import Observation, UnitState
 from scalable.manager.units import (
     LOST_WORKER_GRACE_S,
-    NextSteps,
     Phase,
     Unit,
     WorkerView,
@@ -26,14 +25,6 @@ def decided(wanted, units, observed=None, workers=None, now=10.0):
     units = {u.name: u for u in units}
     observed = dict.fromkeys(units, RUNNING) if observed is None else observed
     return decide(wanted, units, observed, workers or {}, now=now, start_timeout=60)
-
-
-def test_a_unit_that_ended_is_lost_with_its_reason():
-    ended = Observation(UnitState.ENDED, "it was killed by SIGKILL")
-    decision = decided({"x": {}}, [unit("x")], {"x": ended})
-    assert [(loss.name, loss.reason) for loss in decision.lost] == [
-        ("x", "it was killed by SIGKILL")
-    ]
 
 
 def test_a_unit_that_its_place_does_not_know_is_lost():
@@ -96,33 +87,10 @@ def test_a_worker_that_left_has_a_while_to_come_back():
     assert decided({"x": {}}, [gone], now=10 + LOST_WORKER_GRACE_S + 0.1).lost
 
 
-def test_an_unwanted_worker_is_drained_and_stopped_only_when_that_is_done():
-    busy = decided({}, [unit("x")], workers={"x": WorkerView("tcp://1", processing=1)})
-    assert (busy.drain, busy.stop) == (["x"], [])
-    holding = decided({}, [unit("x")], workers={"x": WorkerView("tcp://1", drain="holding")})
-    assert (holding.drain, holding.stop) == (["x"], [])
-    gone = decided({}, [unit("x", phase=Phase.DRAINING)])
-    assert (gone.drain, gone.stop) == ([], ["x"])
-
-
 def test_an_unwanted_worker_that_is_connected_is_drained_whatever_its_place_says():
     ended = {"x": Observation(UnitState.ENDED, "it is not in the queue")}
     decision = decided({}, [unit("x")], ended, {"x": WorkerView("tcp://1")})
     assert (decision.drain, decision.stop) == (["x"], [])
-
-
-def test_an_unwanted_unit_without_workers_is_stopped_at_once():
-    assert decided({}, [unit("x", phase=Phase.LAUNCHING, connected_at=None)]).stop == ["x"]
-
-
-def test_a_group_is_stopped_only_when_each_of_its_workers_has_left():
-    workers = {"x-1": WorkerView("tcp://2", drain="draining")}
-    assert decided({}, [unit("x", workers=("x-0", "x-1"))], workers=workers).drain == ["x"]
-
-
-def test_a_draining_unit_that_is_wanted_again_resumes():
-    draining = unit("x", phase=Phase.DRAINING)
-    assert decided({"x": {}}, [draining], workers={"x": WorkerView("tcp://1")}).resume == ["x"]
 
 
 def test_the_scheduler_is_asked_about_a_unit_that_is_wanted_again_whatever_its_place_says():
@@ -130,13 +98,6 @@ def test_the_scheduler_is_asked_about_a_unit_that_is_wanted_again_whatever_its_p
     for observed in ({}, {"x": Observation(UnitState.RUNNING)}):
         decision = decided({"x": {}}, [draining], observed=observed)
         assert (decision.resume, decision.lost) == (["x"], [])
-
-
-def test_a_wanted_worker_that_the_scheduler_drains_leaves():
-    drained = {"x": WorkerView("tcp://1", processing=1, drain="draining")}
-    assert list(decided({"x": {}}, [unit("x")], workers=drained).leave) == ["x"]
-    asked = decided({"x": {}}, [unit("x", phase=Phase.DRAINING)], workers=drained)
-    assert (asked.resume, asked.leave) == (["x"], {})
 
 
 def test_refresh_connects_a_group_only_when_it_is_complete():
@@ -192,12 +153,6 @@ def test_five_starts_within_a_minute_are_a_crash_loop():
 
 def test_backoff_grows_and_is_bounded():
     assert [backoff_s(n) for n in (0, 1, 2, 3, 20)] == [0.0, 0.5, 1.0, 2.0, 15.0]
-
-
-def test_a_unit_whose_launcher_has_not_answered_is_left_alone():
-    asked = unit("x", phase=Phase.LAUNCHING, connected_at=None, in_flight=True)
-    assert decided({"x": {}}, [asked], {}) == NextSteps()
-    assert decided({}, [asked], {}) == NextSteps()
 
 
 def test_a_worker_that_restarts_itself_again_and_again_is_lost():

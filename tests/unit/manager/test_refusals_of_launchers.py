@@ -3,24 +3,12 @@
 from typing import Any, cast
 
 from scalable.errors import ProviderError
-from scalable.manager.launcher import LimitReachedError
 from scalable.manager.pools import Pool
 from scalable.manager.reconciler import REFUSED_LIMIT_S, refused
 
 
 def pool() -> Pool:
     return Pool("a", cast("Any", None))
-
-
-def test_a_place_without_room_is_asked_for_half_at_once():
-    asked = pool()
-    assert refused(asked, LimitReachedError("full"), 8, 100.0) is None
-    assert asked.room == 4
-    assert asked.may_start(100.0)
-
-
-def test_a_permanent_refusal_gives_the_pool_up():
-    assert refused(pool(), ProviderError("no such queue"), 1, 0.0) == "no such queue"
 
 
 def test_an_unexpected_error_gives_the_pool_up_and_is_named():

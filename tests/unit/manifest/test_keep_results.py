@@ -3,7 +3,7 @@
 import pytest
 
 from scalable.model import KeepResults
-from scalable.model.cache_settings import CacheSettings, Keeping
+from scalable.model.cache_settings import CacheSettings
 
 
 def manifest(project="", target=""):
@@ -36,13 +36,6 @@ def test_other_values_are_faults_at_their_place(written, diagnose):
     found = diagnose(manifest(f", keep_results: {written}"), in_schema=False)
     assert found[0].dotted_path.startswith("project.keep_results")
     assert found[0].line == 2
-
-
-def test_clients_learn_which_run_is_kept(load):
-    spec = load(manifest()).resolve("t").spec
-    keeping = Keeping("/runs/a", "/runs/b", 7)
-    told = CacheSettings.from_message(CacheSettings.of(spec, keeping).to_message())
-    assert told.keeping == keeping
 
 
 def test_images_have_a_part_in_keys_only_where_they_are_used(load):

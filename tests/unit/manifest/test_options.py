@@ -145,26 +145,12 @@ def test_a_required_option_of_a_third_party(faults):
     assert faults(text, models={"theirs": TheirOptions}) == ["E_MISSING_KEY@4:3 targets.t.zone"]
 
 
-def test_options_are_frozen_and_closed(models):
-    options = models["local"]()
-    with pytest.raises(ValidationError):
-        options.processes = True
-    with pytest.raises(ValidationError):
-        models["local"](wat=1)
-
-
 @pytest.mark.parametrize(
     ("text", "ports"),
     [("40000:41000", (40000, 41000)), ("1-65535", (1, 65535)), ("8786", (8786, 8786))],
 )
 def test_port_ranges(text, ports):
     assert parse_port_range(text) == ports
-
-
-@pytest.mark.parametrize("text", ["", "a", "0:1", "2:1", "1:65536", "1:2:3", "-1"])
-def test_no_port_ranges(text):
-    with pytest.raises(ValueError, match="40000:41000"):
-        parse_port_range(text)
 
 
 @pytest.mark.parametrize("text", ["9" * 300, "9" * 400])

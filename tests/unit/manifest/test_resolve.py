@@ -294,11 +294,6 @@ def test_a_policy_of_managers_with_its_places(load):
     assert (alone.manager_policy, alone.managers) == ("cheapest", ())
 
 
-def test_targets_of_managers_are_part_of_the_resolved_manifest(load):
-    resolved = load(DOCUMENT + "managers:\n- target: dev\n").resolve("big")
-    assert list(resolved.data["targets"]) == ["big", "dev"]
-
-
 def test_a_literal_dollar_survives_being_written(load):
     text = "version: 1\nproject: {name: p}\ntargets: {t: {provider: local}}\n"
     resolved = load(f"{text}components: {{a: {{env: {{A: '$${{X}}', B: 010, C: 0o7}}}}}}").resolve(

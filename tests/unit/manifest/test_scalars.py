@@ -117,23 +117,6 @@ def test_env_keeps_what_was_written(load):
     assert spec.options["env"] == {"A": "True", "B": "010", "C": "1.10"}
 
 
-def test_numbers_and_booleans_are_typed(load):
-    spec = (
-        load("""\
-        version: 1
-        project: {name: p}
-        targets: {t: {provider: local, max_workers: 0x10, processes: True}}
-        components: {a: {cpus: 2, gpus: 1, slots: 3}, b: {cpus: 0.5}}
-        """)
-        .resolve("t")
-        .spec
-    )
-    assert spec.options["max_workers"] == 16
-    assert spec.options["processes"] is True
-    a, b = spec.components.values()
-    assert (a.cpus, a.gpus, a.slots, b.cpus) == (2, 1, 3, 0.5)
-
-
 def test_text_styles_of_yaml(load):
     manifest = load(
         "version: 1\nproject:\n  name: !!str 12\n  local_cache: >-\n    one\n    two\n"

@@ -39,10 +39,6 @@ def test_a_directory_is_relative_to_the_manifest(load, tmp_path):
     assert spec.storage_url == f"file://{tmp_path}/results/a"
 
 
-def test_without_a_storage_there_is_no_url(load):
-    assert load(f"version: 1\nproject: {{name: p}}\n{REST}").resolve("t").spec.storage_url is None
-
-
 @pytest.mark.parametrize("value", ["ftp://host/a", "s3://KEY:hidden@b"])
 def test_a_bad_place_of_remembered_results_is_a_fault_at_its_place(diagnose, value):
     text = f"version: 1\nproject:\n  name: p\n  local_cache: {value}\n{REST}"

@@ -40,14 +40,6 @@ def test_a_total_is_shared_out_equally_where_nothing_is_known():
     assert worker_counts(spec([A], total=4)) == {"a": 4}
 
 
-def test_a_total_is_shared_out_by_expected_work():
-    tasks = [
-        TaskSpec("run", "a", count=90, duration_s=10),
-        TaskSpec("reduce", "b", count=10, duration_s=10),
-    ]
-    assert worker_counts(spec([A, B], tasks, total=10)) == {"a": 9, "b": 1}
-
-
 def test_a_pool_that_a_task_names_has_at_least_one_worker():
     tasks = [TaskSpec("x", "a", count=10**6, duration_s=100), TaskSpec("y", "c")]
     counts = worker_counts(spec([A, B, C], tasks, total=2))
@@ -57,12 +49,6 @@ def test_a_pool_that_a_task_names_has_at_least_one_worker():
 
 def test_a_small_total_leaves_pools_empty_that_no_task_names():
     assert worker_counts(spec([A, B], total=1)) == {"a": 1, "b": 0}
-
-
-def test_the_range_of_a_component_bounds_its_share():
-    narrow = ComponentSpec("a", workers=WorkerRange(1, 2))
-    assert worker_counts(spec([narrow, B], total=10)) == {"a": 2, "b": 8}
-    assert worker_counts(spec([narrow], total=10)) == {"a": 2}
 
 
 def shared_one_by_one(pools, total):
@@ -163,10 +149,6 @@ def test_a_plan_is_the_same_each_time_and_says_what_it_costs():
         },
     }
     assert str(plan.scale_plan) == "{'a': ResourceRequest(cpus=4, memory='2G'), count=2}"
-
-
-def test_without_a_price_no_cost_is_made_up():
-    assert make_plan(spec([A]), "0" * 64).cost_estimate is None
 
 
 components = st.lists(

@@ -173,11 +173,6 @@ def test_a_quota_of_the_region_rules_out_its_other_zones_and_no_other_type():
     assert tried.told() == "the quota N2_CPUS (limit 24) of the project is used up (n2-standard-2)"
 
 
-def test_each_zone_is_tried_before_the_next_type():
-    order = instances.attempts(["a", "b"], ["x", "y"], spot=True)
-    assert [(a.zone, a.shape) for a in order] == [("a", "x"), ("b", "x"), ("a", "y"), ("b", "y")]
-
-
 def test_errors_have_one_line_and_say_whether_to_try_again():
     throttled = {
         "error": {"code": 403, "message": "a\nb", "errors": [{"reason": "rateLimitExceeded"}]}

@@ -97,10 +97,6 @@ def test_an_object_that_a_lost_answer_left_is_taken():
     assert api.asked[-1] == ("GET", "/api/v1/namespaces/n/pods/x")
 
 
-def test_what_is_gone_is_deleted():
-    assert asyncio.run(Answers(status(404, reason="NotFound")).delete(PODS, "x")) is False
-
-
 # Watch --------------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes.check import amount
-from scalable.providers.kubernetes.reasons import fault_in_output, observation
+from scalable.providers.kubernetes.reasons import observation
 
 
 def pod(phase="Pending", conditions=(), state=None, limit="2000000000", **status):
@@ -74,12 +74,6 @@ def test_an_image_that_does_not_exist_ends_the_unit(reason, message):
     assert "site/model:1" in seen.reason
 
 
-def test_a_container_that_is_not_configured_says_why():
-    seen = observation(pod(state=waiting("CreateContainerConfigError", 'secret "x" not found')))
-    assert seen.state is UnitState.PENDING
-    assert 'CreateContainerConfigError): secret "x" not found' in seen.reason
-
-
 def test_a_pod_that_used_too_much_memory_names_the_limit():
     ended = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
     seen = observation(pod("Failed", state=ended))
@@ -130,15 +124,6 @@ def test_a_disruption_is_from_outside_whatever_the_exit_code(reason, words):
     assert words in seen.reason
 
 
-def test_a_pod_that_somebody_deleted_is_from_outside():
-    seen = observation(pod("Running"), gone=True)
-    assert (seen.state, seen.from_outside) == (UnitState.ENDED, True)
-
-
-def test_a_running_pod_runs():
-    assert observation(pod("Running")).state is UnitState.RUNNING
-
-
 @pytest.mark.parametrize(
     ("written", "number"),
     [
@@ -173,10 +158,3 @@ def test_an_image_without_python_is_named():
     assert seen.reason.startswith(f"{words}: exit code 128 (StartError)")
     seen = observation(pod(state=waiting("RunContainerError", NOT_FOUND)))
     assert seen.reason.startswith(f"{words}: its container cannot be started")
-
-
-def test_output_shows_an_image_without_this_package():
-    said = "/usr/bin/python3: No module named scalable"
-    fault = fault_in_output(pod(), said)
-    assert fault == "the Python of image 'site/model:1' does not have the package scalable"
-    assert fault_in_output(pod(), "No module named 'pandas'") is None

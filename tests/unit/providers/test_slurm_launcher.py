@@ -157,16 +157,6 @@ def test_existing_units_are_not_submitted_again(slurm, launcher):
     assert slurm.arrays() == [("first=0", "0-1"), ("first=0", "2")]
 
 
-def test_arguments_of_sbatch(slurm, launcher):
-    asyncio.run(launcher.launch(entries(3)))
-    ((_, arguments, _),) = slurm.calls("sbatch")
-    assert arguments == [
-        "--parsable",
-        '--comment={"scalable":"scalable-c1-a","directory":"/state/c1","first":0,"prefix":"a-c1-"}',
-        "--array=3",
-    ]
-
-
 def test_the_size_of_arrays_is_respected(slurm, launcher):
     slurm.answer("scontrol", "MaxArraySize            = 10\n")
     asyncio.run(launcher.launch(entries(*range(8, 13))))

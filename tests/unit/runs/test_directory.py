@@ -83,23 +83,6 @@ def test_an_unknown_stream_is_an_error(create):
         create().append("task", {})
 
 
-def test_threads_do_not_tear_lines(create):
-    run = create()
-
-    def write(name):
-        for number in range(200):
-            run.append("tasks", {"task_id": f"{name}-{number}", "filler": "x" * 500})
-
-    threads = [threading.Thread(target=write, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    record = read_run(run.path)
-    assert record.malformed_lines == 0
-    assert len({row["task_id"] for row in record.tasks}) == 800
-
-
 def test_close_waits_for_a_write_that_is_under_way(create, monkeypatch):
     run = create()
     real = os.write

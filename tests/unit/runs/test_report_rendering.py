@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scalable.runs import RunRecord, report, summarize
-from scalable.runs.report.table import shorten, table
+from scalable.runs.report.table import shorten
 from scalable.runs.streams import StoredRows
 
 START = 1767225600.0
@@ -224,11 +224,3 @@ def test_many_task_names_are_cut_and_the_longest_come_first():
 )
 def test_shorten_cuts_the_middle(width, text):
     assert shorten("hello world", width) == text
-
-
-def test_a_table_is_aligned():
-    assert table(("task", "n"), [("a", "1"), ("longer", "20")]) == [
-        "  task     n",
-        "  a        1",
-        "  longer  20",
-    ]

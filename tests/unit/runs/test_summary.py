@@ -1,6 +1,5 @@
 """What rows add up to."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -98,11 +97,6 @@ def test_a_worker_without_tag_has_a_line_of_its_own():
     assert of(workers=rows).workers == {"(no tag)": PoolSummary(started=1, final=1)}
 
 
-def test_scaling_counts_each_way():
-    rows = [{"action": a} for a in ("scale-up", "scale-down", "scale-up", "hold", None)]
-    assert of(scaling=rows).to_dict()["scaling"] == {"scale_up": 2, "scale_down": 1}
-
-
 TRACEBACK = """Traceback (most recent call last):
   File "/env/lib/python3.11/concurrent/futures/thread.py", line 58, in run
     result = self.fn()
@@ -170,37 +164,3 @@ def test_duration_of_an_interrupted_run_is_up_to_its_last_row():
     }
     assert of(status="interrupted", **streams).duration_s == 30.5
     assert of(status="interrupted").duration_s is None
-
-
-def test_artifacts_are_kept_as_recorded():
-    rows = [{"name": "plume", "path": "plume.png", "metadata": {"dpi": 100}}]
-    assert of(artifacts=rows).to_dict()["artifacts"] == rows
-
-
-def test_the_dictionary_is_plain_json():
-    summary = of(
-        tasks=task("a", "running", "running", "succeeded", duration_s=1.0),
-        workers=worker("w", "started"),
-        failures=[{"failure_class": "E", "message": "m"}],
-        artifacts=[{"name": "a"}],
-    )
-    plain = summary.to_dict()
-    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
-
-
-@pytest.mark.parametrize("odd", [None, [], {}, True, 10**400, -(10**400), "text"])
-def test_rows_of_the_wrong_kind_do_no_harm(odd):
-    fields = ("task_id", "task_name", "tag", "state", "duration_s", "peak_memory", "timestamp")
-    good = task("a", "succeeded", duration_s=1.0)[0]
-    rows = [good, *({**good, "task_id": "b", field: odd} for field in fields), {}]
-    keys = ("event", "worker", "tag", "reason", "failure_class", "message", "details", "action")
-    others = [dict.fromkeys(keys, odd), {}]
-    summary = of(
-        run=dict.fromkeys(("run_id", "started_at", "ended_at", "exit_code", "error"), odd),
-        tasks=rows,
-        workers=others,
-        failures=others,
-        scaling=others,
-    )
-    assert summary.to_dict()["failures"]["count"] == 2
-    assert summary.tasks["succeeded"] >= 2

@@ -28,12 +28,6 @@ def ended(tag, *durations):
     return [{"tag": tag, "duration_s": duration} for duration in durations]
 
 
-def test_each_tag_is_judged_by_its_own_load():
-    decision = AdaptiveScaler().evaluate(pending("a", 8), {"a": 1, "b": 4, "c": 0})
-    assert decision.workers_to_add == {"a": 9}
-    assert decision.workers_to_remove == {"b": 4}
-
-
 def test_a_length_is_assumed_as_soon_as_a_call_runs_or_has_ended(clock):
     def looked(scaler, active, ended=()):
         decision = scaler.evaluate(pending("a", 4), {"a": active}, ended)

@@ -6,11 +6,6 @@ from hypothesis import strategies as st
 from scalable.scaling.policy import Claim, shared_out
 
 
-def test_each_pool_gets_what_it_wishes_where_there_is_room():
-    claims = {"a": Claim(0, 3, 10.0), "b": Claim(1, 2, 5.0)}
-    assert shared_out(10, claims) == {"a": 3, "b": 2}
-
-
 def test_a_short_supply_is_shared_by_work():
     claims = {"a": Claim(0, 9, 30.0), "b": Claim(0, 9, 10.0)}
     assert shared_out(4, claims) == {"a": 3, "b": 1}

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import math
-import random
-from functools import partial
-
 import pytest
 
 from scalable.scaling.pool_policy import PoolDecision, PoolView
 from scalable.scaling.task_model import Expectation, Kind, TaskModel
-from simulation.reference import clairvoyant
-from simulation.rules import DaskAdaptive, Fixed, HyperQueue, JgcriScalable, OpenGris, Parsl
 from simulation.simulator import simulate
-from simulation.workloads import Call, Startup, Terms, Workload, long_types_in, of_wfformat
+from simulation.workloads import Call, Startup, Terms, Workload
 
 RUN = Kind("run", "simulate")
 EXACT = Startup(5.0, 2.0, spread=(1.0, 1.0))
@@ -92,68 +86,3 @@ def test_views_show_running_tasks_and_learned_start_times() -> None:
 def test_work_without_workers_is_an_error() -> None:
     with pytest.raises(ValueError, match="2 calls have not ended"):
         run(work(1, 1), {0: 0}, every_s=1e6)
-
-
-def test_clairvoyant_uses_the_best_worker_count() -> None:
-    """Four tasks of 10 s; with w workers the time is 5 + 40 / w and the cost 40 + 2 w."""
-    best = clairvoyant(work(10, 10, 10, 10), EXACT)
-    products = {w: (5 + 40 / w) * (40 + 2 * w) for w in (1, 2, 4)}
-    assert best.product == min(products.values()) == products[4]
-
-
-def test_clairvoyant_pays_at_most_a_start_for_a_gap() -> None:
-    calls = (Call(RUN, 10.0, 5.0), Call(RUN, 10.0, 16.0), Call(RUN, 10.0, 500.0))
-    best = clairvoyant(Workload("gaps", calls, {"run": Terms()}, stream=True), EXACT)
-    assert best == (10.0, 2 + 30 + 1 + 2)
-
-
-def drawn() -> Workload:
-    rng = random.Random(5)
-    calls = [
-        Call(
-            Kind("ab"[rng.randrange(2)], f"k{rng.randrange(5)}"),
-            rng.lognormvariate(math.log(12), 1),
-            after=tuple(sorted(rng.sample(range(i), min(i, rng.randrange(4))))),
-        )
-        for i in range(150)
-    ]
-    return Workload("drawn", tuple(calls), {"a": Terms(0, 16), "b": Terms(1, 8, 2, 3.0)})
-
-
-#: Rule -> how it is made, and time, cost, number of changes, and sum of the counts after them.
-RULES = {
-    "dask": (DaskAdaptive, (371.685561, 7689.511463, 44, 314)),
-    "parsl": (partial(Parsl, scales_in=True), (260.172707, 9050.837270, 12, 97)),
-    "jgcri": (JgcriScalable, (310.375288, 7390.438648, 8, 46)),
-    "hyperqueue": (HyperQueue, (509.108218, 7168.826821, 11, 38)),
-    "opengris": (OpenGris, (851.376806, 5214.621369, 8, 13)),
-    "maximum": (partial(Fixed, most=True), (257.411344, 10118.962261, 2, 24)),
-}
-
-
-@pytest.mark.parametrize("rule", RULES)
-def test_results_of_other_rules_are_pinned(rule) -> None:
-    """Only a change of a rule may move them."""
-    make, expected = RULES[rule]
-    startup = Startup(60.0, 60.0)
-    outcome = simulate(drawn(), lambda _: make(), startup, every_s=5.0, seed=3)
-    changes = [change.after for change in outcome.changes]
-    found = (outcome.time_s, outcome.cost, len(changes), sum(changes))
-    assert found == pytest.approx(expected)
-
-
-def test_traces_in_wfformat_are_read() -> None:
-    lengths = {"align_ID0000001": 5.0, "align_ID0000002": 7.0, "merge_00000001": 60.0}
-    tasks = [{"name": name, "id": name, "parents": []} for name in lengths]
-    tasks[2]["parents"] = list(lengths)[:2]
-    ran = [{"id": name, "runtimeInSeconds": s} for name, s in lengths.items()]
-    workflow = {"specification": {"tasks": tasks}, "execution": {"tasks": ran}}
-    pools = {"run": Terms(), "sum": Terms()}
-    workload = of_wfformat({"workflow": workflow}, pools, long_types_in("sum", "run"))
-    assert [(c.kind, c.duration_s, c.after) for c in workload.calls] == [
-        (Kind("run", "align"), 5.0, ()),
-        (Kind("run", "align"), 7.0, ()),
-        (Kind("sum", "merge"), 60.0, (0, 1)),
-    ]
-    with pytest.raises(ValueError, match=r"WfFormat 1\.5"):
-        of_wfformat({"workflow": {}}, pools)

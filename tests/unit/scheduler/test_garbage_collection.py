@@ -45,10 +45,6 @@ def test_modules_are_not_looked_at_again_and_again(before):
     assert not any(each is vars(scheduler) for each in gc.get_objects())
 
 
-def test_collections_come_a_third_as_often(before):
-    assert gc.get_threshold() == tuple(3 * each for each in before)
-
-
 def test_after_a_full_collection_the_next_one_waits_in_proportion_to_its_time(before, clock):
     clock.moves = 0.5
     gc.collect()
