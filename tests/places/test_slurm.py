@@ -541,3 +541,24 @@ def test_calls_start_steps_where_the_session_is_in_a_job(on_slurm, empty_directo
     monkeypatch.setenv("SLURM_CLUSTERS", "nowhere")
     with ScalableSession.from_yaml() as client:
         assert client.submit(step, 1, tag="model").result(timeout=90) == "ran\n"
+
+
+def job_id(_):
+    return os.environ["SLURM_JOB_ID"]
+
+
+def test_a_target_has_at_most_so_many_jobs_at_once(on_slurm, empty_directory, eventually):
+    (empty_directory / "scalable.yaml").write_text(
+        "version: 1\nproject: {name: few}\n"
+        "targets:\n  hpc: {provider: slurm, queue: batch, interface: lo, at_most: 2}\n"
+        "components:\n  a: {memory: 200M, workers: 2}\n  b: {memory: 200M, workers: 1}\n"
+    )
+    session = ScalableSession.from_yaml()
+    with session as client:
+        client.wait_for_workers(2, timeout=120)
+        pools = session.cluster.pools
+        eventually(lambda: any("at_most allows 2 jobs" in str(pools[t].waiting) for t in pools))
+        assert len(on_slurm.jobs()) == 2
+        session.scale("a", 1)
+        assert client.submit(job_id, 1, tag="b").result(timeout=120)
+        assert len(on_slurm.jobs()) == 2

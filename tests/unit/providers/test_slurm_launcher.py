@@ -157,6 +157,23 @@ def test_existing_units_are_not_submitted_again(slurm, launcher):
     assert slurm.arrays() == [("first=0", "0-1"), ("first=0", "2")]
 
 
+def test_no_more_jobs_are_requested_than_the_target_allows(slurm, tmp_path):
+    pool = JobPool("n", "a-c1-", lambda first: f"first={first}", lambda *_: str(tmp_path / "log"))
+    launcher = SlurmLauncher(Slurm(), {"a": pool}, Path("/state/c1"), at_most=3)
+
+    async def scenario():
+        await launcher.launch(entries(0, 1))
+        with pytest.raises(LimitReachedError, match="at_most allows 3 jobs"):
+            await launcher.launch(entries(2, 3))
+        await launcher.launch(entries(2))
+        with pytest.raises(LimitReachedError):
+            await launcher.launch(entries(3))
+        await launcher.launch(entries(0, 1, 2))
+
+    asyncio.run(scenario())
+    assert slurm.arrays() == [("first=0", "0-1"), ("first=0", "2")]
+
+
 def test_the_size_of_arrays_is_respected(slurm, launcher):
     slurm.answer("scontrol", "MaxArraySize            = 10\n")
     asyncio.run(launcher.launch(entries(*range(8, 13))))

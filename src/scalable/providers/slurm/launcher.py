@@ -89,8 +89,16 @@ class _Unit:
 class SlurmLauncher:
     """Launcher whose units, one worker each, are elements of job arrays."""
 
-    def __init__(self, slurm: Slurm, pools: Mapping[str, JobPool], directory: Path) -> None:
+    def __init__(
+        self,
+        slurm: Slurm,
+        pools: Mapping[str, JobPool],
+        directory: Path,
+        at_most: int | None = None,
+    ) -> None:
         self._slurm = slurm
+        #: Maximum number of jobs that wait or run, or None.
+        self._at_most = at_most
         self._pools = pools
         self._directory = directory
         self._units: dict[UnitName, _Unit] = {}
@@ -115,6 +123,9 @@ class SlurmLauncher:
         names = [name for name in entries if name not in self._units]
         if not names:
             return
+        taken = self._units.keys() | set().union(*self._requests.values())
+        if self._at_most is not None and len(taken) + len(names) > self._at_most:
+            raise LimitReachedError(f"at_most allows {self._at_most} jobs of this target at once")
         pool = self._pools[entries[names[0]]["pool"]]
         request = asyncio.ensure_future(self._request(pool, names))
         self._requests[request] = frozenset(names)
@@ -378,7 +389,7 @@ class Jobs:
         self._options = options
         self._workflow_dir = workflow_dir
         self._pools: dict[str, JobPool] = {}
-        self.launcher = SlurmLauncher(slurm, self._pools, site.directory)
+        self.launcher = SlurmLauncher(slurm, self._pools, site.directory, options.get("at_most"))
 
     def pools(self, spec: DeploymentSpec) -> list[Pool]:
         """Return the empty pools of a request. Raise ProviderError if a container cannot start."""

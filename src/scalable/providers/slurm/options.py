@@ -60,6 +60,10 @@ class SlurmOptions(ProviderOptions):
     n_workers: PositiveInt | None = Field(
         default=None, description="Number of workers in all pools; by default one for each pool."
     )
+    at_most: PositiveInt | None = Field(
+        default=None,
+        description="Maximum number of jobs of workers that wait or run at once.",
+    )
     directives: tuple[Annotated[Text, AfterValidator(_directive)], ...] = Field(
         default=(), description="Further options of sbatch that scalable does not set itself."
     )
