@@ -509,6 +509,10 @@ class ScalableSession(Shown):
             warn_of_unfinished(client)
         # Each part is closed even if another part fails: first the client, last the record.
         with ExitStack() as ending:
+            if client is not None:
+                from scalable.client.task_output import display
+
+                ending.callback(display.settle)  # what tasks printed last
             if self._streams is not None:
                 ending.callback(self._streams.close)
                 self._streams = None
