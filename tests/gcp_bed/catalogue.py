@@ -247,7 +247,6 @@ class Catalogue:
         return {
             "compute.zones.get": lambda call: self.zone(call.path["zone"]),
             "compute.regions.get": lambda call: self.region(call.path["region"]),
-            "compute.machineTypes.get": self.do_machine_type,
             "compute.machineTypes.aggregatedList": self.do_all_machine_types,
             "compute.images.get": lambda call: self.image(call.path["project"], call.path["image"]),
             "compute.images.getFromFamily": lambda call: self.family(
@@ -266,13 +265,6 @@ class Catalogue:
             "quotas": [{"metric": "CPUS_ALL_REGIONS", "limit": 4800.0, "usage": 0.0}],
             "selfLink": link(PROJECT),
         }
-
-    def do_machine_type(self, call):
-        zone, name = call.path["zone"], call.path["machineType"]
-        shape = self.machine_type(zone, name)
-        if shape is None:
-            raise not_found(f"projects/{PROJECT}/zones/{zone}/machineTypes/{name}")
-        return shape
 
     def do_all_machine_types(self, call):
         found = [shape for zone in zones() for shape in self.machine_types(zone).values()]

@@ -62,7 +62,7 @@ class Instances:
 
     def handlers(self):
         names = (
-            "insert list aggregatedList get delete stop setMetadata getSerialPortOutput "
+            "insert list aggregatedList get delete setMetadata getSerialPortOutput "
             "getGuestAttributes"
         )
         return {f"compute.instances.{n}": getattr(self, f"do_{n}") for n in names.split()}
@@ -220,14 +220,3 @@ class Instances:
             operation.finish()
         else:
             await instance.delete("delete", operation)
-
-    def do_stop(self, call):
-        if earlier := self.bed.operations.earlier(call):
-            return earlier
-        instance = self.of(call)
-        operation = self.bed.operations.begin(call, f"zones/{instance.zone}", "stop", instance.path)
-        if instance.stopping is None and instance.status == "RUNNING":
-            instance.stopping = asyncio.create_task(instance.stop("stop", operation))
-        else:
-            operation.finish()
-        return operation.json

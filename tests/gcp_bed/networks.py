@@ -2,7 +2,7 @@
 
 import re
 
-from .catalogue import REGIONS, link, scoped
+from .catalogue import REGIONS, link
 from .errors import ApiError, invalid, not_found
 from .filtering import page
 from .identities import PROJECT
@@ -126,7 +126,7 @@ class Networks:
     # Methods --------------------------------------------------------------------------------------
 
     def handlers(self):
-        found = {"compute.subnetworks.aggregatedList": self.all_subnetworks}
+        found = {}
         for kind in ("networks", "subnetworks", "firewalls"):
             for verb in ("get", "list", "insert", "delete"):
                 found[f"compute.{kind}.{verb}"] = getattr(self, verb)
@@ -156,12 +156,6 @@ class Networks:
         there = [o for path, o in self.found.items() if path.rpartition("/")[0] == collection]
         items, more = page(call.query, there)
         return {"kind": f"compute#{kind[:-1]}List", "items": items, **more}
-
-    def all_subnetworks(self, call):
-        there = [o for path, o in self.found.items() if "/subnetworks/" in path]
-        items, more = page(call.query, there)
-        kind = "compute#subnetworkAggregatedList"
-        return {"kind": kind, "items": scoped(items, "subnetworks", "region"), **more}
 
     def insert(self, call):
         if earlier := self.operations.earlier(call):

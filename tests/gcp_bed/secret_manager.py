@@ -119,7 +119,7 @@ class SecretManager:
     def handlers(self):
         prefix = "secretmanager.projects."
         names = {
-            "secrets": "create get list delete addVersion getIamPolicy setIamPolicy",
+            "secrets": "create list delete addVersion getIamPolicy setIamPolicy",
             "secrets.versions": "list access destroy",
         }
         found = {}
@@ -190,9 +190,6 @@ class SecretManager:
             raise ApiError(409, text)
         self.found[name] = Secret(name, dict(call.body))
         return self.found[name].resource
-
-    def do_get(self, call):
-        return self.one(call).resource
 
     def do_list(self, call):
         self.found = {name: s for name, s in self.found.items() if not s.over}
@@ -290,34 +287,8 @@ class ResourceManager:
         self.identities = identities
 
     def handlers(self):
-        names = ("get", "getIamPolicy", "setIamPolicy", "testIamPermissions")
-        return {f"cloudresourcemanager.projects.{n}": getattr(self, f"do_{n}") for n in names}
-
-    def require(self, call, verb):
-        permission = f"resourcemanager.projects.{verb}"
-        if not self.identities.allowed(call.identity, permission):
-            raise ApiError(403, "The caller does not have permission")
-
-    def do_get(self, call):
-        self.require(call, "get")
-        return {
-            "projectNumber": NUMBER,
-            "projectId": PROJECT,
-            "lifecycleState": "ACTIVE",
-            "name": "Test bed",
-        }
-
-    def do_getIamPolicy(self, call):
-        self.require(call, "getIamPolicy")
-        return self.identities.policy
-
-    def do_setIamPolicy(self, call):
-        self.require(call, "setIamPolicy")
-        policy = call.body.get("policy") or {}
-        check_policy(policy, self.identities.policy)
-        policy["etag"] = base64.b64encode(etag(policy).encode()).decode()
-        self.identities.policy = {"version": 1, "bindings": []} | policy
-        return self.identities.policy
+        name = "cloudresourcemanager.projects.testIamPermissions"
+        return {name: self.do_testIamPermissions}
 
     def do_testIamPermissions(self, call):
         wanted = call.body.get("permissions") or []

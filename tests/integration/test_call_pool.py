@@ -97,11 +97,6 @@ def note(path, x, seconds=0.0):
     return os.getpid()
 
 
-def end_worker(path, x):
-    note(path, x)
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 # The verbs -----------------------------------------------------------------------------------------
 
 
@@ -313,16 +308,6 @@ def test_a_lost_worker_costs_only_what_had_not_finished(pool, tmp_path, client):
     runs = [int(line) for line in path.read_text().split()]
     assert set(runs) == set(range(60))
     assert all(runs.count(i) == 1 for i in finished)
-
-
-def test_a_call_that_ends_its_worker_again_and_again_is_given_up(pool, tmp_path):
-    path = tmp_path / "runs"
-    deadly = pool.submit(end_worker, path, 0)
-    others = [pool.submit(double, i) for i in range(20)]
-    with pytest.raises(Exception, match=r"(?i)killed|died|worker"):
-        deadly.result(timeout=120)
-    assert [f.result(timeout=60) for f in others] == [2 * i for i in range(20)]
-    assert path.read_text().count("0") == 3
 
 
 # Cancelling ----------------------------------------------------------------------------------------
