@@ -28,6 +28,7 @@ def admit(store, kinds, kind, namespace, obj):
         obj.setdefault("type", "Opaque")
     if kind.kind == "Pod":
         pod_defaults(store, namespace, obj)
+        secure(store, namespace, obj)
     if kind.kind == "Namespace":
         obj.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
         obj["status"] = {"phase": "Active"}
@@ -64,6 +65,34 @@ def pod_defaults(store, namespace, pod):
         if resources.get("limits"):
             resources["requests"] = resources["limits"] | (resources.get("requests") or {})
     pod["status"] = {"phase": "Pending", "qosClass": quality(spec)}
+
+
+def secure(store, namespace, pod):
+    """Refuse a pod that the Pod Security Standard `restricted` forbids, where it is enforced."""
+    labels = store.find("namespaces", "", namespace)["metadata"].get("labels") or {}
+    if labels.get("pod-security.kubernetes.io/enforce") != "restricted":
+        return
+    spec = pod["spec"]
+    faults = []
+    for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
+        given = (spec.get("securityContext") or {}) | (container.get("securityContext") or {})
+        title = f'container "{container["name"]}" must set securityContext'
+        if given.get("allowPrivilegeEscalation") is not False:
+            faults.append(
+                f"allowPrivilegeEscalation != false ({title}.allowPrivilegeEscalation=false)"
+            )
+        if "ALL" not in (given.get("capabilities") or {}).get("drop", ()):
+            faults.append(f'unrestricted capabilities ({title}.capabilities.drop=["ALL"])')
+        if given.get("runAsNonRoot") is not True:
+            faults.append(f"runAsNonRoot != true ({title}.runAsNonRoot=true)")
+        if (given.get("seccompProfile") or {}).get("type") not in {"RuntimeDefault", "Localhost"}:
+            faults.append(f'seccompProfile ({title}.seccompProfile.type to "RuntimeDefault")')
+    if any("hostPath" in volume for volume in spec.get("volumes") or ()):
+        faults.append("restricted volume types (hostPath)")
+    if faults:
+        name = pod["metadata"].get("name") or pod["metadata"].get("generateName", "")
+        text = f'pods "{name}" is forbidden: violates PodSecurity "restricted:latest": {", ".join(faults)}'
+        raise ApiError(403, text)
 
 
 def priority(store, pod, spec):

@@ -77,9 +77,9 @@ class KubernetesBed(BedProcess):
         """Add a node; options: cpu, memory, gpus, labels, taints."""
         self.ask("add_node", name=name, **options)
 
-    def add_namespace(self, name):
+    def add_namespace(self, name, labels=None):
         """Add a namespace."""
-        self.ask("add_namespace", name=name)
+        self.ask("add_namespace", name=name, labels=labels)
 
     def lose_node(self, name, after=1.0):
         """Let a node vanish; its pods are given up after some seconds."""

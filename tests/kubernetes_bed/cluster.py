@@ -94,9 +94,9 @@ class Cluster:
             kind = self.kinds.of(plural, "rbac.authorization.k8s.io")
             create(kind, namespace, body)
 
-    def namespace(self, name):
+    def namespace(self, name, labels=None):
         body = {
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": labels or {}},
             "spec": {"finalizers": ["kubernetes"]},
             "status": {"phase": "Active"},
         }
@@ -206,8 +206,8 @@ class Cluster:
     def do_add_node(self, name, **options):
         self.store.create(self.kinds.of("nodes"), "", node(name, **options))
 
-    def do_add_namespace(self, name):
-        self.namespace(name)
+    def do_add_namespace(self, name, labels=None):
+        self.namespace(name, labels)
 
     def do_kill(self, name, namespace="default"):
         """Kill the processes of a pod, as a crash would."""

@@ -37,9 +37,9 @@ def asked(bed, function):
         return asyncio.run(ask())
 
 
-def grant(bed, namespace, rules, without=""):
+def grant(bed, namespace, rules, without="", labels=None):
     """Make a namespace in which the user `nobody` may do what the printed Role of rules allows."""
-    bed.add_namespace(namespace)
+    bed.add_namespace(namespace, labels)
     granted = yaml.safe_load(role(namespace, rules))
     granted["rules"] = [rule for rule in granted["rules"] if rule["resources"] != [without]]
     group = RBAC.partition("/")[0]

@@ -33,6 +33,7 @@ from scalable.providers.kubernetes.permissions import (
     AccessRule,
     role,
 )
+from scalable.providers.kubernetes.reasons import lasting_refusal
 
 logger = logging.getLogger("scalable.providers.kubernetes")
 
@@ -43,7 +44,7 @@ REQUEST_TIMEOUT_S = 30.0
 #: Maximum number of simultaneous requests of one connection.
 AT_ONCE = 16
 TRANSIENT = (429, 500, 502, 503, 504)
-FORBIDDEN, NOT_FOUND, NOT_ACCEPTABLE, CONFLICT = 403, 404, 406, 409
+FORBIDDEN, NOT_FOUND, NOT_ACCEPTABLE, CONFLICT, INVALID = 403, 404, 406, 409, 422
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 _VERBS = {"POST": "create", "DELETE": "delete", "PATCH": "patch", "GET": "get"}
@@ -68,6 +69,10 @@ class KubernetesError(ProviderError):
         self.reason = reason
         #: Seconds after which the server requests a retry; 0 if it does not specify any.
         self.after_s = 0.0
+
+
+class RefusedError(KubernetesError):
+    """A rule of the cluster refuses an object for good."""
 
 
 @dataclass(frozen=True)
@@ -301,6 +306,14 @@ def _with_hint(
     rules: tuple[AccessRule, ...],
 ) -> ProviderError:
     """Return the error, with the Role that grants a missing permission as a hint."""
+    lasting = lasting_refusal(error.message)
+    if error.status in (FORBIDDEN, INVALID) and lasting is not None:
+        return RefusedError(
+            f"Kubernetes refuses {resource.name}: {error.message}",
+            status=error.status,
+            reason=error.reason,
+            hint=lasting,
+        )
     if error.status != FORBIDDEN:
         return error
     if "exceeded quota" in error.message:

@@ -19,6 +19,7 @@ from scalable.providers.kubernetes.api import (
     Resource,
 )
 from scalable.providers.kubernetes.form import form_of
+from scalable.providers.kubernetes.objects import planned_pods
 from scalable.providers.kubernetes.permissions import (
     ACCOUNT_KINDS,
     AccessRule,
@@ -27,6 +28,7 @@ from scalable.providers.kubernetes.permissions import (
     role,
     session_rules,
 )
+from scalable.providers.kubernetes.place import refused_pod
 from scalable.providers.kubernetes.render import parse_mount
 from scalable.units import as_written
 
@@ -48,7 +50,14 @@ async def _check(spec: DeploymentSpec) -> list[Diagnostic]:
         found = [*await look.version(), *await look.namespace()]
         if found:
             return found
-        asked = (look.kinds(), look.permissions(), look.quotas(), look.nodes(), look.claims())
+        asked = (
+            look.kinds(),
+            look.permissions(),
+            look.quotas(),
+            look.nodes(),
+            look.claims(),
+            look.pods(),
+        )
         parts = await asyncio.gather(*asked)
         return [diagnostic for part in parts for diagnostic in part]
     finally:
@@ -221,6 +230,15 @@ class _LiveCheck:
                     message = f"there is no volume claim {claim['claimName']!r}"
                     where = (*place, "mounts", source)
                     found.append(Diagnostic("E_BAD_OPTION", where, message))
+        return found
+
+    async def pods(self) -> list[Diagnostic]:
+        """Create the pods of the scheduler and of each component in a dry run."""
+        found = []
+        for path, pod in planned_pods(self._spec).items():
+            error = await refused_pod(self._api, pod)
+            if error is not None:
+                found.append(Diagnostic("E_BAD_OPTION", path, error.message, error.hint))
         return found
 
     async def _has_claim(self, name: str) -> bool:

@@ -202,6 +202,17 @@ def objects(
     }
 
 
+def planned_pods(spec: DeploymentSpec) -> dict[tuple[str, ...], Object]:
+    """Return the pods of the scheduler and of one worker of each component, by their options."""
+    frame = Frame(CLUSTER_ID, spec.target_name, _imaged(spec), read_template(spec), ROOT_UID)
+    pods: dict[tuple[str, ...], Object] = {
+        ("components", tag): render.worker_pod(frame, component, tag)
+        for tag, component in spec.components.items()
+    }
+    job = render.root_job(frame, _deadline(spec))
+    return {("targets", spec.target_name): render.pod_of(job), **pods}
+
+
 def _deadline(spec: DeploymentSpec) -> int:
     return int(parse_duration(spec.options["start_timeout"]) + render.MARGIN_S)
 

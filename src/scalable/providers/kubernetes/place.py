@@ -11,7 +11,7 @@ from typing import Any
 
 from scalable.containers import ADVICE
 from scalable.errors import ProviderError
-from scalable.manager.launcher import UnitState
+from scalable.manager.launcher import LimitReachedError, UnitState
 from scalable.providers.kubernetes import render
 from scalable.providers.kubernetes.api import (
     MERGE_PATCH,
@@ -19,10 +19,15 @@ from scalable.providers.kubernetes.api import (
     KubernetesApi,
     KubernetesError,
     PodWatch,
+    RefusedError,
     Resource,
 )
 from scalable.providers.kubernetes.form import JOBS, Form, kind_of
-from scalable.providers.kubernetes.reasons import fault_in_output, observation
+from scalable.providers.kubernetes.reasons import (
+    fault_in_output,
+    lasting_refusal,
+    observation,
+)
 from scalable.providers.kubernetes.render import CLUSTER, ROLE, SCHEDULER, selector
 from scalable.records.packing import key_of
 from scalable.worker.config import WorkerConfig
@@ -103,7 +108,9 @@ class NamespacePlace:
                     logger.warning("the scheduler's pod waits: %s", words)
                     told = words
             elif refusal := await self._refusal():
-                words = refusal
+                words, lasting = refusal
+                if lasting is not None:
+                    raise ProviderError(f"the scheduler's pod does not run: {words}", hint=lasting)
                 if words != told:
                     logger.warning("the scheduler's pod waits: %s", words)
                     told = words
@@ -119,8 +126,8 @@ class NamespacePlace:
                 return pod
         return None
 
-    async def _refusal(self) -> str | None:
-        """Return why the scheduler's pod could not be created, if Kubernetes reports a reason."""
+    async def _refusal(self) -> tuple[str, str | None] | None:
+        """Return why the scheduler's pod could not be created, as :func:`why_no_pod` does."""
         try:
             job = await self._api.request("GET", self._jobs, self.frame.root)
         except KubernetesError as error:
@@ -128,8 +135,8 @@ class NamespacePlace:
             return None
         for condition in job.get("status", {}).get("conditions") or ():
             if condition.get("type") in ("Failed", "FailureTarget"):
-                return f"{condition.get('reason')}: {condition.get('message')}"
-        return await why_no_pod(self._api, self.frame.namespace, job["metadata"]["uid"])
+                return f"{condition.get('reason')}: {condition.get('message')}", None
+        return await why_no_pod(self._api, job)
 
     async def logs(self, pod: str) -> str:
         """Return the last lines of a pod's output, with a heading, or an empty string."""
@@ -202,7 +209,32 @@ _REASON = "FailedCreate"
 _PREFIX = "Error creating: "
 
 
-async def why_no_pod(api: KubernetesApi, namespace: str, uid: str) -> str | None:
+async def why_no_pod(api: KubernetesApi, job: Mapping[str, Any]) -> tuple[str, str | None] | None:
+    """Return why a Job got no pod, or None; with a hint if waiting does not help.
+    The reason is in Events. A user who may not list them learns it from a dry run.
+    """
+    namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
+    words = await _told_by_events(api, namespace, uid)
+    if words is None and (refused := await refused_pod(api, render.pod_of(job))):
+        words = refused.message
+    return None if words is None else (words, lasting_refusal(words))
+
+
+async def refused_pod(
+    api: KubernetesApi, pod: render.Object
+) -> RefusedError | LimitReachedError | None:
+    """Return the error with which Kubernetes would refuse a pod now, or None, by a dry run."""
+    pods = Resource("pods", pod["metadata"]["namespace"])
+    try:
+        await api.request("POST", pods, query={"dryRun": "All"}, body=render.to_body(pod))
+    except (RefusedError, LimitReachedError) as error:
+        return error
+    except ProviderError as error:
+        logger.debug("no dry run of a pod: %s", error)
+    return None
+
+
+async def _told_by_events(api: KubernetesApi, namespace: str, uid: str) -> str | None:
     """Return from Events why a Job got no pod, or None, even if the user may not list them."""
     wanted = {"involvedObject.uid": uid, "reason": _REASON}
     selector = ",".join(f"{key}={value}" for key, value in wanted.items())

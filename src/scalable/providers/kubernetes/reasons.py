@@ -154,6 +154,22 @@ def _lacking(message: str) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+#: Words in the refusal of a pod that waiting does not change, and what to do.
+_LASTING_REFUSALS = {
+    "violates PodSecurity": "let pods run as a user of the image that is not root, by a "
+    "pod_template: docs/images.md shows one",
+    "failed quota": "give the target resources: {requests: {...}, limits: {...}} with what the "
+    "quota names",
+    "denied the request": "ask the administrators of the Kubernetes cluster about this rule",
+    " is invalid: ": "look at the pod_template and the options that it names",
+}
+
+
+def lasting_refusal(message: str) -> str | None:
+    """Return a hint if Kubernetes will always refuse an object with this message, or None."""
+    return next((hint for word, hint in _LASTING_REFUSALS.items() if word in message), None)
+
+
 def _containers(status: Mapping[str, Any]) -> Iterable[Mapping[str, Any]]:
     yield from status.get("initContainerStatuses") or ()
     yield from status.get("containerStatuses") or ()

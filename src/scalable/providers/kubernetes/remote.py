@@ -303,9 +303,11 @@ class KubernetesPlace:
                 or any(job["metadata"]["uid"] in owners(pod) for pod in pods)
             ):
                 continue
-            if why := await why_no_pod(api, self._namespace, job["metadata"]["uid"]):
+            if refusal := await why_no_pod(api, job):
+                why, lasting = refusal
                 words = f"{its.reason}: {why}" if its.reason else why
-                found[_program(job)] = ProgramState(its.state, words)
+                state = its.state if lasting is None else "failed"
+                found[_program(job)] = ProgramState(state, words)
         return found if scheduler is not None else {}
 
     async def _with_reason(

@@ -94,6 +94,8 @@ CONTAINER = "scalable"
 DIRECTORY = "/etc/scalable"
 CONFIG = "config.json"
 PORT = 8786
+#: Requests of schedulers and managers that the target's ``resources`` do not have.
+SERVICE_REQUESTS = {"cpu": "250m", "memory": "512Mi"}
 GPU = "nvidia.com/gpu"
 #: Directory of the program's own files in the pods of schedulers and managers.
 STATE = "/run/scalable"
@@ -238,6 +240,14 @@ def service_job(
     }
 
 
+def pod_of(job: Mapping[str, Any]) -> Object:
+    """Return the pod that Kubernetes creates for a Job, up to its name."""
+    metadata, template = job["metadata"], job["spec"]["template"]
+    own = {"generateName": f"{metadata['name']}-", "namespace": metadata["namespace"]}
+    labels = {"labels": template["metadata"].get("labels") or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": own | labels, "spec": template["spec"]}
+
+
 def service(frame: Frame) -> Object:
     """Return the Service by whose name clients inside the cluster reach the scheduler."""
     return {
@@ -349,7 +359,24 @@ def _pod(frame: Frame, metadata: Object, container: Object, found: list[dict[str
     spec |= {key: value for key, value in given.items() if value}
     pod = {"metadata": metadata, "spec": spec}
     theirs = {key: part for key, part in frame.template.items() if key in pod}
-    return merge(theirs, pod, file=str(options["pod_template"]))
+    return _restricted(merge(theirs, pod, file=str(options["pod_template"])))
+
+
+def _restricted(pod: Object) -> Object:
+    """Return a pod that the Pod Security Standard ``restricted`` allows, unless it may be root's.
+    Root without capabilities could not use files of other users. The template has precedence.
+    """
+    spec = pod["spec"]
+    given = spec.get("securityContext") or {}
+    if given.get("runAsNonRoot"):
+        spec["securityContext"] = {"seccompProfile": {"type": "RuntimeDefault"}, **given}
+        for own in spec["containers"]:
+            if own["name"] == CONTAINER:
+                own["securityContext"] = _NO_PRIVILEGES | (own.get("securityContext") or {})
+    return pod
+
+
+_NO_PRIVILEGES = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def _secret_volume(name: str) -> Object:
@@ -382,7 +409,11 @@ def _resources(frame: Frame, component: ComponentSpec | None) -> Object:
     more = frame.options["resources"] or {"requests": {}, "limits": {}}
     requests: dict[str, str] = {}
     limits: dict[str, str] = {}
-    if component is not None:
+    if component is None:
+        # Kubernetes ends pods without requests first when a node runs out of memory.
+        free = SERVICE_REQUESTS.keys() - more["requests"].keys() - more["limits"].keys()
+        requests = {key: SERVICE_REQUESTS[key] for key in sorted(free)}
+    else:
         requests["cpu"] = f"{component.cpus:g}"
         if component.memory_bytes is not None:
             requests["memory"] = limits["memory"] = str(component.memory_bytes)
