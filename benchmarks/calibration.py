@@ -36,7 +36,7 @@ from scalable.model import ComponentSpec, DeploymentSpec, TaskSpec, WorkerRange
 from scalable.planning import make_plan
 from scalable.planning.uncertainty import BAND
 from scalable.runs import CallRecord, EarlierRun
-from scalable.runs.history import Span
+from scalable.runs.history import NameSpan
 from scalable.scaling.task_model import Kind
 from simulation import workloads as simulated
 from simulation.rules import Fixed
@@ -193,7 +193,7 @@ def remaining(
     return seen, replace(workload, calls=calls)
 
 
-def spans_of(workload: Workload, workers: int) -> dict[tuple[str, str], Span]:
+def spans_of(workload: Workload, workers: int) -> dict[tuple[str, str], NameSpan]:
     """Return when the calls of each task begin and end, if they run in the order of readiness."""
     waits = [len(call.after) for call in workload.calls]
     behind: dict[int, list[int]] = defaultdict(list)
@@ -202,7 +202,7 @@ def spans_of(workload: Workload, workers: int) -> dict[tuple[str, str], Span]:
             behind[other].append(place)
     free = {tag: [0.0] * workers for tag in POOLS}
     ready = [(0.0, place) for place, count in enumerate(waits) if not count]
-    spans: dict[tuple[str, str], Span] = {}
+    spans: dict[tuple[str, str], NameSpan] = {}
     ends: dict[int, float] = {}
     while ready:
         at, place = heapq.heappop(ready)
@@ -211,8 +211,8 @@ def spans_of(workload: Workload, workers: int) -> dict[tuple[str, str], Span]:
         end = ends[place] = begin + call.duration_s
         heapq.heappush(free[call.kind.component], end)
         key = call.kind.component, call.kind.task
-        known = spans.get(key, Span(begin, end))
-        spans[key] = Span(min(known.begin, begin), max(known.end, end))
+        known = spans.get(key, NameSpan(begin, end))
+        spans[key] = NameSpan(min(known.begin, begin), max(known.end, end))
         for other in behind[place]:
             waits[other] -= 1
             if not waits[other]:
@@ -240,7 +240,7 @@ def record(
     number: int,
     seen: Mapping[Kind, Sequence[float]],
     startup_s: Sequence[float],
-    spans: Mapping[tuple[str, str], Span] | None = None,
+    spans: Mapping[tuple[str, str], NameSpan] | None = None,
 ) -> EarlierRun:
     calls = [
         CallRecord(kind.component, kind.task, length)

@@ -106,7 +106,7 @@ def test_the_script_of_a_job_is_shown_on_request(invoke, project):
     result = invoke("plan", "--target", "cluster", "--show-script")
     assert result.code == 0
     assert result.out.count("\n#!/bin/bash\n") == 2
-    assert "#SBATCH --job-name=scalable-ID.cluster@model\n" in result.out
+    assert "#SBATCH --job-name=climate.scalable-ID.cluster@model\n" in result.out
     shown = json.loads(
         invoke("plan", "--target", "cluster", "--show-script", "--format", "json").out
     )

@@ -65,7 +65,7 @@ def test_quiet_shows_the_faults_on_standard_error(invoke, project):
 def test_faults_of_the_provider_and_the_bounds_are_reported(invoke, project):
     file = project / "scalable.yaml"
     text = file.read_text().replace("max_workers: 3", "max_workers: 1")
-    file.write_text(text.replace("cpus: 1\n", "cpus: 1\n    preload_script: none.sh\n"))
+    file.write_text(text.replace("cpus: 1\n", "cpus: 1\n    preload_script: none.py\n"))
     result = invoke("validate", "--target", "local")
     assert result.code == 2
     assert "scalable.yaml:7:18: error E_BAD_OPTION: max_workers 1 is less than" in result.out

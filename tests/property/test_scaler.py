@@ -56,11 +56,25 @@ def in_range(decision):
     return 0 <= confidence <= 1 and (seconds is None or seconds >= 0)
 
 
+class Counts:
+    """Workers of a caller who may not know the counts of some tags: these have what was decided."""
+
+    def __init__(self):
+        self._named, self._decided = set(), {}
+
+    def after(self, decision, active):
+        counts = applied(decision, {**self._decided, **active})
+        self._named |= active.keys()
+        self._decided = {tag: n for tag, n in counts.items() if tag not in self._named}
+        return counts
+
+
 @given(scalers(), st.lists(st.tuples(tasks, counts), min_size=1, max_size=4))
 def test_without_cooldown_bounds_always_hold_and_nobody_goes_below_zero(scaler, looks):
+    counts = Counts()
     for pending, active in looks:
         decision = scaler.evaluate(pending, active)
-        for tag, count in applied(decision, active).items():
+        for tag, count in counts.after(decision, active).items():
             low, high = scaler.min_workers.get(tag, 0), scaler.max_workers.get(tag, 10**9)
             assert low <= count <= high
         assert in_range(decision)
@@ -72,13 +86,13 @@ def test_without_cooldown_bounds_always_hold_and_nobody_goes_below_zero(scaler, 
     st.lists(st.tuples(st.integers(0, 70), tasks, counts, ended), min_size=2, max_size=8),
 )
 def test_two_changes_of_a_tag_are_a_cooldown_apart(scaler, looks):
-    now, changed = 0.0, {}
+    now, changed, counts = 0.0, {}, Counts()
     scaler._clock = lambda: now
     for pause, pending, active, completions in looks:
         now += pause
         decision = scaler.evaluate(pending, active, completions)
         assert in_range(decision)
-        for tag, count in applied(decision, active).items():
+        for tag, count in counts.after(decision, active).items():
             assert count >= 0
             if tag in decision.changes:
                 assert now - changed.get(tag, -60.0) >= 60

@@ -51,7 +51,10 @@ components = st.builds(
     slots=st.integers(1, 8),
     mounts=maps,
     env=maps,
+    secrets=maps,
     preload_script=maybe(texts),
+    setup=names,
+    python=maybe(texts),
     workers=maybe(ranges),
     tags=names,
 )
@@ -112,7 +115,7 @@ def test_a_spec_is_read_as_it_was_written(spec):
 def test_every_field_of_the_nouns_is_made_in_this_test():
     """A new field is added above too, or the round trip says nothing of it."""
     assert len(fields(DeploymentSpec)) == 23
-    assert len(fields(ComponentSpec)) == 12
+    assert len(fields(ComponentSpec)) == 15
     assert (len(fields(TaskSpec)), len(fields(ManagerSpec)), len(fields(WorkerRange))) == (9, 4, 2)
     assert (len(fields(RetryPolicy)), len(fields(KeepResults))) == (4, 2)
 

@@ -160,9 +160,11 @@ def test_names_in_use_are_accepted():
     ("provider", "most"), [("local", 63), ("slurm", 100), ("kubernetes", 63), ("gcp", 63)]
 )
 def test_a_tag_longer_than_its_provider_allows_is_a_finding(provider, most):
+    image = {"image": "i:1"} if provider in ("kubernetes", "gcp") else {}
+
     def findings(length):
         data = DOCUMENT | {
-            "targets": {"t": {"provider": provider}},
+            "targets": {"t": {"provider": provider, **image}},
             "components": {"a" * length: {"memory": "1G"}},
         }
         manifest = Manifest.from_mapping(data, option_models())

@@ -109,7 +109,7 @@ def state_of(future: Future[Any]) -> FutureState:
 )
 @contextmanager
 def copies_kept(func: Callable[..., Any], args: tuple[Any, ...]) -> Iterator[None]:
-    """Let a future whose error a wait raises keep a copy of it, whose traceback has no frames here.
+    """Make a future keep a copy of an error that a wait raises, without the frames of this process.
 
     The frames refer to the future, and to all that the callers have. The client, which has the
     state of the future until its end, would keep them.
