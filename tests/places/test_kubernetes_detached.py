@@ -566,6 +566,18 @@ def test_down_from_another_machine_leaves_nothing_anywhere(
     assert not (ClusterDirectory.parent() / there).exists()
 
 
+def test_a_deleted_scheduler_is_told(kubernetes_bed, place, eventually):
+    manifest = str(place / "scalable.yaml")
+    started = program("up", manifest, "--target", "k", "--name", "deleted", "--yes", here=True)
+    assert started.returncode == 0, started.stderr
+    (scheduler,) = [n for n in pods(kubernetes_bed, "deleted") if "manager" not in n]
+    asked(kubernetes_bed, lambda api: api.delete(Resource("pods", "default"), scheduler))
+    eventually(lambda: read("status", "deleted")["state"] == "failed", timeout=60)
+    eventually(lambda: scheduler not in pods(kubernetes_bed, "deleted"))
+    assert "its pod was deleted" in read("status", "deleted")["reason"]
+    assert program("down", "deleted", "--yes").returncode == 0
+
+
 def test_a_killed_scheduler_is_told_and_its_workers_go(kubernetes_bed, place, eventually):
     assert up(place, "doomed").returncode == 0
     mark = find("doomed").id[:8]

@@ -318,6 +318,8 @@ def test_a_pod_that_is_told_to_go_hands_over_its_results(
     eventually(lambda: pod not in names(session))
     assert session.client.gather(calls) == [f"kept{n}" for n in range(4)]
     assert set(ran(notes()).values()) == {1}
+    lost = eventually(lambda: status(session)["crops"].last_loss)
+    assert lost.endswith(": its pod was deleted")
 
 
 @pytest.mark.parametrize("way", ["submit", "executor"])

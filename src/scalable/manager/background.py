@@ -178,7 +178,7 @@ class Losses:
 
     def begin(self, pool: Pool, unit: Unit, loss: Loss, *, gives_up: bool) -> None:
         """Read the reason of a loss in the background. Needs a running event loop."""
-        task = asyncio.get_running_loop().create_task(_explain(pool, unit.name, loss.reason))
+        task = asyncio.get_running_loop().create_task(_explain(pool, unit.name, loss))
         failed = unit.connected_at is None and not loss.from_outside
         self._lost[unit.name] = LostUnit(unit, pool, gives_up, loss.ended, failed, task)
         task.add_done_callback(lambda _: self._on_explained())
@@ -199,8 +199,11 @@ class Losses:
         return units
 
 
-async def _explain(pool: Pool, name: UnitName, reason: str) -> str:
-    """Return the reason for a loss, followed by the last lines of the unit's output."""
+async def _explain(pool: Pool, name: UnitName, loss: Loss) -> str:
+    """Return the reason for a loss, followed by the last lines of the output that led to it."""
+    reason = loss.reason
+    if loss.from_outside:
+        return reason
     try:
         text = await asyncio.wait_for(pool.launcher.logs(name), LOG_TIMEOUT_S)
     except (ProviderError, OSError) as error:  # TimeoutError is an OSError

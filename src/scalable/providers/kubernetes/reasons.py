@@ -41,6 +41,9 @@ _DISRUPTIONS = {
     "EvictionByEvictionAPI": "evicted",
     "TerminationByKubelet": "ended by its node",
 }
+DELETED = "its pod was deleted"
+#: Exit codes of programs that got SIGTERM, and SIGKILL after the grace period.
+_TOLD_TO_END = (0, 128 + 15, 128 + 9)
 _RESOURCES = {
     "cpu": "too few cpus",
     "memory": "too little memory",
@@ -52,7 +55,7 @@ def observation(pod: Pod, *, gone: bool = False) -> Observation:
     """Return a worker pod's state, with the reason. ``gone`` means that others have deleted it."""
     status = pod.get("status", {})
     phase = status.get("phase", "Pending")
-    outside = _outside(status)
+    outside = _outside(status) or _deleted(pod)
     if phase in ("Succeeded", "Failed"):
         words = outside or _ended(pod)
         return Observation(
@@ -62,7 +65,7 @@ def observation(pod: Pod, *, gone: bool = False) -> Observation:
             out_of_memory=outside is None and _is_killed_for_memory(status),
         )
     if gone:
-        return Observation(UnitState.ENDED, outside or "its pod was deleted", from_outside=True)
+        return Observation(UnitState.ENDED, outside or DELETED, from_outside=True)
     if phase == "Unknown":
         return Observation(UnitState.ENDED, "its node was lost", from_outside=True)
     waiting = _waiting(pod)
@@ -83,6 +86,15 @@ def _outside(status: Mapping[str, Any]) -> str | None:
             cause = _DISRUPTIONS.get(condition.get("reason", ""), "ended from outside")
             return _with_message(cause, condition.get("message"))
     return None
+
+
+def _deleted(pod: Pod) -> str | None:
+    """Return that a pod was deleted if this is why its program has ended, or None."""
+    ends = [own.get("state", {}).get("terminated") or {} for own in _containers(pod["status"])]
+    if "deletionTimestamp" not in pod.get("metadata", {}) or not ends:
+        return None
+    told = all(end.get("exitCode", 0) in _TOLD_TO_END for end in ends)
+    return DELETED if told and not _is_killed_for_memory(pod["status"]) else None
 
 
 def _is_killed_for_memory(status: Mapping[str, Any]) -> bool:

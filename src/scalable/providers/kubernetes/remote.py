@@ -33,7 +33,7 @@ from scalable.providers.kubernetes.form import KEEPER, as_started_once
 from scalable.providers.kubernetes.kubeconfig import current_context, inside, user_of
 from scalable.providers.kubernetes.permissions import DETACHED_RULES
 from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S, why_no_pod
-from scalable.providers.kubernetes.reasons import fault_in_output, observation
+from scalable.providers.kubernetes.reasons import DELETED, fault_in_output, observation
 from scalable.providers.kubernetes.render import (
     CLUSTER,
     CONTAINER,
@@ -589,6 +589,9 @@ def _own_state(job: Thing, pods: list[Thing]) -> ProgramState:
     failed = _condition(job, "Failed")
     if failed is not None:
         why = seen.reason if seen is not None and seen.state is UnitState.ENDED else None
+        if latest is None and failed.get("reason") == "BackoffLimitExceeded":
+            # The pods of a failed Job stay until somebody or a lost node deletes them.
+            why = f"{DELETED} ({failed.get('message')})"
         return ProgramState("failed", why or f"{failed.get('reason')}: {failed.get('message')}")
     if seen is None or seen.state is UnitState.PENDING:
         return ProgramState("pending", None if seen is None else seen.reason)
