@@ -2,6 +2,7 @@
 
 import contextlib
 import http.client
+import importlib.util
 import json
 import os
 import shutil
@@ -10,6 +11,23 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+
+def require_packages(bed, *modules):
+    """End this program, with one line, if modules that a test bed imports are missing."""
+    missing = []
+    for name in modules:
+        try:
+            found = importlib.util.find_spec(name)
+        except ModuleNotFoundError:  # of the package that contains it
+            found = None
+        missing += [] if found else [name]
+    if missing:
+        sys.exit(
+            f"the {bed} needs Python packages that {sys.executable} does not have "
+            f"({', '.join(missing)}): run `make .venv/.places`, then .venv/bin/python {sys.argv[0]}; or "
+            "pip install --editable . --group test --group places, with pip 25.1 or newer"
+        )
 
 
 class _Connection(http.client.HTTPConnection):

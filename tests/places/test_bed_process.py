@@ -67,3 +67,15 @@ def test_commands_are_answered_and_errors_are_told(tmp_path):
         bed.ask("double", count=4)
     bed.stop()
     assert bed.process.returncode == 0
+
+
+@pytest.mark.parametrize("place", ["kubernetes", "aws", "gcp"])
+def test_a_script_names_the_packages_that_are_missing_in_one_line(place):
+    script = Path(__file__).parents[2] / "scripts" / f"{place}-testbed"
+    # Without the packages of the environment that runs the tests.
+    command = [sys.executable, "-I", "-S", str(script)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "aiohttp" in done.stderr
+    assert "pip 25.1 or newer" in done.stderr
