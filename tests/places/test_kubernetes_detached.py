@@ -566,6 +566,34 @@ def test_down_from_another_machine_leaves_nothing_anywhere(
     assert not (ClusterDirectory.parent() / there).exists()
 
 
+def test_a_second_container_in_the_pods_keeps_nothing(
+    kubernetes_bed, place, tmp_path, monkeypatch, eventually
+):
+    forever = ["sh", "-c", "trap 'exit 0' TERM; while :; do sleep 0.2; done"]
+    mesh = {"name": "mesh", "image": "site/mesh:1", "command": forever}
+    (tmp_path / "pod.yaml").write_text(json.dumps({"spec": {"containers": [mesh]}}))
+    text = MANIFEST.replace('scalable:1"', 'scalable:1", pod_template: pod.yaml')
+    (tmp_path / "scalable.yaml").write_text(text.replace("workers: 2", "workers: 1"))
+    monkeypatch.chdir(tmp_path)
+    warnings = ScalableSession.from_yaml(target="k").check().warnings
+    assert "also have the container mesh" in "".join(each.message for each in warnings)
+    names = ("--target", "k", "--name", "meshed", "--yes", "--idle-timeout", "10s")
+    started = program("up", *names, here=True)
+    assert started.returncode == 0, started.stderr
+    mark = find("meshed").id[:8]
+    (lost,) = pods(kubernetes_bed, f"{mark}-crops")
+    with scalable.connect("meshed") as client:
+        crash = client.submit(os._exit, 3, tag="crops", pure=False)
+        eventually(lambda: pods(kubernetes_bed, f"{mark}-crops") not in ([], [lost]))
+        crash.cancel()
+        eventually(lambda: lost not in pods(kubernetes_bed, f"{mark}-crops"))
+
+    def left():
+        return [name for _, name in objects(kubernetes_bed) if mark in name or "meshed" in name]
+
+    eventually(lambda: not left(), timeout=110)
+
+
 def test_a_deleted_scheduler_is_told(kubernetes_bed, place, eventually):
     manifest = str(place / "scalable.yaml")
     started = program("up", manifest, "--target", "k", "--name", "deleted", "--yes", here=True)

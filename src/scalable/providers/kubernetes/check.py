@@ -28,8 +28,8 @@ from scalable.providers.kubernetes.permissions import (
     role,
     session_rules,
 )
-from scalable.providers.kubernetes.place import refused_pod
-from scalable.providers.kubernetes.render import parse_mount
+from scalable.providers.kubernetes.place import dry_run
+from scalable.providers.kubernetes.render import CONTAINER, parse_mount
 from scalable.units import as_written
 
 #: Oldest version that the watch, the Job and the tunnel support.
@@ -235,10 +235,23 @@ class _LiveCheck:
     async def pods(self) -> list[Diagnostic]:
         """Create the pods of the scheduler and of each component in a dry run."""
         found = []
+        others: set[str] = set()
         for path, pod in planned_pods(self._spec).items():
-            error = await refused_pod(self._api, pod)
-            if error is not None:
-                found.append(Diagnostic("E_BAD_OPTION", path, error.message, error.hint))
+            made = await dry_run(self._api, pod)
+            if isinstance(made, ProviderError):
+                found.append(Diagnostic("E_BAD_OPTION", path, made.message, made.hint))
+            else:
+                others |= {its["name"] for its in made["spec"]["containers"]} - {CONTAINER}
+        if others and self._spec.options["manager"] != "there":
+            message = (
+                f"the pods also have the container {', '.join(sorted(others))}, which goes on when "
+                "ours has ended: if your process is killed, the pods of its session stay"
+            )
+            hint = (
+                "make it an init container with restartPolicy: Always (Kubernetes 1.29), or write "
+                "manager: there in the target"
+            )
+            found.append(self._bad("pod_template", message, hint, warns=True))
         return found
 
     async def _has_claim(self, name: str) -> bool:

@@ -215,23 +215,27 @@ async def why_no_pod(api: KubernetesApi, job: Mapping[str, Any]) -> tuple[str, s
     """
     namespace, uid = job["metadata"]["namespace"], job["metadata"]["uid"]
     words = await _told_by_events(api, namespace, uid)
-    if words is None and (refused := await refused_pod(api, render.pod_of(job))):
-        words = refused.message
+    if words is None and isinstance(found := await dry_run(api, render.pod_of(job)), ProviderError):
+        words = found.message
     return None if words is None else (words, lasting_refusal(words))
 
 
-async def refused_pod(
+async def dry_run(
     api: KubernetesApi, pod: render.Object
-) -> RefusedError | LimitReachedError | None:
-    """Return the error with which Kubernetes would refuse a pod now, or None, by a dry run."""
+) -> RefusedError | LimitReachedError | render.Object:
+    """Return the error with which Kubernetes would refuse a pod now, or the pod that it would make.
+    The pod is as given if the user may not create pods.
+    """
     pods = Resource("pods", pod["metadata"]["namespace"])
     try:
-        await api.request("POST", pods, query={"dryRun": "All"}, body=render.to_body(pod))
+        body = render.to_body(pod)
+        made: render.Object = await api.request("POST", pods, query={"dryRun": "All"}, body=body)
     except (RefusedError, LimitReachedError) as error:
         return error
     except ProviderError as error:
         logger.debug("no dry run of a pod: %s", error)
-    return None
+        return pod
+    return made
 
 
 async def _told_by_events(api: KubernetesApi, namespace: str, uid: str) -> str | None:

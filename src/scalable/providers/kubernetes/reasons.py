@@ -9,6 +9,7 @@ from typing import Any
 from scalable.containers import image_fault
 from scalable.manager.launcher import Observation, UnitState
 from scalable.protocol.operations import OUT_OF_MEMORY
+from scalable.providers.kubernetes.render import CONTAINER
 from scalable.units import as_written
 
 Pod = Mapping[str, Any]
@@ -54,7 +55,7 @@ _RESOURCES = {
 def observation(pod: Pod, *, gone: bool = False) -> Observation:
     """Return a worker pod's state, with the reason. ``gone`` means that others have deleted it."""
     status = pod.get("status", {})
-    phase = status.get("phase", "Pending")
+    phase = phase_of(pod)
     outside = _outside(status) or _deleted(pod)
     if phase in ("Succeeded", "Failed"):
         words = outside or _ended(pod)
@@ -75,6 +76,19 @@ def observation(pod: Pod, *, gone: bool = False) -> Observation:
     if phase == "Running":
         return Observation(UnitState.RUNNING)
     return Observation(UnitState.PENDING, _unscheduled(status) or "its container is being created")
+
+
+def phase_of(pod: Pod) -> str:
+    """Return the phase that a pod would have with our container alone.
+    Kubernetes reports Running until the last container has ended, such as that of a mesh.
+    """
+    status = pod.get("status", {})
+    phase = str(status.get("phase", "Pending"))
+    for own in status.get("containerStatuses") or ():
+        ended = own.get("state", {}).get("terminated")
+        if phase == "Running" and own.get("name") == CONTAINER and ended:
+            return "Failed" if ended.get("exitCode", 1) else "Succeeded"
+    return phase
 
 
 def _outside(status: Mapping[str, Any]) -> str | None:

@@ -33,7 +33,12 @@ from scalable.providers.kubernetes.form import KEEPER, as_started_once
 from scalable.providers.kubernetes.kubeconfig import current_context, inside, user_of
 from scalable.providers.kubernetes.permissions import DETACHED_RULES
 from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S, why_no_pod
-from scalable.providers.kubernetes.reasons import DELETED, fault_in_output, observation
+from scalable.providers.kubernetes.reasons import (
+    DELETED,
+    fault_in_output,
+    observation,
+    phase_of,
+)
 from scalable.providers.kubernetes.render import (
     CLUSTER,
     CONTAINER,
@@ -596,8 +601,10 @@ def _own_state(job: Thing, pods: list[Thing]) -> ProgramState:
     if seen is None or seen.state is UnitState.PENDING:
         return ProgramState("pending", None if seen is None else seen.reason)
     if seen.state is UnitState.ENDED:
-        succeeded = (latest or {}).get("status", {}).get("phase") == "Succeeded"
-        last = label(job, ROLE) == SCHEDULER  # a manager is restarted
+        assert latest is not None
+        succeeded = phase_of(latest) == "Succeeded"
+        # A manager is restarted, but only when all containers of its pod have ended.
+        last = label(job, ROLE) == SCHEDULER or latest["status"].get("phase") == "Running"
         state = "completed" if succeeded else "failed" if last else "pending"
         return ProgramState(state, seen.reason)
     return ProgramState("running")
