@@ -245,7 +245,7 @@ def _name_of(callback: Any) -> str:
 #: Label -> class and methods that it stands for. The whole turn in which they run counts for it.
 TURNS: Labels = {
     "overview request": (Overviews, ("answer",)),
-    "page request": (routes.Overview, ("get",)),
+    "page request": (routes.OverviewRoute, ("get",)),
     "status request": (Controller, ("status",)),
     "controller pass": (Controller, ("_tick",)),
     "sample of the overview": (Overviews, ("sample",)),
