@@ -257,18 +257,19 @@ class BundleClient(CarryingClient):
             self.sync(_wait, futures.values())  # runs them in this thread
         return futures
 
-    def show_output(self) -> None:
+    def show_output(self) -> Any:
         """Show here what the cluster's tasks print, from now on, after the tag in brackets.
 
         In a notebook it appears in the cell that waits for tasks. A session shows the output of its
         own cluster's tasks without this call. Workers that are threads of this process print here
-        anyway. Of what one worker prints in 0.2 s, at most 16,000 characters are shown.
+        anyway. Of what one worker prints in 0.2 s, at most 16,000 characters are shown. An
+        asynchronous client returns a coroutine.
         """
         self._line.shows_output = True
         self.subscribe_topic(TOPIC, display.show_event)
         # What ``distributed.print`` prints on the worker has the topic above.
         self.subscribe_topic("print", lambda _: None)
-        self.register_plugin(ShowOutput())
+        return self.register_plugin(ShowOutput())
 
     def register_plugin(self, plugin: Any, name: str | None = None) -> Any:
         """Register a plugin, as Dask does, unless no worker has a nanny that would run it."""
