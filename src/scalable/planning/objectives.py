@@ -334,9 +334,15 @@ def _too_dear(problem: Problem, request: PlanRequest, points: Sequence[Point]) -
 def balanced(front: Sequence[Point]) -> Point:
     """Return the inner point of a front that is nearest to both of its ends.
 
-    Time and cost are scaled to 0 and 1 at the ends. Of equally near points, the one with the fewest
-    workers is returned. Without inner points, it is the cheapest point.
+    ``front`` is ordered from the slowest point to the fastest. A point is left out if a faster one
+    costs no more. Time and cost are scaled to 0 and 1 at the ends. Of equally near points, the one
+    with the fewest workers is returned. Without inner points, it is the cheapest point.
     """
+    front = [
+        point
+        for number, point in enumerate(front)
+        if all(faster.cost > point.cost * (1 + SAME) for faster in front[number + 1 :])
+    ]
     inner = front[1:-1]
     if not inner:
         return front[0]

@@ -55,6 +55,15 @@ def test_the_balance_is_an_end_only_where_there_is_nothing_between():
     assert balanced([ends[0], between, Point((3,), 5, 20)]) is between
 
 
+@given(st.lists(st.tuples(st.integers(1, 99), st.integers(0, 9)), min_size=1, max_size=9))
+def test_a_balanced_choice_is_never_dominated(found):
+    times = sorted({time for time, _ in found}, reverse=True)
+    front = [Point((n + 1,), t, c) for n, (t, (_, c)) in enumerate(zip(times, found, strict=False))]
+    chosen = balanced(front)
+    better = [p for p in front if p.time_s < chosen.time_s and p.cost <= chosen.cost]
+    assert better == []
+
+
 @pytest.mark.parametrize(
     ("deadline_s", "workers"),
     [(60, (1, 1)), (59, (1, 2)), (40, (1, 2)), (30, (2, 2)), (20, (2, 4))],
