@@ -2,6 +2,8 @@
 
 import json
 import stat
+import subprocess
+import sys
 
 import click
 import pytest
@@ -127,3 +129,14 @@ def test_json_keeps_the_faults(capsys):
             "diagnostics": [fault.to_dict()],
         },
     }
+
+
+def test_an_output_that_is_full_is_named(project):
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$0" -m scalable plan >/dev/full', sys.executable],
+        stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: Could not open file 'standard output': No space left on device\n"
+    )

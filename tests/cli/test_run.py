@@ -469,3 +469,9 @@ def test_progress_that_nobody_reads_does_not_end_the_script(script, finish, spaw
     assert process.returncode == 5
     assert out.startswith("said by the script\n")
     assert out.count("Status:   failed (exit code 5)\n") == 2
+
+
+def test_a_script_whose_name_begins_with_a_dash_is_no_option(script, finish, project):
+    script("print('ran')", "-dash.py")
+    result = finish("run", "--workflow", "./-dash.py", "--format", "quiet")
+    assert (result.code, result.out) == (0, "ran\n")

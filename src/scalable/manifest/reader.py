@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pathlib
 import re
+import stat
 
 from scalable.manifest.faults import E_SYNTAX, E_UNREADABLE, Faults, SourceLines
 from scalable.manifest.tree import MappingNode, Position, is_null
@@ -61,6 +62,10 @@ def _paired(match: re.Match[str]) -> str:
 
 def _read_text(name: str, largest: int, faults: Faults) -> str | None:
     try:
+        if stat.S_ISFIFO(os.stat(name).st_mode):  # noqa: PTH116 - as below
+            hint = "write it into a file: a manifest is read several times"
+            faults.add(E_UNREADABLE, (), None, "the manifest is a pipe", hint)
+            return None
         with open(name, "rb") as stream:  # noqa: PTH123 - the name may be a descriptor's path
             content = stream.read(largest + 1)
     except (OSError, ValueError) as error:

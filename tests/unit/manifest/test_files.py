@@ -80,8 +80,9 @@ def test_a_large_comment_is_no_fault(load):
     load((f"{HEAD}components: {{a: }}\n" + "# x\n" * 1_000_000).encode())
 
 
-def test_a_directory_a_missing_file_and_an_endless_one(tmp_path, models):
-    for path in (tmp_path, tmp_path / "none.yaml", "/dev/zero", "nul\0.yaml"):
+def test_a_directory_a_missing_file_a_pipe_and_an_endless_one(tmp_path, models):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "none.yaml", tmp_path / "pipe", "/dev/zero", "nul\0.yaml"):
         with pytest.raises(ManifestError) as caught:
             Manifest.load(path, models)
         (found,) = caught.value.diagnostics

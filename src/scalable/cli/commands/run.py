@@ -153,7 +153,9 @@ def command(  # noqa: PLR0913 - what a user may say
         cluster, runs_on = directory.id, directory.record().target
         if target is not None and target != runs_on:
             raise click.UsageError(f"cluster runs on target {runs_on!r}, not on {target!r}")
-    command_line = [sys.executable, str(script), *ctx.meta[_ARGUMENTS]]
+    # A name that starts with "-" would be an option of the interpreter.
+    command_line = [sys.executable, f"./{script}" if str(script)[0] == "-" else str(script)]
+    command_line += ctx.meta[_ARGUMENTS]
     part = None if cluster is None else _part_of_run(directory)
     if resumed is not None and (lacking := nothing_kept(resumed)) is not None:
         output.warn(lacking)
