@@ -149,3 +149,16 @@ def test_output_is_in_the_cell_that_waits(tmp_path, processes):
     assert said(outputs["sent"]) == "[model] sent 5\n"
     assert said(outputs["own"]) == "of the cell\n"
     assert said(outputs["end"]) == ""
+
+
+def test_a_second_start_in_a_notebook_names_the_first(tmp_path):
+    start = (
+        "from scalable import ScalableSession\n"
+        "session = ScalableSession.local({'model': 1})\nclient = session.start()"
+    )
+    cells = {"first": start, "second": start}
+    outputs = execute(tmp_path, cells | {"end": "session.close()"})
+    assert "older session" not in said(outputs["first"], "stderr")
+    assert "an older session on target 'local' is still running" in said(
+        outputs["second"], "stderr"
+    )

@@ -290,6 +290,7 @@ class ScalableSession(Shown):
             logger.warning("%s", warning.render())
         from scalable.clusters import Deployment, SessionRecord
 
+        warn_of_older(self)
         if settings.telemetry_enabled():
             manifest_yaml = request.resolved.to_yaml()
             self._record = SessionRecord.open(self.spec, plan, manifest_yaml=manifest_yaml)
@@ -298,6 +299,7 @@ class ScalableSession(Shown):
             logger.debug("starting %r here; run record: %s", self.target, run and run.path)
             self._deployment = self._scaled = Deployment(request.provider, self.spec, run)
             closed_at_exit(self._close)
+            _running.add(self)
             self._show_to_run()
             self._deployment.start(plan)
             self._client = self._connect()
@@ -499,6 +501,7 @@ class ScalableSession(Shown):
 
     def _close(self, error: BaseException | None) -> None:
         no_longer_closed_at_exit(self._close)
+        _running.discard(self)
         if os.getpid() != self._process:
             return  # in a fork of the session's process
         self._end_showing()
@@ -606,6 +609,8 @@ def _tell(kind: type[BaseException], error: BaseException, trace: TracebackType 
 Close: TypeAlias = Callable[[BaseException | None], None]
 
 _open: set[weakref.WeakMethod[Close]] = set()
+#: Sessions with a cluster of their own, which runs on if the script drops the session.
+_running: set[ScalableSession] = set()
 
 
 def closed_at_exit(close: Close) -> None:
@@ -620,6 +625,21 @@ def closed_at_exit(close: Close) -> None:
 def no_longer_closed_at_exit(close: Close) -> None:
     """Undo :func:`closed_at_exit`, unless the session is not registered."""
     _open.discard(weakref.WeakMethod(close))
+
+
+def warn_of_older(session: ScalableSession) -> None:
+    """Log a warning in a notebook whose cell has started a session on the same target before."""
+    from scalable.client.task_output import in_notebook
+
+    for other in list(_running) if in_notebook() else ():
+        one, two = other.spec, session.spec
+        if (one.project_name, one.target_name) == (two.project_name, two.target_name):
+            logger.warning(
+                "an older session on target %r is still running (%r): close it with "
+                "session.close() before you start the next one, or restart the kernel",
+                session.target,
+                other,
+            )
 
 
 def warn_of_unfinished(client: ScalableClient) -> None:
