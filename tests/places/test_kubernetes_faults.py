@@ -306,6 +306,25 @@ def test_a_call_on_a_node_that_is_lost_runs_again_and_is_not_to_blame(
     session.scale("crops", 2)
 
 
+def test_an_end_does_not_wait_for_a_node_that_is_lost_and_names_it(
+    place, tmp_path, kubernetes_bed, eventually, caplog
+):
+    (tmp_path / "shared").mkdir()
+    kubernetes_bed.add_namespace("far")
+    manifest = MANIFEST.replace("  k:\n", "  k:\n    namespace: far\n")
+    with running(tmp_path, kubernetes_bed.kubeconfig("admin"), manifest) as session:
+        kubernetes_bed.add_node("far", cpu="1")  # without pods it is the first choice
+        session.scale("crops", 3)
+        eventually(lambda: status(session)["crops"].running == 3)
+        pods = session.cluster.site.watch.pods
+        (lost,) = [n for n, pod in pods.items() if pod["spec"].get("nodeName") == "far"]
+        kubernetes_bed.lose_node("far", after=1000)
+        eventually(lambda: pods[lost]["status"].get("reason") == "NodeLost")
+    words = f"pod {lost} was deleted, and stays until its node 'far' answers or is removed"
+    assert words in caplog.text
+    assert pods.keys() == {lost}
+
+
 def test_a_pod_that_is_told_to_go_hands_over_its_results(
     session, calm, work, notes, kubernetes_bed, eventually
 ):

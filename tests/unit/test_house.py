@@ -28,7 +28,7 @@ BUDGETS = {
     "planning": (3_300, 18),
     "pricing": (500, 5),
     "protocol": (4_850, 21),
-    "providers": (19_000, 82),
+    "providers": (19_050, 82),
     "records": (1_050, 6),
     "runs": (5_300, 33),
     "scaling": (2_700, 13),

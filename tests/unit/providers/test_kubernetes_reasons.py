@@ -4,7 +4,7 @@ import pytest
 
 from scalable.manager.launcher import UnitState
 from scalable.providers.kubernetes.check import amount
-from scalable.providers.kubernetes.reasons import observation
+from scalable.providers.kubernetes.reasons import lost_node, observation
 
 
 def pod(phase="Pending", conditions=(), state=None, limit="2000000000", **status):
@@ -122,6 +122,36 @@ def test_a_disruption_is_from_outside_whatever_the_exit_code(reason, words):
     seen = observation(pod("Failed", [condition], state=ended))
     assert seen.from_outside
     assert words in seen.reason
+
+
+@pytest.mark.parametrize(
+    ("conditions", "ready", "node"),
+    [
+        ([{"type": "Ready", "status": "False"}], True, "n"),
+        ([{"type": "Ready", "status": "False", "reason": "ContainersNotReady"}], True, None),
+        ([{"type": "Ready", "status": "False"}], False, None),
+        ([{"type": "Ready", "status": "True"}], True, None),
+        (
+            [
+                {
+                    "type": "DisruptionTarget",
+                    "status": "True",
+                    "reason": "DeletionByTaintManager",
+                }
+            ],
+            True,
+            "n",
+        ),
+    ],
+)
+def test_a_pod_on_a_silent_node_is_recognized(conditions, ready, node):
+    silent = pod("Running", conditions, {"running": {}})
+    silent["spec"]["nodeName"] = "n"
+    silent["status"]["containerStatuses"][0]["ready"] = ready
+    assert lost_node(silent) == node
+    assert observation(silent).state is UnitState.RUNNING
+    silent["metadata"] = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert observation(silent).state is (UnitState.ENDED if node else UnitState.RUNNING)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from scalable.providers.kubernetes.api import (
 )
 from scalable.providers.kubernetes.form import Form, PodForm, form_of
 from scalable.providers.kubernetes.place import watch_of
-from scalable.providers.kubernetes.reasons import fault_in_output, observation
+from scalable.providers.kubernetes.reasons import fault_in_output, lost_node, observation
 from scalable.providers.kubernetes.render import CONTAINER, GRACE_S, TAG, UNIT, selector, to_body
 from scalable.providers.remote.workers import pool_of, worker_config
 from scalable.records import ClusterDirectory
@@ -204,8 +204,9 @@ class PodLauncher:
         return options
 
     def _is_over(self, name: str) -> bool:
-        """Return whether all pods of a deleted object are gone."""
-        return name in self._gone and not self._present.get(name)
+        """Return whether all pods of a deleted object are gone, or their node does not answer."""
+        gone = name in self._gone and not self._present.get(name)
+        return gone or (name in self._last and lost_node(self._last[name]) is not None)
 
     async def _changed(self) -> None:
         if self._watch is None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from scalable.containers import ADVICE
@@ -26,6 +26,7 @@ from scalable.providers.kubernetes.form import JOBS, Form, kind_of
 from scalable.providers.kubernetes.reasons import (
     fault_in_output,
     lasting_refusal,
+    lost_node,
     observation,
 )
 from scalable.providers.kubernetes.render import CLUSTER, ROLE, SCHEDULER, selector
@@ -156,18 +157,21 @@ class NamespacePlace:
         while there:
             there = await self._is_left()
             if there and time.monotonic() > deadline:
+                left = ", ".join(map(pod_and_node, self._watch.pods.values())) or "its root"
                 raise ProviderError(
                     f"cluster {self.frame.name} was deleted and is not gone after "
-                    f"{REMOVAL_TIMEOUT_S:g} s",
+                    f"{REMOVAL_TIMEOUT_S:g} s: {left}",
                     hint=f"kubectl --namespace {self.frame.namespace} get job,pod "
                     f"--selector {CLUSTER}={self.frame.cluster_id}",
                 )
             if there:
                 await self._watch.changed(POLL_S)
+        warn_of_lost_nodes(self._watch.pods.values())
 
     async def _is_left(self) -> bool:
-        if self._watch.pods:
-            return True
+        lost = [lost_node(pod) is not None for pod in self._watch.pods.values()]
+        if lost:
+            return not all(lost)  # the root is left as well until these are gone
         for kind, name in self._form.awaited(self.frame):
             resource = Resource(kind.plural, self.frame.namespace, kind.group)
             try:
@@ -201,6 +205,22 @@ async def create(api: KubernetesApi, thing: render.Object, form: Form) -> None:
 def watch_of(api: KubernetesApi, frame: render.Frame, on_change: Any) -> PodWatch:
     """Return the watch of all pods of a cluster, which calls ``on_change(pod, gone)``."""
     return PodWatch(api, frame.namespace, selector({CLUSTER: frame.cluster_id}), on_change)
+
+
+def pod_and_node(pod: Mapping[str, Any]) -> str:
+    """Return the name of a pod, and of its node, for messages."""
+    return f"{pod['metadata']['name']} on node {pod['spec'].get('nodeName')}"
+
+
+def warn_of_lost_nodes(pods: Iterable[Mapping[str, Any]]) -> None:
+    """Log which deleted pods stay, because their nodes do not answer."""
+    for pod in pods:
+        if (node := lost_node(pod)) is not None:
+            logger.warning(
+                "pod %s was deleted, and stays until its node %r answers or is removed",
+                pod["metadata"]["name"],
+                node,
+            )
 
 
 # Refused pods -------------------------------------------------------------------------------------

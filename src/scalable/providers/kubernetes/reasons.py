@@ -20,12 +20,13 @@ _BAD_IMAGE = ("InvalidImageName", "ErrImageNeverPull")
 _NOT_CONFIGURED = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
 #: Words in a registry's answer that another attempt does not change.
 _LASTING = ("not found", "unknown", "denied", "unauthorized", "does not exist", "invalid")
+_NODE_LOST = "its node was lost"
 #: Reasons of a pod's failure that its own work did not cause.
 _FROM_OUTSIDE = {
     "Evicted": "evicted",
     "Preempting": "preempted",
     "Preempted": "preempted",
-    "NodeLost": "its node was lost",
+    "NodeLost": _NODE_LOST,
     "NodeShutdown": "its node was shut down",
     "Terminated": "its node was shut down",
     "Shutdown": "its node was shut down",
@@ -37,8 +38,8 @@ _FROM_OUTSIDE = {
 }
 _DISRUPTIONS = {
     "PreemptionByScheduler": "preempted by a pod of higher priority",
-    "DeletionByTaintManager": "its node was lost",
-    "DeletionByPodGC": "its node was lost",
+    "DeletionByTaintManager": _NODE_LOST,
+    "DeletionByPodGC": _NODE_LOST,
     "EvictionByEvictionAPI": "evicted",
     "TerminationByKubelet": "ended by its node",
 }
@@ -67,8 +68,9 @@ def observation(pod: Pod, *, gone: bool = False) -> Observation:
         )
     if gone:
         return Observation(UnitState.ENDED, outside or DELETED, from_outside=True)
-    if phase == "Unknown":
-        return Observation(UnitState.ENDED, "its node was lost", from_outside=True)
+    going = phase == "Unknown" or "deletionTimestamp" in pod.get("metadata", {})
+    if going and lost_node(pod) is not None:  # nobody reports the end of its program
+        return Observation(UnitState.ENDED, _NODE_LOST, from_outside=True)
     waiting = _waiting(pod)
     if waiting is not None:
         words, lasts = waiting
@@ -100,6 +102,26 @@ def _outside(status: Mapping[str, Any]) -> str | None:
             cause = _DISRUPTIONS.get(condition.get("reason", ""), "ended from outside")
             return _with_message(cause, condition.get("message"))
     return None
+
+
+def lost_node(pod: Pod) -> str | None:
+    """Return the name of a pod's node if it does not answer, or None.
+    A deleted pod then stays until its node returns or is removed.
+    """
+    status = pod.get("status", {})
+    lost = status.get("phase") == "Unknown" or (_outside(status) or "").startswith(_NODE_LOST)
+    return str(pod["spec"].get("nodeName")) if lost or _is_marked(status) else None
+
+
+def _is_marked(status: Mapping[str, Any]) -> bool:
+    """Return whether Kubernetes has marked a pod because its node is silent for a minute.
+    The node itself would also report that a container is not ready, or a reason.
+    """
+    conditions = status.get("conditions") or ()
+    ready: Mapping[str, Any] = next((its for its in conditions if its.get("type") == "Ready"), {})
+    own = status.get("containerStatuses") or ()
+    silent = ready.get("status") == "False" and not ready.get("reason")
+    return silent and bool(own) and all(its.get("ready") for its in own)
 
 
 def _deleted(pod: Pod) -> str | None:

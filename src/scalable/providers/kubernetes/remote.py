@@ -32,10 +32,17 @@ from scalable.providers.kubernetes.api import (
 from scalable.providers.kubernetes.form import KEEPER, as_started_once
 from scalable.providers.kubernetes.kubeconfig import current_context, inside, user_of
 from scalable.providers.kubernetes.permissions import DETACHED_RULES
-from scalable.providers.kubernetes.place import BATCH, REMOVAL_TIMEOUT_S, why_no_pod
+from scalable.providers.kubernetes.place import (
+    BATCH,
+    REMOVAL_TIMEOUT_S,
+    pod_and_node,
+    warn_of_lost_nodes,
+    why_no_pod,
+)
 from scalable.providers.kubernetes.reasons import (
     DELETED,
     fault_in_output,
+    lost_node,
     observation,
     phase_of,
 )
@@ -433,13 +440,17 @@ class KubernetesPlace:
                     f"--selector {CLUSTER}={cluster_id}",
                 )
             await asyncio.sleep(POLL_S)
+        if wait:
+            warn_of_lost_nodes(await self._list(api, self._pods, {CLUSTER: cluster_id}))
         return [f"job {name} in namespace {self._namespace}, with all that it owns"]
 
     async def _left(self, api: KubernetesApi, cluster_id: str) -> list[str]:
-        found = await asyncio.gather(
+        jobs, pods = await asyncio.gather(
             *(self._list(api, kind, {CLUSTER: cluster_id}) for kind in (self._jobs, self._pods))
         )
-        return [thing["metadata"]["name"] for things in found for thing in things]
+        # Jobs stay until the pods on lost nodes are gone.
+        left = [pod_and_node(pod) for pod in pods if lost_node(pod) is None]
+        return left or ([] if pods else [job["metadata"]["name"] for job in jobs])
 
 
 class PodTunnel:
