@@ -132,9 +132,9 @@ class AttachedCluster(DisplayedCluster, Cluster):
 
     @property
     def scheduler_info(self) -> Any:
-        """The scheduler's description of itself and its workers, at most a moment old.
+        """Description of the scheduler and its workers, at most a moment old.
 
-        If the object is used with ``await``, an old answer is returned while a new one is fetched.
+        An asynchronous object returns its last answer while it fetches a new one.
         """
         old = time.monotonic() - self._looked_at > LOOK_AGAIN_S
         # Dask formats the object when it is dropped, even at the interpreter's exit.
@@ -165,7 +165,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
 
     @property
     def worker_spec(self) -> dict[str, dict[str, Any]]:
-        """Pool of each desired worker by name, with made-up names for unconnected workers."""
+        """Pool of each desired worker, by name. Unconnected workers have placeholder names."""
         spec: dict[str, dict[str, Any]] = {}
         connected = self.workers
         for tag, pool in self.pools.items():
@@ -194,7 +194,7 @@ class AttachedCluster(DisplayedCluster, Cluster):
 
     @property
     def pools(self) -> dict[str, PoolStatus]:
-        """Worker counts by tag, from the scheduler, or if asynchronous, from the last refresh."""
+        """Worker counts by tag. An asynchronous object returns those of the last refresh."""
         if not self.asynchronous:
             self.sync(self.refresh)
         return dict(self._pools)
@@ -285,8 +285,8 @@ class AttachedCluster(DisplayedCluster, Cluster):
         Raises
         ------
         ClusterError
-            When there is no such pool, the bounds are not a range, or an option is about objects of
-            this process, which cannot be sent to the scheduler.
+            When there is no such pool, the bounds are not a range, or an option refers to objects
+            of this process, which cannot be sent to the scheduler.
         """
         for name in options.keys() - ADAPT_OPTIONS:
             raise ClusterError(
@@ -314,14 +314,14 @@ class AttachedCluster(DisplayedCluster, Cluster):
         return self.sync(self._calls.set_budget, amount)
 
     async def run_files(self, known: Mapping[str, int], *, costs: bool = False) -> dict[str, Any]:
-        """Return the name of the cluster's run, and the content of its files beyond known sizes.
+        """Return the run's name, and the content of its files beyond the given sizes.
 
-        With ``costs``, the scheduler first writes the costs up to now.
+        With ``costs``, the scheduler first writes the costs so far.
 
         Raises
         ------
         ClusterError
-            When the scheduler does not answer, or records no run.
+            When the scheduler does not answer, or does not record a run.
         """
         try:
             return await self._calls.run_files(known, costs=costs)
@@ -391,7 +391,7 @@ class DiscoveredCluster(AttachedCluster):
     def adapt(  # type: ignore[override]
         self, tag: str | None = None, minimum: int = 0, maximum: float | None = None, **more: Any
     ) -> Any:
-        """Adapt a pool. If asynchronous, return the bounds, which tools read at once."""
+        """Adapt a pool. An asynchronous object returns the bounds, which tools read immediately."""
         order = super().adapt(tag, minimum, maximum, **more)
         return SentBounds(order, minimum, maximum) if self.asynchronous else order
 
@@ -410,7 +410,7 @@ def _hang_up(loop: Any, comm: Any) -> None:
 
 
 class SentBounds:
-    """Bounds of an adaptive pool, which are sent to its scheduler. ``await`` waits for that."""
+    """Bounds of an adaptive pool. ``await`` waits until the scheduler has them."""
 
     def __init__(
         self, order: Coroutine[Any, Any, Any], minimum: int, maximum: float | None

@@ -1,4 +1,4 @@
-"""Tasks that wait in the client until they are sent to a worker, and the bundles that were sent."""
+"""Tasks waiting in the client to be sent, and the bundles already sent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class PendingCalls(Protocol):
 
     @property
     def stays(self) -> bool:
-        """True if tasks may be added, so that the group keeps its position while none waits."""
+        """True if tasks may still be added, so the group keeps its position even when empty."""
 
     def __len__(self) -> int:
         """Return the number of waiting tasks."""
@@ -52,7 +52,7 @@ class PendingCalls(Protocol):
         """
 
     def sent(self, numbers: Sequence[Any], bundle: str) -> None:
-        """Note the key of the bundle with which tasks are sent."""
+        """Record the key of the bundle in which the given tasks are sent."""
 
     def settle(self, numbers: Sequence[Any], outcomes: Sequence[ValueOrError]) -> None:
         """Store the results or errors of tasks. Skip tasks that already have one."""
@@ -67,16 +67,16 @@ class PendingCalls(Protocol):
         """Put tasks back among the waiting tasks, in their order."""
 
     def lost(self, number: Any) -> int:
-        """Count a worker that was lost while it ran a task, and return the task's count."""
+        """Count another worker lost while running the given task, and return the task's count."""
 
     def suspects(self, number: Any) -> bool:
-        """Return whether :meth:`lost` has counted a lost worker for a task."""
+        """Return whether a worker was lost while it ran the given task."""
 
     def end(self, error: BaseException) -> None:
-        """Accept no more tasks. A caller that waits for a task that is not there gets the error."""
+        """Accept no more tasks. Callers waiting for a task that was never added get the error."""
 
     def is_over(self, number: Any) -> bool:
-        """Return whether a task has a result or error, or no caller waits for it any more."""
+        """Return whether the given task has finished, or no caller waits for it any more."""
 
 
 class SingleCalls:
@@ -100,19 +100,19 @@ class SingleCalls:
         self._waiting.append(future)
 
     def position(self, future: CallFuture) -> int | None:
-        """Return the number of waiting tasks before a task, or None if it does not wait."""
+        """Return how many tasks wait ahead of the given one, or None if it is not waiting."""
         waiting = chain((future for _, _, future in sorted(self._again)), list(self._waiting))
         return next((i for i, each in enumerate(waiting) if each is future), None)
 
     def take(self, count: int) -> list[CallFuture]:
-        """Remove at most ``count`` tasks, and return their futures without cancelled ones."""
+        """Remove at most ``count`` tasks, and return the futures that are not cancelled."""
         taken: list[CallFuture] = []
         while some := self._removed(count - len(taken)):
             taken += begun(self._condition, some)
         return taken
 
     def _removed(self, count: int) -> list[CallFuture]:
-        """Remove at most ``count`` tasks, those that were put back first."""
+        """Remove at most ``count`` tasks, starting with those that were put back."""
         removed: list[CallFuture] = []
         # Several threads may remove tasks, so that one of them finds none where some were.
         with suppress(IndexError):
@@ -124,7 +124,7 @@ class SingleCalls:
         return removed
 
     def function(self, number: CallFuture) -> Callable[..., Any]:
-        """Return the function of a task, or an empty function if the task was cancelled."""
+        """Return the function of the given task, or an empty function if it was cancelled."""
         return (number.call or _CANCELLED)[0]
 
     def calls(
@@ -180,7 +180,7 @@ class SingleCalls:
         return number.losses > 0
 
     def end(self, error: BaseException) -> None:
-        """Do nothing: no caller waits for tasks that were not made."""
+        """Do nothing: each task has a future, so no caller waits for a missing task."""
 
     def is_over(self, number: CallFuture) -> bool:
         return number.done()
@@ -193,7 +193,7 @@ class SingleCalls:
 
 
 def _do_nothing() -> None:
-    """Do nothing, in place of the function of a cancelled task."""
+    """Stand in for the function of a cancelled task."""
 
 
 _CANCELLED: Any = (_do_nothing, (), {})
@@ -238,17 +238,16 @@ class SentBundle:
     _positions: dict[Any, int] | None = field(default=None, init=False, repr=False)
 
     def position_of(self, number: Any) -> int:
-        """Return the position of a task. Only the first request searches all tasks."""
+        """Return the position of the given task. Only the first request searches all tasks."""
         if self._positions is None:
             self._positions = {each: position for position, each in enumerate(self.numbers)}
         return self._positions[number]
 
     def left(self) -> list[int]:
-        """Return the positions of the tasks for which a caller still waits."""
+        """Return the positions of the tasks that a caller still waits for."""
         return sorted(p for p in self.open if not self.pending.is_over(self.numbers[p]))
 
     def fail(self, positions: list[int], error: BaseException) -> None:
-        """Fail the tasks at these positions with an error."""
         numbers = [self.numbers[position] for position in positions]
         self.pending.settle(numbers, [(None, error)] * len(numbers))
 
@@ -286,7 +285,7 @@ class CallOptions:
 
 
 def check_timeout(timeout: float | None) -> None:
-    """Raise ClusterError unless this is a time limit in seconds, or None."""
+    """Raise ClusterError unless ``timeout`` is a number of seconds or None."""
     if timeout is None:
         return
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):

@@ -64,8 +64,8 @@ from scalable.scheduler.bundle_relay import BundleRelay
 class CarryingClient(AnnotatingClient):
     """A client that reports its loaded modules to the scheduler, and uploads files.
 
-    The scheduler reports whether files have to be uploaded, because some of its workers do not
-    share the file system of this machine.
+    It uploads files only if the scheduler reports that some of its workers do not share this
+    machine's file system.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ class CarryingClient(AnnotatingClient):
     def _hear_of_code(
         self, changed: list[str] | None = None, carry: bool = False, **_: Any
     ) -> None:
-        """Log that the cluster has other versions of modules, or upload files from now on."""
+        """Handle a message about code: upload files from now on, or warn about changed modules."""
         if carry and here() is None:
             self._carries = True
             assert self.loop is not None
@@ -145,7 +145,7 @@ class CarryingClient(AnnotatingClient):
         return True
 
     async def _carry(self, snapshot: Snapshot) -> None:
-        """Send an archive to the scheduler, unless it has the archive."""
+        """Send the snapshot's archive to the scheduler unless it already has it."""
         calls, digest = SchedulerCalls(self.scheduler), snapshot.about.digest
         if not await calls.lacks_files(digest):
             logger.debug("archive %s is on the scheduler already", digest)
@@ -313,7 +313,7 @@ class BundleClient(CarryingClient):
         self._line.set_slots(self.ask(Handler.FOLLOW_SLOTS, client=self.id))
 
     async def reconnected(self) -> None:
-        """Subscribe to slots and news again, since the scheduler has lost the subscriptions."""
+        """Renew the subscriptions to slots and notifications, which the scheduler has lost."""
         self._news.subscribe()
         if not self._line.knows_slots:
             return
@@ -383,7 +383,7 @@ class BundleClient(CarryingClient):
         self._line.task_erred(key, error)
 
     def task_lost(self, key: Any, *, with_all: bool) -> None:
-        """Notify the executor of a bundle that the scheduler no longer has its Dask task."""
+        """Notify the executor that the scheduler no longer has the Dask task of a bundle."""
         self._line.task_lost(key, with_all=with_all)
 
     async def before_cancel(self, keys: list[Any]) -> None:
@@ -430,9 +430,9 @@ _told: set[str] = set()
 
 
 def compare_versions(facts: Mapping[str, Any]) -> None:
-    """Compare the versions in the scheduler's image with ours.
+    """Compare the versions in the scheduler's image with those of this process.
     Raises ClusterError for another release of ``distributed``, unless the target allows it, and
-    warns of other differences.
+    warns about other differences.
     """
     message = facts.get(VERSIONS)
     if not message:
@@ -460,9 +460,9 @@ def compare_versions(facts: Mapping[str, Any]) -> None:
 
 
 class Notifications:
-    """Receiver of a scheduler's notifications for the user of a client in another process.
-    ``in_call``: only tasks use the client. ``end`` is called once, with the error of all tasks,
-    when the cluster starts to stop.
+    """Receiver of the scheduler's notifications in a client outside the scheduler's process.
+    ``in_call`` returns whether only tasks use the client. When the cluster starts to stop, ``end``
+    is called once with the error for all tasks.
     """
 
     def __init__(
@@ -472,7 +472,7 @@ class Notifications:
         self._ends = False
 
     def subscribe(self) -> None:
-        """Subscribe to the scheduler's news. A new connection has to subscribe again."""
+        """Subscribe to the scheduler's notifications. A new connection has to subscribe again."""
         if not isinstance(getattr(self._client.cluster, "scheduler", None), Scheduler):
             self._client.subscribe_topic(WAITING_TOPIC, self._waiting)
             self._client.subscribe_topic(ENDING_TOPIC, self._ending)

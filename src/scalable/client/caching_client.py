@@ -65,7 +65,7 @@ class _Group:
 
 
 class FoundCalls:
-    """Counter of a client's cache hits, which are sent to the scheduler once a second at most."""
+    """Counter of a client's cache hits, reported to the scheduler at most once a second."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class FoundCalls:
 
 
 class CachingClient(FailureKeepingClient):
-    """A client whose tasks may be cached: found in a store, or put there by their worker.
+    """A client that takes task results from a cache, where workers store them.
 
     Parameters
     ----------
@@ -137,7 +137,6 @@ class CachingClient(FailureKeepingClient):
                 send_to_scheduler(self, message)
 
     def before_close(self) -> None:
-        """Report the results that were found last to the scheduler."""
         self._found_calls.tell()
         super().before_close()
 
@@ -170,14 +169,14 @@ class CachingClient(FailureKeepingClient):
         kwargs: Mapping[str, Any],
         asked: tuple[str | None, str | None, bool | KeyOptions | None],
     ) -> Callable[..., Any]:
-        """Return the function to send for one that is not cached, to keep results for resuming."""
+        """Return the function to send: ``func``, wrapped if its results are kept for resuming."""
         tag, task, cache = asked
         if cache is False or not self._resumable.keeps:
             return func
         return self._resumable.function(func, Purpose(task=task or "", tag=tag or ""), kwargs)
 
     def _known(self, key: Any, found: Found, tag: str | None, task: str | None) -> Future[Any]:
-        """Return the future of a result that was found."""
+        """Return a finished future for a cached result."""
         if key in self.futures:
             return Future(key, self)
         name = task or key_split(key)
@@ -192,7 +191,7 @@ class CachingClient(FailureKeepingClient):
         asked: tuple[str | None, str | None, bool | KeyOptions | None],
         send: Callable[..., list[Future[Any]]],
     ) -> list[Future[Any]]:
-        """Return the futures of many tasks, of which only those without a result are sent."""
+        """Return the futures of many tasks, and send only tasks without a cached result."""
         # Most maps are not cached: they do not pay for each row.
         if self._remembered.options(func, asked[1], asked[2]) is None:
             own = self._resumable_function(func, kwargs, asked)
@@ -226,7 +225,7 @@ class CachingClient(FailureKeepingClient):
         task: str | None,
         cache: bool | KeyOptions | None,
     ) -> Callable[..., Any]:
-        """Return a function to send in place of another, for which the workers make the keys."""
+        """Return the function to send. The workers compute the cache keys of its tasks."""
         options = self._remembered.options(func, task, cache)
         if options is None:
             return self._resumable_function(func, {}, (tag, task, cache))
@@ -238,7 +237,7 @@ class CachingClient(FailureKeepingClient):
         tags: Mapping[Any, str | None],
         asked: tuple[str | None, str | None, bool | KeyOptions | None],
     ) -> Mapping[Any, Any]:
-        """Return a plain graph whose tasks are cached, if that was requested."""
+        """Return a plain graph, with cached tasks if caching was requested."""
         tag, task, cache = asked
 
         def node(name: Any, raw: Any) -> Any:
@@ -286,7 +285,7 @@ class CachedCall:
 
 
 class CachedCalls:
-    """Maker of the cache keys of one client's tasks, and finder of their results."""
+    """Cache keys and cache look-ups for the tasks of one client."""
 
     def __init__(
         self, remembering: Callable[[], CacheSettings], is_remote: Callable[[], bool]
@@ -305,7 +304,7 @@ class CachedCalls:
         self, function: Callable[..., Any], task: str | None, cache: bool | KeyOptions | None
     ) -> KeyOptions | None:
         """Return the options of a task's cache key, or None if its result is not cached.
-        A ``cache`` of None leaves that to the function's decorator and the manifest.
+        If ``cache`` is None, the function's decorator and the manifest decide.
         """
         if isinstance(cache, KeyOptions):
             return cache
@@ -329,8 +328,9 @@ class CachedCalls:
         options: KeyOptions,
         purpose: Purpose,
     ) -> CachedCall | None:
-        """Return a task with its cache key, and its result if there is one, or None, after one
-        warning, without a key. Raises UnstableArgumentError for an argument without stable content.
+        """Return a task with its cache key and any cached result.
+        Without a key, warn once and return None. Raises UnstableArgumentError for an argument
+        without stable content.
         """
         own = own_function(function)
         named = {name: value for name, value in kwargs.items() if name not in DASK_KEYWORDS}
@@ -351,8 +351,8 @@ class CachedCalls:
     def function(
         self, function: Callable[..., Any], options: KeyOptions, purpose: Purpose
     ) -> Callable[..., Any]:
-        """Return a function to send in place of another, for tasks whose keys the workers make:
-        unchanged, with one warning, if it has no key.
+        """Return the function to send for tasks whose cache keys the workers compute.
+        A function without a key is returned unchanged, with one warning.
         """
         try:
             return self._sent(own_function(function), options, purpose)
@@ -373,7 +373,7 @@ class CachedCalls:
         return made
 
     def _environment(self, tag: str) -> Mapping[str, str]:
-        """Return the environment parts of a tag's keys, in which content identifies an image."""
+        """Return the environment part of a tag's cache keys. Images are identified by content."""
         says = self._cache_settings()
         parts = says.environments.get(tag, {})
         image = parts.get("image")
@@ -382,7 +382,7 @@ class CachedCalls:
         return {**parts, "image": self._identity(image, here=says.images_here)}
 
     def _identity(self, image: str, *, here: bool) -> str:
-        """Return the identity of an image. Programs run once for each image."""
+        """Return the identity of an image. External programs run only once for each image."""
         known = self._images.get(image)
         if known is None:
             digests = self.store().file_digests
@@ -443,7 +443,7 @@ def key_of_future(value: Any) -> str | None:
 
 
 class ResumableCalls:
-    """Replacement of the user's functions by functions whose results are stored."""
+    """Wrapper of user functions that stores their results."""
 
     def __init__(
         self, remembering: Callable[[], CacheSettings], is_remote: Callable[[], bool]
@@ -464,7 +464,7 @@ class ResumableCalls:
     def function(
         self, function: Callable[..., Any], purpose: Purpose, options: Mapping[str, Any]
     ) -> Callable[..., Any]:
-        """Return the function to send: the same object until code changes that it reaches."""
+        """Return the function to send, the same object until the code that it uses changes."""
         keeping = self._cache_settings().keeping
         if keeping is None or options.get("actor") or options.get("actors"):
             return function
@@ -488,7 +488,7 @@ class ResumableCalls:
     def _shared(
         self, function: Callable[..., Any], environment: Mapping[str, str]
     ) -> tuple[SharedParts, str]:
-        """Return the parts of the keys, and why results are not stored."""
+        """Return the shared parts of the keys, and the reason if results are not stored."""
         try:
             code = self._keys.code(function, KeyOptions()).parts
         except UnfollowedReferencesError as error:

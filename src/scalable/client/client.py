@@ -58,17 +58,17 @@ class ScalableClient(CachingClient):
         Cluster object, address of a scheduler, or any other address that ``distributed.Client``
         accepts.
     tasks
-        Tag by task name, for tasks that are given ``task=`` and no ``tag=``. By default those
-        that the scheduler has from its cluster's manifest. A cluster that has no manifest takes
-        any name, for records only.
+        Tag by task name, for tasks submitted with ``task=`` but without ``tag=``. The default comes
+        from the cluster's manifest. A cluster without a manifest accepts any name, for records
+        only.
     labels
-        Tags of the components that have a label in the manifest, by label. If a task is given a
-        label as its tag, the error message lists these tags.
+        Tags by the labels of components in the manifest. If a label is given as a tag, the error
+        message lists its tags.
     tags
         Tags that are accepted while the cluster reports neither pools nor tagged workers.
     remembering
-        Where results are cached, and of which tasks. By default, what the scheduler has from
-        its cluster's manifest, or else the user's own directory.
+        Cache settings: where results are stored, and for which tasks. The default comes from the
+        cluster's manifest, or else is the user's own directory.
     **kwargs
         Other arguments of ``distributed.Client``.
 
@@ -332,7 +332,8 @@ class ScalableClient(CachingClient):
         tags
             Tag by node name, for nodes with another tag than ``tag``. Only for a plain dict.
         cache
-            As in :meth:`submit`, for all nodes. The workers make the keys. Only for a plain dict.
+            As in :meth:`submit`, for all nodes. The workers compute the cache keys. Only for a
+            plain dict.
         sync
             True to wait for the results, False to return futures.
         **options
@@ -372,7 +373,7 @@ class ScalableClient(CachingClient):
         return self._results_of(futures, options) if sync else futures
 
     def _results_of(self, futures: Any, options: Mapping[str, Any]) -> Any:
-        """Return the results of a graph's futures, which are released if this method waits."""
+        """Return the results of a graph's futures. If this method waits, it releases them."""
         gathering = {k: options[k] for k in ("direct", "asynchronous") if k in options}
         try:
             return self.gather(futures, **gathering)
@@ -464,7 +465,7 @@ class ScalableClient(CachingClient):
     # Debugging ------------------------------------------------------------------------------------
 
     def recreate_error_locally(self, future: Any) -> Any:
-        """Run the task that failed again in this process, so that a debugger can stop it.
+        """Run a failed task again in this process, where a debugger can stop it.
 
         Parameters
         ----------
@@ -485,7 +486,7 @@ class ScalableClient(CachingClient):
         return run_failed_task(self, future)
 
     def debug(self, future: Any) -> None:
-        """Run the task that failed again in this process, and open ``pdb`` where it raises.
+        """Run a failed task again in this process, and open ``pdb`` where it raises.
 
         Parameters
         ----------
@@ -572,7 +573,7 @@ class ScalableClient(CachingClient):
             True for one row in the run's records for each task, False for one row for each *bundle*
             (a batch of tasks that is sent as one Dask task).
         cache
-            As in :meth:`submit`. The workers make the keys, and look for the results.
+            As in :meth:`submit`. The workers compute the cache keys and look up the results.
 
         Raises
         ------

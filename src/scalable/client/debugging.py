@@ -18,9 +18,9 @@ _SCRIPT = "__main__"
 
 
 def run_failed_task(client: Any, future: Any) -> Any:
-    """Run the task whose failure made a future fail in this thread, and return its result.
-    A function of the script is taken from the script as it is loaded here, so that a debugger shows
-    its lines. ClusterError if nothing has failed, or for a future of an executor.
+    """Run the task that caused a future's failure in this thread, and return its result.
+    Functions of the script are taken from the script as loaded here, so that a debugger shows its
+    lines. Raises ClusterError if nothing has failed, or for an executor's future.
     """
     if isinstance(future, CallFuture):
         raise ClusterError(
@@ -54,7 +54,7 @@ def debug_failed_task(client: Any, future: Any) -> None:
 
 
 def own_function(function: Any) -> Any:
-    """Return the function of this process's script that a function was made from, or itself."""
+    """Return this process's version of a script's function, or the function itself."""
     if type(function).__module__.startswith("scalable."):  # a cached task
         function = getattr(function, "__wrapped__", function)
     if getattr(function, "__module__", None) != _SCRIPT:

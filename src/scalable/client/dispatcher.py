@@ -96,7 +96,7 @@ class Dispatcher:
 
     @property
     def ends_with_script(self) -> bool:
-        """True if a task submits the tasks, which then stop with its worker."""
+        """True if the tasks are submitted by another task, and so stop with its worker."""
         return self._line.lender is not None
 
     def give_up(self) -> None:
@@ -121,7 +121,7 @@ class Dispatcher:
         self._in_flight.cancel(future)
 
     def find(self, future: CallFuture) -> Whereabouts | None:
-        """Return the position of a task with a future of its own, or None for another task."""
+        """Return the position of a task of this executor, or None for any other task."""
         bundle = self._in_flight.bundle_of(future)
         if bundle is not None or self._held.holds(future):
             return Whereabouts(self.tag, bundle, held=bundle is None)
@@ -143,7 +143,6 @@ class Dispatcher:
         self._held.cancel_all()
 
     def cancel_all(self) -> None:
-        """Cancel every task that was sent and has not finished."""
         self._in_flight.cancel_all()
         self._held.cancel_all()
 
@@ -181,11 +180,10 @@ class Dispatcher:
             self._line.call_later(REPORT_BACKLOG_S, self._report_backlog)
 
     def _waiting(self) -> int:
-        """Return the number of tasks in the backlog."""
         return 0 if self.closed else sum(map(len, list(self.backlog)))  # other threads append
 
     def _report_backlog(self) -> None:
-        """Report how many slots the backlog needs to the scheduler, for adaptive pools."""
+        """Report to the scheduler how many slots the backlog needs, for adaptive pools."""
         self._will_report = False
         waiting = self._waiting()
         if waiting != self._reported:
@@ -366,7 +364,7 @@ class HeldCalls:
         return any(each is number for held in self._held for each in held.numbers)
 
     def hold(self, pending: PendingCalls, packed: PackedCalls) -> bool:
-        """Return whether tasks have to wait for an argument. Put them back once it is there."""
+        """Return whether tasks wait for an argument. If so, put them back once it is available."""
         for key, each in packed.references.items():
             status = packed.futures[key].status
             held = _Blocked(pending, packed.numbers)
@@ -419,7 +417,7 @@ class HeldCalls:
             self._release(held)
 
     def cancel_all(self) -> None:
-        """Cancel the tasks that have a future. Their owner drops the others."""
+        """Cancel the tasks that have a future. The owner of the others drops them."""
         for held in list(self._held):
             for number in held.left():
                 if isinstance(number, CallFuture):
@@ -513,7 +511,7 @@ def _unfinished() -> int:
 
 
 def wait_at_exit() -> None:
-    """Wait until the tasks of all executors have finished. Ctrl-C, now or before, cancels them."""
+    """Wait until all executors' tasks have finished. Ctrl-C, now or earlier, cancels them."""
     if not _unfinished():
         return
     if not isinstance(getattr(sys, "last_value", None), KeyboardInterrupt):

@@ -26,9 +26,9 @@ _CALLBACK = "scalable-notebook"
 
 
 class DisplayedCluster(PublicNames):
-    """Methods of a cluster object for its overview, which notebooks show.
+    """Mixin that gives a cluster object an overview and a notebook display.
 
-    It is a base of classes that derive from Dask's ``Cluster``, before that class.
+    Among the bases of a class, it stands before Dask's ``Cluster``.
     """
 
     _last: Overview | None = None
@@ -47,7 +47,7 @@ class DisplayedCluster(PublicNames):
         def scheduler_address(self) -> str: ...
 
     async def present(self) -> Overview | None:
-        """Return the current overview, or None if the scheduler makes none."""
+        """Return the current overview, or None if the scheduler does not provide one."""
         raise NotImplementedError
 
     def overview(self) -> Any:
@@ -92,7 +92,7 @@ class DisplayedCluster(PublicNames):
         )
 
     def _ipython_display_(self, **kwargs: Any) -> None:
-        """Display the cluster. If ipywidgets is installed, its counts are kept up to date."""
+        """Display the cluster. With ipywidgets, the display is kept up to date."""
         from IPython.display import display
 
         bundle: dict[str, Any] = {"text/plain": repr(self), "text/html": self._repr_html_()}

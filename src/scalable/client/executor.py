@@ -118,8 +118,8 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         buffersize: int | None = None,
     ) -> Iterator[_Result]:
         """Return an iterator over the results of a function, in the order of the arguments.
-        The iterables are read to their end first, or with ``buffersize`` (as in Python 3.14) at
-        most so many results ahead. ``timeout`` is in seconds, and ``chunksize`` is ignored.
+        The iterables are read to their end first, unless ``buffersize`` (as in Python 3.14) limits
+        how far ahead they are read. ``timeout`` is in seconds, and ``chunksize`` is ignored.
         """
         del chunksize
         if not all(hasattr(each, "__iter__") or hasattr(each, "__getitem__") for each in iterables):
@@ -252,7 +252,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
             self._dispatcher.parent = parent
 
     def _run_again(self, call: Call) -> CallFuture:
-        """Run a task again whose result was lost."""
+        """Run a task again because its result was lost."""
         future = self._future(call)
         future.takers = 1
         self._begin(future)
@@ -286,7 +286,7 @@ class PoolExecutor(PublicNames, MultiprocessingVerbs, Executor):
         return self._read_in_thread(fn, rows, self._most_ahead, ordered=ordered)
 
     def _most_ahead(self) -> tuple[float, float]:
-        """Return how many tasks may wait, and how many may have an outcome that was not taken."""
+        """Return the largest numbers of waiting tasks and of outcomes not yet taken."""
         enough = self._dispatcher.lookahead
         return enough, MOST_UNTAKEN * enough
 
@@ -479,11 +479,11 @@ class RemoteResults:
         self._again: dict[Reference, asyncio.Task[None]] = {}
 
     def of(self, bundle: Any, position: int, call: Call) -> Reference:
-        """Return a reference into a bundle's Dask future. A lost result runs ``call`` again."""
+        """Return a reference to one result of a bundle. If it is lost, ``call`` runs again."""
         return Reference(bundle, partial(self._bring_again, call), position=position)
 
     def is_near(self, line: ExecutorConnection) -> bool:
-        """Return whether the tasks of another executor can take the results."""
+        """Return whether another executor's tasks can use the results."""
         return line is self._line
 
     def fetch(self, reference: Reference) -> Any:

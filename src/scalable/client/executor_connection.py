@@ -220,7 +220,7 @@ class ExecutorConnection:
         parent: Any = None,
     ) -> Future[Any]:
         """Submit a bundle as one Dask task.
-        Tasks with a ``parent``, the key of the task that submitted them, start earlier.
+        With a ``parent``, the key of the task that submits it, it starts earlier.
         """
         self._followers[key] = follower
         function, *args = call
@@ -235,9 +235,7 @@ class ExecutorConnection:
         self._followers.pop(key, None)
 
     def interrupt(self, key: Any, number: int | None = None) -> None:
-        """Request that the scheduler interrupts a task, by position, None for a single one, or
-        ``EVERY``.
-        """
+        """Request the interruption of a task by position, None for a single one, or ``EVERY``."""
         logger.debug("the scheduler is asked to interrupt %s (task %s)", key, number)
         self._send({"op": INTERRUPT, "key": key, "number": number})
 
@@ -261,15 +259,14 @@ class ExecutorConnection:
         then({p: await with_reasons(self._client, error, key) for p, error in errors.items()})
 
     def tell_given_up(self, key: str, calls: Sequence[Sequence[Any]]) -> None:
-        """Report the tasks of a lost bundle that have failed for good:
-        position, class and message of the error, and the arguments as a string or None.
+        """Report the tasks of a lost bundle that have failed for good.
+        A task is a tuple of its position, error class, message, and arguments as a string or None.
         """
         self._send({"op": GIVEN_UP, "key": key, "calls": calls})
 
     def upload(self, value: Any, tag: str = "") -> Future[Any]:
-        """Upload an object to a worker, and return a future to pass to tasks in its place.
-        ``tag`` is empty for any worker. Raises TypeError if the object cannot be pickled and the
-        workers are other processes.
+        """Upload an object to a worker with the tag, or to any worker, and return its future.
+        Raises TypeError if the object cannot be pickled and the workers are other processes.
         """
         others = not getattr(self._client.scheduler, "address", "").startswith("inproc")
         if others and not isinstance(value, Pickled):
@@ -359,8 +356,8 @@ PLACE_TIMEOUT_S = 2.0
 
 
 async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> Future[Any]:
-    """Upload an object to a worker with a tag, again if that worker leaves.
-    Runs in the event loop of the client. ``is_ours`` is true if the scheduler has our plug-ins.
+    """Upload an object to a worker with a tag, and repeat that if the worker leaves.
+    Runs in the client's event loop. ``is_ours`` is true if the scheduler has our plugins.
     """
     pauses = iter(UPLOAD_PAUSES_S)
     while True:
@@ -383,7 +380,7 @@ async def scattered(client: Client, value: Any, tag: str, *, is_ours: bool) -> F
 
 
 async def _place_of(client: Client, value: Any, tag: str) -> dict[str, Any]:
-    """Return which workers may get an object, as Dask's options, empty for any worker."""
+    """Return Dask's options that restrict an upload to some workers, empty for any worker."""
     calls = SchedulerCalls(client.scheduler)
     places = await calls.upload_places(tag, int(sizeof(value)))
     return {"workers": places, "timeout": PLACE_TIMEOUT_S} if places else {}
@@ -404,7 +401,7 @@ def is_near(client: Client) -> bool | None:
 
 
 async def with_reasons(client: Client, error: KilledWorker, key: Any) -> KilledWorker:
-    """Return an error for a lost task that contains the reasons for the loss of its workers."""
+    """Return a lost task's error with the reasons why its workers were lost."""
     facts = getattr(client, "scheduler_facts", {})
     if isinstance(error, OutOfMemory | LostWorkers | WalltimeReached) or not facts.get(CODE):
         return error

@@ -58,17 +58,17 @@ def call_futures_of(value: Any) -> set[CallFuture[Any]]:
 
 
 class _LateResultError(multiprocessing.TimeoutError, TimeoutError):
-    """Result that does not arrive in time, for both kinds of ``except``."""
+    """Timeout error that is both multiprocessing's and the built-in one."""
 
 
 class Home(Protocol):
-    """Owner of results of tasks that stay on the workers."""
+    """Owner of task results that stay on the workers."""
 
     def of(self, bundle: Any, position: int, call: Any) -> Reference:
-        """Return the reference of a result."""
+        """Return a reference to the result at a position of a bundle."""
 
     def is_near(self, line: Any) -> bool:
-        """Return whether the tasks of another executor can take the results."""
+        """Return whether another executor's tasks can use the results."""
 
     def fetch(self, reference: Reference) -> Any:
         """Return the value of a result."""
@@ -120,14 +120,14 @@ class CallFuture(Future[_Result]):
 
     @property
     def _waiters(self) -> list[Any]:  # type: ignore[override]
-        """Waiters, as ``concurrent.futures`` names them. The list is made at the first use."""
+        """List of waiters that ``concurrent.futures`` expects, created at the first use."""
         if self._waiting is None:
             self._waiting = []
         return self._waiting
 
     @property
     def _done_callbacks(self) -> list[Callable[[Future[Any]], Any]]:
-        """Callbacks, as ``concurrent.futures`` names them. The list is made at the first use."""
+        """List of callbacks that ``concurrent.futures`` expects, created at the first use."""
         if self._callbacks is None:
             self._callbacks = []
         return self._callbacks
@@ -233,8 +233,8 @@ class CallFuture(Future[_Result]):
     # Ending -------------------------------------------------------------------------------------
 
     def tell_first(self, tell: Tell) -> None:
-        """Call a function with result and error, before waiting threads wake up, or now for a
-        finished task. Not called for a cancelled task.
+        """Call a function with result and error before waiting threads wake up, or now if finished.
+        Not called for a cancelled task.
         """
         with self._condition:
             if self._state not in _OVER:
@@ -262,7 +262,7 @@ class CallFuture(Future[_Result]):
 
 
 class OwnCondition(threading.Condition):
-    """The condition of an executor: waiting for it in a fork of its process is an error."""
+    """Condition of an executor. Waiting for it in a fork of its process is an error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -342,7 +342,7 @@ def _run_callbacks(ended: Iterable[CallFuture]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCalls:
-    """Measurements of the tasks of one message."""
+    """Measurements of the tasks in one message."""
 
     #: Name of each task, or one name for all of them.
     names: Sequence[str]

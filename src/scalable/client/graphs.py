@@ -127,7 +127,7 @@ def _is_short(value: Any) -> bool:
 
 
 def _has_dask_node(value: Any) -> bool:
-    """Return whether a value is or contains a Dask node. ClusterError for one within itself."""
+    """Return whether a value is or contains a Dask node. ClusterError for a circular value."""
     rest, around, seen = [(value, False)], set(), set()
     while rest:
         part, is_left = rest.pop()
@@ -175,7 +175,7 @@ def _names_in(value: Any, names: Any) -> Iterator[Any]:
 
 
 def _is_bare(value: Any, names: Any) -> bool:
-    """Return whether nothing within a value has to be replaced."""
+    """Return whether a value contains no name or node to replace."""
     rest = [value]
     while rest:
         part = rest.pop()
@@ -189,7 +189,7 @@ def _is_bare(value: Any, names: Any) -> bool:
 
 
 def _target_of(name: Any, graph: Graph) -> Any:
-    """Return the name of the call or value that a name leads to through any chain of names."""
+    """Follow a chain of names, and return the name of the task or value at its end."""
     while _is_name(graph[name], graph):
         name = graph[name]
     return name

@@ -83,7 +83,7 @@ class BundlesInFlight:
 
     @property
     def begun_bundles(self) -> int:
-        """Number of bundles that are known to have started, and have not finished."""
+        """Number of bundles that have started and not finished, as far as known."""
         return len(self._bundles) - len(self._unbegun)
 
     @property
@@ -132,9 +132,9 @@ class BundlesInFlight:
             self.withdraw()
 
     def outcomes(self, key: str, outcomes: bytes, busy_s: float, *, over: bool) -> None:
-        """Store outcomes:
-        a pickled tuple of positions, values, kinds and measurements. ``busy_s`` is the worker's
-        time in seconds for them. ``over`` marks the last tasks of the bundle.
+        """Store outcomes, a pickled tuple of positions, values, kinds and measurements.
+        ``busy_s`` is the time in seconds that the worker spent on them. ``over`` marks the bundle's
+        last tasks.
         """
         bundle = self._bundles.get(key)
         if bundle is None:
@@ -185,9 +185,7 @@ class BundlesInFlight:
         bundle.pending.measured(numbers, MeasuredCalls(told, self._options.tag, *measured))
 
     def returned(self, key: str, numbers: Sequence[int] | int) -> None:
-        """Put tasks that a worker has not started into the backlog again, by position, or
-        ``EVERY``.
-        """
+        """Put tasks that a worker has not started back into the backlog: positions or ``EVERY``."""
         bundle = self._bundles.get(key)
         if bundle is None:
             return
@@ -207,7 +205,7 @@ class BundlesInFlight:
             self._release(key)
 
     def timed_out(self, key: str, number: int) -> None:
-        """Fail the task at a position of a bundle, which ran for longer than its time limit."""
+        """Fail the task at a position of a bundle, because it exceeded its time limit."""
         bundle = self._bundles.get(key)
         if bundle is None or number not in bundle.open:
             return
@@ -310,7 +308,7 @@ class BundlesInFlight:
         self._release(bundle.key)
 
     def lost(self, key: str) -> None:
-        """Run tasks again whose results or uploaded arguments were on a lost worker."""
+        """Run tasks again if their results or uploaded arguments were on a lost worker."""
         bundle = self._bundles.get(key)
         if bundle is not None and (bundle.kept or bundle.renewable):
             self._release(key)
@@ -423,19 +421,19 @@ def judge_loss(
 
 
 class FirstTries:
-    """Names of the first attempts of tasks that are sent again, which name their checkpoints."""
+    """Names of the first attempts of resent tasks. Checkpoints are stored under these names."""
 
     def __init__(self) -> None:
         self._names: dict[tuple[PendingCalls, Any], str] = {}
 
     def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
-        """Note tasks that are sent again, and that may have started in this bundle or before."""
+        """Record resent tasks that may have started in this bundle or an earlier one."""
         for position in positions:
             name = bundle.first_tries.get(position) or first_try(bundle.key, position)
             self._names[bundle.pending, bundle.numbers[position]] = name
 
     def take(self, pending: PendingCalls, numbers: Sequence[Any]) -> dict[int, str]:
-        """Return the names by position, for the tasks of a new bundle that were sent before."""
+        """Return the names of resent tasks by their position in a new bundle."""
         if not self._names:
             return {}
         found = ((n, self._names.pop((pending, each), None)) for n, each in enumerate(numbers))
@@ -443,20 +441,20 @@ class FirstTries:
 
 
 class SentBefore:
-    """Lost bundles with which tasks were sent before, by task."""
+    """Lost bundles in which tasks were sent before, by task."""
 
     def __init__(self) -> None:
         self._keys: dict[tuple[PendingCalls, Any], str] = {}
 
     def note(self, bundle: SentBundle, positions: Iterable[int]) -> None:
-        """Note that these tasks of a lost bundle may have started, and are sent again."""
+        """Record that these tasks of a lost bundle may have started, and are sent again."""
         for position in positions:
             self._keys[bundle.pending, bundle.numbers[position]] = bundle.key
 
     def take(self, pending: PendingCalls, numbers: Iterable[Any]) -> dict[str, Any]:
-        """Return the annotation of a bundle that sends tasks again, and drop these tasks.
-        ``after`` is the key of the lost bundle with which the first of them was sent, and ``again``
-        the number of tasks that were sent with it. Empty for tasks that were not sent before.
+        """Return the annotation for a bundle with resent tasks, and drop these tasks.
+        ``after`` is the key of the lost bundle that contained the first of them, and ``again`` the
+        number of tasks from that bundle. Empty if no task was sent before.
         """
         if not self._keys:
             return {}
@@ -484,7 +482,7 @@ def described_losses(
 
 
 def loaded(kind: int, value: Any) -> ValueOrError:
-    """Return the result and the error of a task, of which one is None.
+    """Return the result and the error of a task. One of them is None.
     ``kind`` is a kind of outcome of :mod:`scalable.protocol.operations`. ``value`` is the value
     itself, the pickled value, or the pickled error.
     """
@@ -522,7 +520,7 @@ class Withdrawals:
         self._latest_begun = 0.0
 
     def began(self, bundle: SentBundle) -> None:
-        """Note when a bundle was sent that has started."""
+        """Record the sending time of a bundle that has started."""
         self._latest_begun = max(self._latest_begun, bundle.heard_at)
 
     def wanted(
@@ -533,9 +531,9 @@ class Withdrawals:
         now: float,
         call_s: float = 0.0,
     ) -> list[SentBundle]:
-        """Return the bundles to withdraw:
-        stuck ones, or else the latest, one for each free slot. Must not search all bundles. ``now``
-        is in monotonic seconds, ``call_s`` the mean duration in seconds.
+        """Return the bundles to withdraw: stuck ones, or else the latest, one for each free slot.
+        Must not search all bundles. ``now`` is in monotonic seconds, ``call_s`` the mean duration
+        in seconds.
         """
         before = min(self._latest_begun, now - STUCK_S - STUCK_CALLS * call_s)
         overtaken = takewhile(lambda bundle: bundle.heard_at < before, waiting)
@@ -619,7 +617,7 @@ class BundleSizing:
             self.mean_s = latest if self.mean_s is None else 0.25 * self.mean_s + 0.75 * latest
 
     def refused(self) -> None:
-        """Record that tasks are refused, without being run, for lack of workers."""
+        """Record that tasks are refused without running, for lack of workers."""
         self._is_refused = True
 
     def at_least(self, seconds: float) -> None:
@@ -651,7 +649,7 @@ class BundleSizing:
         return int(min(USUAL_WAITING, USUAL_S * slots / max(self.mean_s, 1e-7)))
 
     def lookahead(self, slots: int) -> int:
-        """Return how many tasks of an iterator should wait, so that no slot runs out of work."""
+        """Return how many tasks of an iterator should wait, so that no slot runs idle."""
         busy = 2 * AHEAD * slots * self.size(LARGEST_BUNDLE * 2 * slots, slots)
         if self._bytes_per_call:  # the size of the tasks is known
             busy = max(busy, self._usual(slots))

@@ -36,7 +36,7 @@ class RetryingClient(ShownClient):
             self._retry_now(failed)
 
     def _warn_of_retries(self, task: str | None) -> None:
-        """Log that an executor does not follow the retry policy of its task, if it has one."""
+        """Log that executors ignore the retry policy of the given task, if it has one."""
         if task in self.scheduler_facts.get(RETRIED, ()):
             logger.warning(
                 "task %r has `retries:` or `memory_on_retry:`, which executors do not follow: use "

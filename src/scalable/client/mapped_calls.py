@@ -87,7 +87,7 @@ class MappedCalls:
         """Ignore the bundle: without futures, a user cannot cancel single tasks."""
 
     def end(self, error: BaseException) -> None:
-        """Do nothing: all tasks are there."""
+        """Do nothing, since all tasks are added at the start."""
 
     def measured(self, numbers: Sequence[int], measures: MeasuredCalls) -> None:
         """Ignore measurements: without futures, a user cannot read them."""
@@ -117,7 +117,7 @@ class MappedCalls:
             self.on_end()
 
     def _count_settled(self, numbers: Sequence[int]) -> bool:
-        """Wake waiting threads, and return whether all tasks have finished. Needs the held lock."""
+        """Wake waiting threads, and return whether all tasks have finished. The lock is held."""
         self._left -= len(numbers)
         if self._arrived is not None:
             self._arrived.extend(numbers)
@@ -170,11 +170,11 @@ class MappedCalls:
             position += 1
 
     def _is_end(self, position: int) -> bool:
-        """Return whether no outcome follows this number of outcomes."""
+        """Return whether no outcome follows after ``position`` outcomes."""
         return position >= self._total
 
     def _is_there(self, position: int) -> bool:
-        """Return whether a task was made and has a result or error."""
+        """Return whether the task at a position exists and has finished."""
         return position < self._total and self._is_settled(position)
 
     def _pop(self, number: int) -> Any:
@@ -195,7 +195,7 @@ class MappedCalls:
         return None
 
     def _wait(self, time_left: Callable[[], float | None]) -> None:
-        """Wait for a change. Needs the held lock."""
+        """Wait for a change. The lock is held."""
         if self.cancelled:
             raise CancelledError
         left = time_left()
@@ -221,7 +221,7 @@ FREE = 0.25
 
 
 class StreamedCalls(MappedCalls):
-    """Tasks with the elements of an iterator, which may be endless."""
+    """Tasks for the elements of an iterator, which may be endless."""
 
     takes_turns = True
 
@@ -255,8 +255,8 @@ class StreamedCalls(MappedCalls):
         most: Callable[[], tuple[float, float]],
         wake: Callable[[], None],
     ) -> None:
-        """Read an iterator to its end, but only as far ahead as ``most`` (waiting tasks, outcomes)
-        allows. An error of the iterator is kept in ``read_error``.
+        """Read an iterator as far ahead as ``most`` (waiting tasks, outcomes) allows.
+        An error of the iterator is kept in ``read_error``.
         """
         error: BaseException | None = None
         try:
@@ -290,7 +290,7 @@ class StreamedCalls(MappedCalls):
         return room
 
     def _add(self, rows: Iterator[tuple[Any, ...]], room: float, wake: Callable[[], None]) -> bool:
-        """Add at most ``room`` tasks, and return False if no more are to be read."""
+        """Add at most ``room`` tasks, and return False if there are no more to read."""
         while room >= 1 and self.stays:
             row = next(rows, None)
             if row is None:
@@ -462,7 +462,7 @@ class MultiprocessingVerbs(ABC):
 
 
 class _Results(Iterator[Any]):
-    """Iterator over results, which can be continued after the error of a failed task."""
+    """Iterator over results that can be continued after a failed task's error."""
 
     def __init__(self, outcomes: Iterator[Outcome]) -> None:
         self._outcomes, self._lock = outcomes, threading.Lock()

@@ -32,7 +32,7 @@ from scalable.views.facts import CallFacts
 
 @dataclass(frozen=True)
 class _Route:
-    """Tag and task of the graphs that are sent in a context, and their annotations for Dask."""
+    """Tag, task and Dask annotations of the graphs sent in a context."""
 
     tag: str | None = None
     task: str | None = None
@@ -45,8 +45,8 @@ _route: ContextVar[_Route] = ContextVar("_route", default=_Route())  # noqa: B03
 class CollectionClient(BundleClient):
     """A client whose ``compute``, ``persist`` and ``get`` take ``tag=``, ``n=`` and ``task=``.
 
-    The same three, given to ``dask.annotate``, apply to the graphs that are sent within its block,
-    and to the layers of graphs that are made within its block.
+    In a block of ``dask.annotate``, the same three apply to graphs that are sent and graph layers
+    that are created.
 
     Parameters
     ----------
@@ -185,14 +185,14 @@ class ExplainingClient(CollectionClient):
         ----------
         about
             Future of a task (including those of executors), tag of a pool, key of a task or its
-            prefix, or name of a task. None for all pools and all tasks that wait.
+            prefix, or name of a task. None for all pools and all waiting tasks.
 
         Returns
         -------
         Explanation or Explanations
             ``sentence``, ``advice`` and ``details`` about one task, or the explanations of pools
-            and of the tasks that wait, grouped by reason. ``print`` shows both. A client that is
-            asynchronous returns an awaitable object.
+            and of the waiting tasks, grouped by reason. ``print`` shows both. An asynchronous
+            client returns an awaitable object.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class ExplainingClient(CollectionClient):
         return Explanations.from_dict(await getattr(self.scheduler, Handler.EXPLAIN)(**named))
 
     def _explain_executors(self, future: CallFuture) -> Explanation:
-        """Return the explanation of an executor's task, part of which only the client has."""
+        """Explain an executor's task from the facts of the scheduler and of this client."""
         if future.done():
             return explain_call(ended_facts(future))
         place = self._line.wait_for(self._line.find, future)

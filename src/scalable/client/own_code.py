@@ -1,4 +1,4 @@
-"""Modules of the workflow that this process has loaded, in the versions that it has loaded."""
+"""Workflow modules in the versions that this process has loaded."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ class _Loaded:
 
 
 class OwnCode:
-    """Versions of the workflow's modules in this process, as they were first found or last
-    reloaded.
-    """
+    """Versions of the workflow's modules in this process, as first found or last reloaded."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, _Loaded] = {}
@@ -90,7 +88,7 @@ class OwnCode:
         return self._table
 
     def sources(self) -> dict[str, bytes]:
-        """Return the sources of all modules by digest, or nothing if their total is too large."""
+        """Return all modules' sources by digest, or an empty dict if their total is too large."""
         found = {loaded.code.digest: loaded.source for loaded in self._loaded.values()}
         return found if sum(map(len, found.values())) <= MOST_SOURCES else {}
 
@@ -116,7 +114,7 @@ class OwnCode:
         )
 
     def _scan(self, *, anew: bool = False) -> None:
-        """Read the modules that are new or were reloaded, or with ``anew``, all modules."""
+        """Read new and reloaded modules, or all modules with ``anew``."""
         self._modules, self._path = len(sys.modules), list(sys.path)
         found = {}
         doubtful: dict[str, list[str]] = {_EDITED: [], _NOT_RELOADED: []}
@@ -148,7 +146,7 @@ class OwnCode:
             logger.debug("code %s: %d modules of the workflow", self._table.id, len(codes))
 
     def _warn_of_edits(self) -> None:
-        """Warn once of each module whose file is no longer what this process has loaded."""
+        """Warn once about each module whose file has changed since this process loaded it."""
         self._looked_at = time.monotonic()
         edited = []
         for name, known in list(self._loaded.items()):
@@ -168,7 +166,7 @@ class OwnCode:
 
 
 def names_of(modules: Iterable[str]) -> str:
-    """Return the names of modules for a message, of many the first ones."""
+    """Return module names for a message, shortened to the first few."""
     names = sorted(modules)
     shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     return f"module {shown}" if len(names) == 1 else f"modules {shown}"
@@ -207,7 +205,7 @@ own_code = OwnCode()
 
 
 def note_code() -> None:
-    """Note the versions of the modules that this process has loaded, before they are edited."""
+    """Record the loaded versions of modules before they are edited."""
     if here() is None:  # else a task submits tasks, with the modules of its client
         own_code.table()
 
@@ -241,7 +239,7 @@ def was_edited(module: ModuleType, path: str, source: bytes) -> bool:
 
 
 def _is_compiled_from_another(module: ModuleType, modified: int, size: int) -> bool:
-    """Return whether this process has compiled the module from a source of other time or size."""
+    """Return whether this process compiled the module from a source of another time or size."""
     cached = getattr(module.__spec__, "cached", None)
     try:
         # An older compiled file proves nothing: a process that cannot write it leaves it as it is.
@@ -258,7 +256,7 @@ def _is_compiled_from_another(module: ModuleType, modified: int, size: int) -> b
 
 
 def runs(module: ModuleType, path: str, source: bytes) -> bool:
-    """Return whether the functions of a module are those of a source, as far as both have them."""
+    """Return whether a module's functions equal those of a source, as far as both have them."""
     try:
         compiled = compile(source, path, "exec", dont_inherit=True)
     except (SyntaxError, ValueError):
@@ -317,7 +315,7 @@ class Snapshot:
 
 
 class OwnFiles:
-    """Snapshot of this process's workflow, renewed when other modules or directories are in use."""
+    """Snapshot of this process's workflow, renewed when its modules or directories change."""
 
     def __init__(self) -> None:
         self._snapshot: Snapshot | None = None
@@ -451,7 +449,7 @@ class OwnFiles:
         return changed
 
     def _warn_of_edits(self) -> None:
-        """Warn once of each file, except imported modules, that workers have an older version."""
+        """Warn once about each file whose version on the workers is older, except modules."""
         began = time.monotonic()
         assert self._table is not None
         edited = self._edited(module.path for module in self._table.modules.values())
@@ -467,7 +465,7 @@ class OwnFiles:
 
 
 def _limit(name: str, default: str) -> int:
-    """Return a limit in bytes from its environment variable. ClusterError if it is not a size."""
+    """Return a limit in bytes from an environment variable. ClusterError if it is not a size."""
     text = os.environ.get(name) or default
     try:
         return parse_bytes(text)
@@ -498,7 +496,7 @@ def _largest(sizes: Mapping[str, int]) -> str:
 
 
 def _too_much(project: WorkflowFiles, chosen: Selection, limit: int) -> str:
-    """Return the message about a project that is too large, which names its largest parts."""
+    """Return the message about a project that is too large, with its largest parts."""
     if chosen.too_many:
         amount = f"has more than {MOST_FILES:,} files"
     else:
@@ -574,7 +572,7 @@ class Selection:
 
 
 def project_of(entries: Sequence[str]) -> WorkflowFiles | None:
-    """Return the project with the workflow's ``sys.path`` entries, or None if it has none."""
+    """Return the project that contains the workflow's ``sys.path`` entries, or None."""
     base = _base_of(_start())
     roots: dict[str, Path] = {}
     for entry in entries:
@@ -607,7 +605,7 @@ def _base_of(start: Path) -> Path:
 
 
 def _is_shared(path: Path) -> bool:
-    """Return whether a directory has other content: a home directory, ``/tmp``, or one above."""
+    """Return whether a directory also holds unrelated files, like ``/tmp`` and home directories."""
     places = [Path(tempfile.gettempdir()).resolve(), Path("/tmp")]  # noqa: S108 - never written
     with suppress(RuntimeError):  # a user without a home directory
         places.append(Path.home().resolve())
@@ -615,7 +613,7 @@ def _is_shared(path: Path) -> bool:
 
 
 def select(project: WorkflowFiles, file_limit: int) -> Selection:
-    """Return the files of a project up to a size in bytes. ModuleNotFoundError without pathspec."""
+    """Select a project's files up to a size in bytes. ModuleNotFoundError without pathspec."""
     chosen = Selection()
     roots = dict.fromkeys(real for _, real in project.roots)
     for root in roots:

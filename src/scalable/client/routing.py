@@ -65,10 +65,10 @@ class Routing:
         task: str | None,
         kwargs: dict[str, Any],
     ) -> tuple[str | None, dict[str, Any], Callable[[Any], AbstractContextManager[Any]]]:
-        """Return the tag of a task, its keywords for Dask, and a function from its key to a context
-        for its annotations. Raises ClusterError for an unknown tag or task, a task of another
-        component, or too many slots, and TypeError if ``func`` has a parameter named ``tag``, ``n``
-        or ``task``.
+        """Return a task's tag, its keywords for Dask, and a function from its key to a context for
+        its annotations.
+        Raises ClusterError for an unknown tag or task, a task of another component, or too many
+        slots, and TypeError if ``func`` has a parameter named ``tag``, ``n`` or ``task``.
         """
         given = {"tag": tag is not None, "n": n is not ONE_SLOT, "task": task is not None}
         if func is not None:
@@ -77,8 +77,8 @@ class Routing:
         return self._route(tag, n, task, kwargs)
 
     def asked(self, tag: Any, n: Any, task: Any) -> tuple[Any, Any, Any]:
-        """Return tag, slots and task. Without keywords, ``dask.annotate`` or the defaults count.
-        A task provides its tag. Errors are those of :meth:`route`.
+        """Return tag, slots and task from the keywords, ``dask.annotate`` or the defaults.
+        A task implies its tag. Raises the errors of :meth:`route`.
         """
         noted = get_annotations()
         if tag is None and task is None:
@@ -246,7 +246,7 @@ def _parameters_of(func: Callable[..., Any]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class KnownSlots:
-    """Tags of a cluster, and the slots (for one task each) of their largest workers."""
+    """Tags of a cluster, with the number of slots of each tag's largest worker."""
 
     #: Number of slots of the largest worker with each tag.
     slots: dict[str, int] = field(default_factory=dict)

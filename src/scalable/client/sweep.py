@@ -1,4 +1,4 @@
-"""`Sweep`: one function, many sets of parameters, and a table of what became of them."""
+"""`Sweep`: one function run with many sets of parameters, and a table of the outcomes."""
 
 from __future__ import annotations
 
@@ -88,15 +88,15 @@ class Sweep:
         return list(self._client.gather(failed))
 
     def table(self) -> Any:
-        """Return what became of each task so far. Does not wait.
+        """Return a table of the tasks with their states and results so far. Does not wait.
 
         Returns
         -------
         list of dict, or pandas.DataFrame
-            A DataFrame if the sweep was made from one. In each row the parameters, then ``state``
+            A DataFrame if the sweep was made from one. Each row has the parameters, then ``state``
             (``pending``, ``done``, ``failed``, ``cancelled``, ``lost``), ``result``, ``error``
-            (type and message), ``duration_s`` (seconds) and ``worker``. Values that are not known
-            are None. A column whose name is that of a parameter has an underscore appended.
+            (type and message), ``duration_s`` (seconds) and ``worker``. Unknown values are None. A
+            column gets an underscore appended if a parameter has the same name.
         """
         ended = [future for future in self.futures if future.status in STATES]
         values = dict(zip(_keys(ended), self._client.gather(ended), strict=True))

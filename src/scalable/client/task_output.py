@@ -18,9 +18,8 @@ MOST_LINES = 2_000
 
 
 class OutputDisplay:
-    """Shows the output of tasks: in a terminal at once, in a notebook in the cell that waits.
-
-    A thread of its own writes: the event loop must not wait for a reader of a pipe.
+    """Display of task output: in a terminal at once, in a notebook in the waiting cell.
+    A separate thread writes, because the event loop must not wait for the reader of a pipe.
     """
 
     def __init__(self) -> None:
@@ -64,7 +63,7 @@ class OutputDisplay:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Show output in the cell of this thread while it waits, all of it at the end."""
+        """Show output in this thread's cell while the thread waits, and the rest at the end."""
         context = contextvars.copy_context()
         with self._changed:
             self._waiters.append(context)
@@ -77,13 +76,13 @@ class OutputDisplay:
                 self._waiters.remove(context)
 
     def settle(self) -> None:
-        """Show in the cell of this thread what has not been shown."""
+        """Show pending output in this thread's cell."""
         if self._lines or self._writing:
             with self.waiting():
                 pass
 
     def flush(self, timeout_s: float = 1.0) -> None:
-        """Wait until everything is shown, but not long for someone who does not read it."""
+        """Wait until all output is shown, but at most ``timeout_s`` seconds."""
         deadline = time.monotonic() + timeout_s
         with self._changed:
             while self._lines or self._writing:
@@ -134,7 +133,7 @@ def in_notebook() -> bool:
 
 
 class NotebookStreams:
-    """Standard output and error of a kernel, whose worker threads print in the waiting cell."""
+    """Standard output and error of a kernel. Worker threads print in the waiting cell."""
 
     def __init__(self) -> None:
         self._before = sys.stdout, sys.stderr
@@ -151,7 +150,7 @@ class NotebookStreams:
         return True
 
     def close(self) -> None:
-        """Put the streams back, unless others have replaced them since."""
+        """Restore the original streams, unless they were replaced in the meantime."""
         for descriptor, line in self._lines.rest():
             display.show(descriptor, f"{line}\n")
         display.settle()

@@ -1,7 +1,8 @@
-"""Near ends of resumable streams: a port of this machine that leads to a scheduler elsewhere.
+"""Local ends of resumable streams: a port of this machine that leads to a remote scheduler.
 
 A connection to the port becomes a stream (:mod:`scalable.protocol.streams`) to the relay next to
-the scheduler (:mod:`scalable.scheduler.stream_relay`). The loss of a carrier is a pause.
+the scheduler (:mod:`scalable.scheduler.stream_relay`). If a carrier is lost, its streams pause
+until another one is open.
 """
 
 from __future__ import annotations
@@ -133,7 +134,7 @@ class Tunnel:
             await asyncio.wait(self._lines.values(), timeout=seconds)
 
     def abandon(self, reason: str) -> None:
-        """Reset all streams, and refuse others, because the scheduler is gone."""
+        """Reset all streams, and refuse new ones, because the scheduler is gone."""
         self._gone = self._gone or reason
         # A client can distinguish a refused connection from one that is lost during a handshake.
         self._refuse_others()
@@ -152,7 +153,7 @@ class Tunnel:
             listening.close()
 
     async def cut(self) -> int:
-        """Close all carriers, as a lost network would, and return their number."""
+        """Close all carriers, as a network failure would, and return their number."""
         carriers = [line.carrier for line in self._lines if line.carrier is not None]
         await asyncio.gather(*(carrier.close() for carrier in carriers))
         return len(carriers)
@@ -205,7 +206,7 @@ class Tunnel:
             await asyncio.gather(running, return_exceptions=True)
 
     async def _reached(self, line: _Line) -> tuple[Carrier, Buffer]:
-        """Return a carrier to which a stream is attached, and bytes that came from it."""
+        """Attach a stream to a carrier. Return the carrier and the bytes received from it."""
         try:
             async with asyncio.timeout(self._kept_s):
                 while True:
@@ -221,7 +222,7 @@ class Tunnel:
             ) from None
 
     async def _tried(self, line: _Line) -> tuple[Carrier, Buffer] | None:
-        """Make an attempt. If it fails, wait until the next one is due, and return None."""
+        """Try once to reach the relay. On failure, wait for the next attempt and return None."""
         if self._gone is not None:
             raise TunnelClosedError(self._gone)
         if line.fresh and line.end.stream.ended_here:
@@ -298,7 +299,7 @@ def pause_s(failures: int) -> float:
 
 
 class BackgroundTunnel:
-    """Tunnel that a background thread, shared by all tunnels of a process, serves."""
+    """Tunnel served by a background thread that all tunnels of a process share."""
 
     def __init__(self, make: Callable[[], Tunnel]) -> None:
         self._make = make
@@ -323,12 +324,12 @@ class BackgroundTunnel:
                 in_background(tunnel.close(), OPEN_TIMEOUT_S)
 
     def abandon(self, reason: str) -> None:
-        """Reset all connections, and refuse others, because the scheduler is gone."""
+        """Reset all connections, and refuse new ones, because the scheduler is gone."""
         if (tunnel := self._tunnel) is not None:
             _background_loop().call_soon_threadsafe(tunnel.abandon, reason)
 
     def cut(self) -> int:
-        """Close all carriers, as a lost network would, and return their number."""
+        """Close all carriers, as a network failure would, and return their number."""
         tunnel = self._tunnel
         return 0 if tunnel is None else in_background(tunnel.cut(), OPEN_TIMEOUT_S)
 
@@ -344,7 +345,7 @@ class BackgroundTunnel:
 
 
 class _Background:
-    """The thread of all tunnels of this process, and its event loop."""
+    """Background thread of this process's tunnels, and its event loop."""
 
     lock = threading.Lock()
     loop: asyncio.AbstractEventLoop | None = None
@@ -359,7 +360,7 @@ def _background_loop() -> asyncio.AbstractEventLoop:
 
 
 def in_background(part: Coroutine[Any, Any, _Result], timeout_s: float) -> _Result:
-    """Run a coroutine in the thread of all tunnels. TimeoutError after ``timeout_s`` seconds."""
+    """Run a coroutine in the tunnels' thread. TimeoutError after ``timeout_s`` seconds."""
     return asyncio.run_coroutine_threadsafe(part, _background_loop()).result(timeout_s)
 
 

@@ -25,12 +25,12 @@ _here = threading.local()
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    """Return False for Dask's log record with the tracebacks of an error that is raised here."""
+    """Return False for Dask's log record about an error that is raised here anyway."""
     return not (getattr(_here, "quiet", False) and record.msg == "Failed to serialize %s.")
 
 
 def _is_no_result(record: logging.LogRecord) -> bool:
-    """Return False for Dask's log record about a result whose error is raised here."""
+    """Return False for Dask's log record about a result whose error is raised anyway."""
     error = record.exc_info[1] if record.exc_info else None
     return not (isinstance(error, TypeError) and str(error).startswith(_DASK))
 
@@ -44,7 +44,7 @@ Parts = Iterable[tuple[str, Any]]
 
 @contextmanager
 def explained(name: str, parts: Callable[[], Parts]) -> Iterator[None]:
-    """Replace Dask's error about a graph that cannot be pickled by one that names the part."""
+    """Replace Dask's error about an unpicklable graph by one that names the part."""
     _here.quiet = True
     try:
         yield
@@ -102,7 +102,7 @@ def refuse_unsendable(value: Any) -> None:
 def parts_of_call(
     func: Callable[..., Any], args: Iterable[Any], kwargs: Mapping[str, Any] | None
 ) -> Parts:
-    """Return the labelled parts of a task, in the order of search."""
+    """Return the labelled parts of a task, in the order in which they are checked."""
     yield from ((f"its argument {i}", value) for i, value in enumerate(args, 1))
     yield from ((f"its argument {key}=", value) for key, value in (kwargs or {}).items())
     yield "its function", func
@@ -134,7 +134,7 @@ def name_of(func: Any) -> str:
 
 
 def with_package(error: BaseException | None) -> BaseException | None:
-    """Add this process's package of a missing module to the error. Others are unchanged."""
+    """Add the package that has a missing module here to its error. Keep other errors."""
     if type(error) is not ModuleNotFoundError or not error.name:
         return error
     words = _words(error.name)
@@ -148,7 +148,7 @@ def with_package(error: BaseException | None) -> BaseException | None:
 
 @lru_cache(maxsize=256)  # finding a package reads the metadata of all, and many tasks may fail
 def _words(name: str) -> str:
-    """Return where this process has a module from, or nothing if it does not have the module."""
+    """Return a phrase about a module's origin in this process, or "" if it is missing."""
     try:
         spec = importlib.util.find_spec(name)
     except (ImportError, ValueError, AttributeError):

@@ -86,9 +86,9 @@ def run_bundle(
     header: Mapping[str, Any], payload: bytes, references: Mapping[Any, Any]
 ) -> dict[int, Any] | None:
     """Run a bundle in a thread of a Dask worker.
-    Return values too large for a message, by position. ``header`` contains ``key``, ``client``,
+    Returns values too large for a message, by position. ``header`` contains ``key``, ``client``,
     ``functions`` (digest and bytes of each), ``timeout_s`` or None, ``code``, ``profile`` and
-    ``record`` (measure each task), ``confirm`` (the scheduler must answer before the first task),
+    ``record`` (measure each task), ``confirm`` (wait for the scheduler before the first task),
     ``process`` (the one that prints the output) and ``first_tries`` (names of first attempts by
     position). ``payload`` contains :data:`.Calls`, and ``references`` the values of the futures in
     the arguments.
@@ -117,9 +117,8 @@ def running_bundle(key: str) -> BundleRun | None:
 
 
 def interrupt(worker: Worker, key: Any, number: int | None, client: str) -> None:
-    """Interrupt a task, or give back a waiting bundle.
-    Already finished is success. ``number`` is a position in the bundle, None for a single task,
-    ``EVERY`` or ``ALL``.
+    """Interrupt a task, or give back a waiting bundle. A finished task is success.
+    ``number`` is a position in the bundle, None for a single task, ``EVERY`` or ``ALL``.
     """
     if number == ALL and key in _running:
         _running[key].end()
@@ -207,17 +206,17 @@ class BundleRun:
     # In the thread that runs the tasks ----------------------------------------------------------
 
     def skip(self, numbers: set[int]) -> None:
-        """Leave out cancelled tasks, given by their positions in the bundle, or by ``EVERY``."""
+        """Leave out cancelled tasks, given by position or as ``EVERY``."""
         self._skipped |= numbers
         if EVERY in numbers:
             self._take_waiting()
 
     def send_begun(self) -> None:
-        """Report to the client that the bundle starts, without waiting for an answer."""
+        """Report the start of the bundle to the client, without waiting for an answer."""
         self._send(op=BEGUN)
 
     def run(self) -> dict[int, Pickled]:
-        """Run the tasks, and return by position the values that are too large for a message."""
+        """Run the tasks, and return the values too large for a message by position."""
         if len(self._rows) > 1 or self._timeout_s is not None:
             self._check_after(OVERDUE_S)
         lines = Lines(lambda text: self._send(op=PRINTED, text=sendable(text)))
@@ -240,7 +239,7 @@ class BundleRun:
         return self._kept
 
     def _run_calls(self) -> None:
-        """Run the tasks that wait, each timed from the end of the one before."""
+        """Run the waiting tasks, timing each from the end of the previous one."""
         # Reading a clock takes as long as some tasks.
         began = self._sent_at = self._read_clocks()
         for number in self._waiting:
@@ -253,14 +252,14 @@ class BundleRun:
                 began = self._read_clocks()
 
     def _read_clocks(self) -> float:
-        """Return the time from which the next task runs."""
+        """Read the clocks, and return the start time of the next task."""
         now = time.perf_counter()
         if self._measures:
             self._cpu_s, self._cpu_due = time.thread_time(), now + CPU_READ_S
         return now
 
     def _run_call(self, number: int, began: float) -> float:
-        """Run a task, note its outcome, and return the time of its end."""
+        """Run a task, record its outcome, and return its end time."""
         row = self._rows[number]
         value: Any = None
         given: Any = None
@@ -305,7 +304,7 @@ class BundleRun:
         return self._note(number, value, kind, began)
 
     def _note(self, number: int, value: Any, kind: int, began: float) -> float:
-        """Note what is sent of the outcome of a task, and return the time of its end."""
+        """Record the message about a task's outcome, and return the task's end time."""
         ended = time.perf_counter()
         cpu_s = None
         if ended >= self._cpu_due:
@@ -318,11 +317,11 @@ class BundleRun:
 
     @property
     def position(self) -> int:
-        """Position of the running task, for the thread that runs it."""
+        """Position of the running task, for use in the thread that runs it."""
         return self._current
 
     def first_try(self, number: int) -> str:
-        """Return the name of the first attempt of a task, which all its attempts share."""
+        """Return the name of a task's first attempt, which all its attempts share."""
         return self._first_tries.get(number) or first_try(self.key, number)
 
     def _function(self, number: int) -> Any:
@@ -331,7 +330,7 @@ class BundleRun:
     def _end_skipped(
         self, number: int, error: BaseException | None, seconds: float, given: Any
     ) -> None:
-        """Finish a cancelled task. Record it as failed if it exceeded its time limit."""
+        """Finish a cancelled task. It counts as failed if it exceeded its time limit."""
         if self._checkpoints is not None:
             self._checkpoints.end(self.key, number, succeeded=False)
         self._interrupting = _NOBODY
@@ -347,7 +346,7 @@ class BundleRun:
             release_frames(error)
 
     def _packed(self, number: int, value: Any) -> tuple[Any, int]:
-        """Return what is sent of a result, and its kind. Keep a value that is too large."""
+        """Return a result as it is sent, and its kind. Keep a value that is too large here."""
         try:
             kept, kind = packed(value)
         except BaseException as raised:  # noqa: BLE001 - whatever the object's own code raises
@@ -358,7 +357,7 @@ class BundleRun:
         return None, KEPT
 
     def _failed(self, number: int, error: BaseException, given: Any = None) -> bytes:
-        """Count a failed task, and return what is sent of its error."""
+        """Count a failed task, and return its error as it is sent."""
         function = self._function(number)
         named = getattr(function, "__name__", self.key)  # some callables have a plain name only
         name = getattr(function, "__qualname__", named)
@@ -412,7 +411,7 @@ class BundleRun:
 
     @property
     def _transfer_s(self) -> float:
-        """Seconds that the transfer of the bundle's arguments took."""
+        """Seconds spent on transferring the bundle's arguments."""
         parts = timings_of(self._worker, self.key)
         return sum((p["stop"] - p["start"] for p in parts if p["action"] == "transfer"), 0.0)
 
@@ -423,7 +422,7 @@ class BundleRun:
     # In the worker's event loop -----------------------------------------------------------------
 
     def running_call(self) -> tuple[int | None, float | None, Any]:
-        """Return position, running seconds and arguments of the running task, or None."""
+        """Return position, running seconds and arguments of the running task, or Nones."""
         number, began, given = self._current, self._began, self._given
         if number == _NOBODY or number != self._current:
             return None, None, None
@@ -454,14 +453,14 @@ class BundleRun:
             self.interrupt(number)
 
     def _take_waiting(self) -> list[int]:
-        """Prevent the start of more tasks, and return the positions of those not started."""
+        """Prevent the start of more tasks, and return the positions of tasks not started."""
         return list(self._waiting)
 
     def _runs(self, number: int) -> bool:
         return not self._over and self._current == number
 
     def _send_ended(self) -> None:
-        """Send the outcomes of the tasks that have finished, while a long task runs."""
+        """Send the outcomes of finished tasks while a long task runs."""
         with self._sending:
             if self._unsent and not self._over:
                 self._send_outcomes(self._take(), max(self._began, self._sent_at))
@@ -507,7 +506,7 @@ def clear_interrupt(thread: int) -> None:
 
 
 def interrupt_task(worker: Worker, key: Any) -> None:
-    """Interrupt a task that is a Dask task of its own. Already finished is success."""
+    """Interrupt a single Dask task. A finished task is success."""
     thread = act_on_thread_of(worker, key, raise_in)
     if thread is None:
         return
@@ -516,7 +515,7 @@ def interrupt_task(worker: Worker, key: Any) -> None:
 
 
 def replace_if_stuck(worker: Any, key: Any, shown: str, runs: Callable[[], bool]) -> None:
-    """Replace the worker if an interrupted task does not stop in time and holds its slot."""
+    """Replace the worker if an interrupted task keeps its slot and does not stop in time."""
 
     def check() -> None:
         lender = getattr(worker, "slot_lender", None)

@@ -26,20 +26,20 @@ _NO_POSITION = -1
 
 
 def checkpoint() -> Path:
-    """Return a directory for the task that runs in this thread, which survives the worker.
+    """Return a directory for the task that runs in this thread. It survives the worker.
 
-    What the task writes there is there in its next attempt, on any worker: after the worker was
-    lost, and after the task has failed. A task whose result is cached finds it in later runs
-    too. The directory is empty at the first attempt, and removed when the task has succeeded.
+    Files that the task writes there are available to its next attempt on any worker, after a
+    failure or a lost worker. If the task's result is cached, they are available to later runs too.
+    The directory is empty at the first attempt, and removed when the task has succeeded.
 
-    It belongs to one attempt at a time. If the worker of an attempt was believed to be lost, its
-    path is gone once another attempt has started.
+    It belongs to one attempt at a time. If a worker was wrongly considered lost, its path no longer
+    exists once another attempt has started.
 
     Raises
     ------
     ClusterError
-        When no task runs in this thread, when the workers share no file system, or when a later
-        attempt of the task has taken the directory over.
+        When no task runs in this thread, when the workers do not share a file system, or when a
+        later attempt of the task has taken the directory over.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class WorkerCheckpoints:
         self.begun: dict[tuple[Any, int], Checkpoint] = {}
 
     def path(self, key: Any) -> Path:
-        """Return the directory of the task that runs in this thread, as part of a Dask task."""
+        """Return the directory of the task in this thread, which is part of a Dask task."""
         bundle = running_bundle(key) if isinstance(key, str) else None
         position = _NO_POSITION if bundle is None else bundle.position
         if (key, position) not in self.begun:
@@ -101,7 +101,7 @@ class WorkerCheckpoints:
         return self.begun[key, position].path
 
     def begin(self, call: str, *, remembered: bool = False) -> Checkpoint:
-        """Return the directory of a new attempt of a task. To be called in the task's thread.
+        """Return the directory of a new attempt of a task. Must run in the task's thread.
         ``call`` is the name of the task, or its cache key if ``remembered`` is true.
         """
         told = wait_in_call(self._worker.loop, self._ask)
@@ -109,7 +109,7 @@ class WorkerCheckpoints:
         return checkpoints.begin(REMEMBERED if remembered else told["group"], call)
 
     async def _ask(self) -> dict[str, str]:
-        """Return the directory of this cluster's checkpoints, which the scheduler makes."""
+        """Request the cluster's checkpoint directory from the scheduler, which creates it."""
         answer = None
         scheduler = self._worker.scheduler
         if (await scheduler.identity(n_workers=0)).get(CHECKPOINTS):
@@ -126,7 +126,7 @@ class WorkerCheckpoints:
         return answer
 
     def has(self, key: Any) -> bool:
-        """Return whether a Dask task that is not a bundle has requested its directory."""
+        """Return whether a Dask task other than a bundle has requested its directory."""
         return (key, _NO_POSITION) in self.begun
 
     def end(self, key: Any, position: int = _NO_POSITION, *, succeeded: bool) -> None:

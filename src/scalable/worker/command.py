@@ -50,7 +50,7 @@ def command(
         Other files that the program reads, such as a configuration or the program itself.
     outputs
         Files that the program writes: names of arguments that are their paths, or other paths.
-        Their directories are made. Each file must exist after the program has finished.
+        Their directories are created. Each file must exist after the program has finished.
     check
         Whether an exit code other than 0 fails the task.
     timeout
@@ -104,7 +104,7 @@ class CommandResult:
     returncode
         Exit code, or the negative number of the signal that killed the program.
     stdout, stderr
-        What it printed. Bytes that are not UTF-8 are replaced.
+        Output of the program. Bytes that are not UTF-8 are replaced.
     outputs
         Files that it wrote, by the argument's name or the path in ``outputs=``.
     """
@@ -117,7 +117,7 @@ class CommandResult:
     states: tuple[tuple[int, ...], ...] = ()
 
     def check_cached(self) -> None:
-        """Raise UnstableValueError if an output file has changed since, or is gone."""
+        """Raise UnstableValueError if an output file was changed or removed since."""
         try:
             now = _states(self.outputs)
         except OSError as error:
@@ -130,7 +130,7 @@ class CommandResult:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """Words of a command line, and what is known about its files."""
+    """Words of a command line, and its known files."""
 
     words: tuple[str, ...]
     inputs: tuple[File, ...]
@@ -142,7 +142,7 @@ class CommandLine:
     cwd: str | None
 
     def command_line(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
-        """Return the words for the arguments of a task. TypeError if they do not fit."""
+        """Return the command line for a task's arguments. TypeError if they do not fit."""
         line: list[str] = []
         rest = iter(args)
         used = set()
@@ -233,6 +233,6 @@ def str_of(value: Any) -> str:
 
 
 def _states(outputs: Mapping[str, File]) -> tuple[tuple[int, ...], ...]:
-    """Return what changes whenever a program writes to one of the files (``stat(2)``)."""
+    """Return file metadata that changes with every write to one of the files (``stat(2)``)."""
     found = [file.path.stat() for file in outputs.values()]
     return tuple((s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for s in found)

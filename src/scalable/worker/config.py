@@ -1,4 +1,4 @@
-"""Configuration of a worker process, which arrives on standard input or in a file."""
+"""Configuration of a worker process, read from standard input or a file."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class WorkerConfig:
 
 
 def security_fields(security: Security | None) -> dict[str, str]:
-    """Return the PEM strings that a worker needs, or none without encryption."""
+    """Return the PEM strings that a worker needs, empty without encryption."""
     if security is None or not security.require_encryption:
         return {}
     return {name: str(getattr(security, name)) for name in _SECURITY_FIELDS}
@@ -104,7 +104,7 @@ def apply_to_process(config: WorkerConfig) -> None:
 
 def read_file(path: Path, name: str, preload: Sequence[str] = ()) -> WorkerConfig:
     """Read the configuration that the workers of a pool share.
-    Exits if the file does not exist (with code 0), or if other users may read it.
+    Exits with code 0 if the file does not exist, and with an error if other users may read it.
     """
     try:
         facts, text = path.stat(), path.read_text()

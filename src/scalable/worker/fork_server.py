@@ -1,7 +1,7 @@
 """Program of a fork server, with the arguments ``SOCKET OWNER PADDING``.
 
-It imports the modules of a worker once. Each worker is a fork, and spends no time on importing
-``distributed``. PADDING reserves memory for workers' command lines in the process table.
+It imports a worker's modules once. Each worker is a fork, and so does not import ``distributed``
+itself. PADDING reserves memory for workers' command lines in the process table.
 """
 
 from __future__ import annotations
@@ -59,12 +59,11 @@ class ForkServer:
         self._owner = owner
 
     def tell(self, answer: dict[str, Any]) -> None:
-        """Send a datagram to the launcher."""
         with suppress(BrokenPipeError, ConnectionResetError):  # serve() notices the lost launcher
             self._channel.send(json.dumps(answer).encode())
 
     def serve(self) -> bool:
-        """Answer requests until the launcher is gone. Return True only in a forked worker."""
+        """Answer requests until the launcher is gone. Returns True only in a forked worker."""
         while True:
             readable, _, _ = select.select([self._channel.fileno(), self._owner], [], [])
             if self._owner in readable:
@@ -81,7 +80,7 @@ class ForkServer:
                 self._reap(request[REAP])
 
     def _fork(self, pipe: int, log: int) -> bool:
-        """Fork a worker, and return whether this process is that worker."""
+        """Fork a worker, and return True in the worker's process."""
         reason = more_than_one_thread()
         if reason is not None:
             self.tell({UNFIT: reason})
@@ -108,7 +107,7 @@ class ForkServer:
         return False
 
     def _reap(self, pid: int) -> None:
-        """Wait until a worker exits, and send its exit code, or None if there is no such worker."""
+        """Wait until a worker exits, and send its exit code, or None if it does not exist."""
         code = None
         with suppress(ChildProcessError):
             _, status = os.waitpid(pid, 0)
@@ -117,7 +116,7 @@ class ForkServer:
 
 
 def more_than_one_thread() -> str | None:
-    """Return a reason if this process has several threads and must not fork, or None."""
+    """Return a reason not to fork if this process has several threads, or None."""
     known, there = threading.active_count(), len(list(Path("/proc/self/task").iterdir()))
     if known == there == 1:
         return None
@@ -142,7 +141,7 @@ def show_command_line(words: list[str]) -> bool:
 
 
 def take_on(start: WorkerStart) -> None:
-    """Give this fork the arguments, environment and directory that a new process would have."""
+    """Give this fork the arguments, environment and directory of a new process."""
     import multiprocessing
     import tempfile
 
@@ -163,7 +162,7 @@ def take_on(start: WorkerStart) -> None:
 
 
 def run_worker(owner: int) -> None:
-    """Read the settings of this worker from standard input, and run the worker until it stops."""
+    """Read this worker's settings from standard input, and run it until it stops."""
     from scalable.harmless import make_logs_harmless
     from scalable.worker.config import WorkerConfig
     from scalable.worker.parent_watch import ParentWatch, read_line, take_standard_input
@@ -184,7 +183,7 @@ def run_worker(owner: int) -> None:
 
 
 def main() -> None:
-    """Load the modules of a worker, and fork workers until the launcher is gone."""
+    """Load a worker's modules, and fork workers until the launcher is gone."""
     channel, owner = socket.socket(fileno=int(sys.argv[1])), int(sys.argv[2])
     for descriptor in (channel.fileno(), owner):
         os.set_inheritable(descriptor, False)
@@ -219,8 +218,8 @@ LARGE_BYTES = 4 * 2**20
 
 class NumpyLater(ModuleType):
     """Stand-in for numpy while ``distributed`` is loaded.
-    Numerical libraries read the number of threads when they are loaded, so each worker has to load
-    them itself.
+    Numerical libraries read the number of threads while loading, so each worker must load them
+    itself.
     """
 
     def __init__(self) -> None:
@@ -242,7 +241,7 @@ class NumpyLater(ModuleType):
 
 
 def preload() -> str | None:
-    """Load a worker's modules. Return why a fork would differ from a new process, or None."""
+    """Load a worker's modules. Return a reason if a fork would differ from a new process."""
     stand_in = NumpyLater() if "numpy" not in sys.modules and find_spec("numpy") else None
     if stand_in is not None:
         sys.modules["numpy"] = stand_in

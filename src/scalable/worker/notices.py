@@ -1,4 +1,4 @@
-"""Notices that the owner of the workers' machine, such as a cloud, will preempt it.
+"""Notices that the workers' machine will be preempted, for example by a cloud.
 
 The program that starts the workers of a machine writes the time of the preemption into a file. Each
 worker reads the file and reports to its scheduler.
@@ -27,7 +27,7 @@ TELL_AGAIN_S = 1.0
 
 
 def write_notice(path: Path, left_s: float) -> None:
-    """Write the notice that the machine is preempted in ``left_s`` seconds, or replace it."""
+    """Write or replace the notice that the machine is preempted in ``left_s`` seconds."""
     # The monotonic clock is the same for all processes of a machine, and is never set.
     text = json.dumps({"notice_s": left_s, "end": time.monotonic() + left_s})
     fresh = path.with_name(f"{path.name}.new")
@@ -36,7 +36,7 @@ def write_notice(path: Path, left_s: float) -> None:
 
 
 def read_notice(path: Path) -> tuple[float, float] | None:
-    """Return the seconds that are left now, and that were left at the notice, or None."""
+    """Return the seconds left now and those left at the time of the notice, or None."""
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -45,7 +45,7 @@ def read_notice(path: Path) -> tuple[float, float] | None:
 
 
 async def tell_of_notice(worker: Any, path: Path) -> None:
-    """Wait for a notice, and report it to the worker's scheduler until the scheduler answers."""
+    """Wait for a notice, and report it to the scheduler until it answers."""
     while (notice := read_notice(path)) is None:  # noqa: ASYNC110 - another process writes it
         await asyncio.sleep(POLL_S)
     while (left_s := notice[0]) > 0:

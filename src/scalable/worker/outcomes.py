@@ -1,4 +1,4 @@
-"""Outcomes of tasks that have finished and were not sent to the client yet."""
+"""Outcomes of finished tasks that were not sent to the client yet."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EndedCall = tuple[int, Any, int, float, float, float | None]
 
 
 class EndedCalls:
-    """Tasks that have finished (at least one, in that order), for a message to the client."""
+    """Finished tasks for a message to the client, at least one, in the order of their ends."""
 
     def __init__(self, calls: Sequence[EndedCall]) -> None:
         # Starts are in seconds of ``time.perf_counter``, durations in seconds.
@@ -70,7 +70,7 @@ NO_CALLS = dump(((), [], {}, None))
 
 
 def is_small(value: Any) -> bool:
-    """Return whether a result is sent as it is."""
+    """Return whether a result is sent as it is, without pickling."""
     kind = type(value)  # compared by identity: a class may have an equality of its own, or no hash
     if kind is int or kind is float or value is None or kind is bool or kind is complex:
         return True
@@ -78,7 +78,7 @@ def is_small(value: Any) -> bool:
 
 
 def packed(value: Any) -> tuple[Any, int]:
-    """Return what is sent of a result that is not small, and its kind.
+    """Return a result that is not small as it is sent, and its kind.
     Raises the error of a value that cannot be pickled.
     """
     if dask.sizeof.sizeof(value) <= LARGE:
@@ -87,7 +87,7 @@ def packed(value: Any) -> tuple[Any, int]:
 
 
 def packed_error(error: BaseException) -> bytes:
-    """Return what is sent of the error of a task."""
+    """Return a task's error as it is sent."""
     importer = here()
     if importer is not None:
         told = located(error, importer.name, "a task of an executor")
@@ -97,7 +97,7 @@ def packed_error(error: BaseException) -> bytes:
 
 
 def function_or_error(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
-    """Load and return a function, or if that fails, return a function that raises the error."""
+    """Load a function, or return a function that raises the error of loading it."""
     try:
         function = load_function(digest, data, code)
     except ModuleNotFoundError as error:
@@ -140,7 +140,7 @@ _here = threading.local()
 
 
 class _SharedOutput:
-    """Standard output that also passes output to the listener of the thread that prints."""
+    """Standard output that also passes output to the printing thread's listener."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -168,7 +168,7 @@ def heard(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 class Lines:
-    """Buffer that passes the output of tasks on in whole lines."""
+    """Buffer that passes on the output of tasks in whole lines."""
 
     def __init__(self, send: Callable[[str], None]) -> None:
         self._send = send
@@ -176,7 +176,7 @@ class Lines:
         self._left = MOST_CHARACTERS
 
     def write(self, text: str) -> None:
-        """Add output, and pass on the lines that are complete."""
+        """Add output, and pass on its complete lines."""
         if self._left <= 0:
             return
         if len(text) > self._left:
@@ -258,7 +258,7 @@ class BundleCounts:
         return facts.get("arguments")
 
     def ran(self, numbers: Sequence[int], durations: Sequence[float]) -> None:
-        """Count tasks that have finished, except those whose results were found."""
+        """Count finished tasks, except cache hits."""
         if self.found.isdisjoint(numbers):
             self.durations += durations
         else:
@@ -266,11 +266,11 @@ class BundleCounts:
             self.durations += [seconds for number, seconds in both if number not in self.found]
 
     def hear(self, outcome: CacheOutcome) -> None:
-        """Receive the outcome of the running task, whose result is cached."""
+        """Store the cache outcome of the running task."""
         self.heard = outcome
 
     def remember(self, number: int) -> None:
-        """Assign the received outcome to the finished task at a position of the bundle."""
+        """Assign the stored cache outcome to the finished task at a position of the bundle."""
         outcome, self.heard = self.heard, None
         if outcome is not None:
             self.outcomes.append(outcome)
@@ -278,11 +278,11 @@ class BundleCounts:
                 self.found.add(number)
 
     def cancelled(self) -> None:
-        """Drop the outcome of a task that was cancelled while it ran."""
+        """Drop the cache outcome of a task that was cancelled while it ran."""
         self.heard = None
 
     def state(self, number: int, *, failed: bool) -> str:
-        """Return the state of a task that has finished, as in rows of tasks."""
+        """Return the state of a finished task as it appears in rows of tasks."""
         return "failed" if failed else "found" if number in self.found else "succeeded"
 
     def _count_only(self, name: str) -> None:
@@ -299,7 +299,7 @@ class BundleCounts:
         rest["count"] += 1
 
     def entry(self) -> Any:
-        """Return the statistics as an entry for the Dask task's timings. Times are in seconds."""
+        """Return the statistics, with times in seconds, as an entry of the Dask task's timings."""
         ordered = sorted(self.durations)
         values = {
             "calls": len(ordered),

@@ -1,4 +1,4 @@
-"""Exit of a worker process and its children together with the process that owns it."""
+"""Exit of a worker process and its children when the process that owns it exits."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ class ParentWatch:
     owner: int | None = None
 
     def hold(self, scratch: str) -> None:
-        """Kill this process group when the owner exits, after removing ``scratch``.
-        Never blocks.
-        """
+        """When the owner exits, remove ``scratch`` and kill this process group. Never blocks."""
         threading.Thread(target=self._end_with_owner, args=(scratch,), daemon=True).start()
 
     def _end_with_owner(self, scratch: str) -> None:
@@ -51,8 +49,8 @@ class ParentWatch:
 
 
 def watch_from_outside(pipe: int, scratch: str) -> None:
-    """Start a small process that removes ``scratch`` and kills this process group when a pipe ends,
-    even if a task holds the GIL. It is detached, and not counted among a task's children.
+    """Start a process that removes ``scratch`` and kills this process group when the pipe closes.
+    It works even if a task holds the GIL, and does not count among a task's children.
     """
     # A shell gives background commands an empty standard input: hence another number.
     script = (
@@ -69,7 +67,7 @@ def watch_from_outside(pipe: int, scratch: str) -> None:
 
 
 def read_line() -> bytes:
-    """Read one line from standard input, and nothing after it. Exits if the input stops before."""
+    """Read exactly one line from standard input. Exits if the input ends earlier."""
     line = b""
     while not line.endswith(b"\n"):
         part = os.read(0, 65536)
@@ -80,7 +78,7 @@ def read_line() -> bytes:
 
 
 def take_standard_input() -> int:
-    """Return a new descriptor of standard input, and give tasks an empty one in its place."""
+    """Return a new descriptor of standard input, and leave tasks an empty one."""
     pipe = os.dup(0)
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)

@@ -1,4 +1,4 @@
-"""A Dask worker that measures the resources which each task uses."""
+"""A Dask worker that measures the resources used by each task."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
-    """Worker of a pool, which measures the CPU seconds of the thread of each task."""
+    """Worker of a pool, which measures the CPU seconds of each task's thread."""
 
     def __init__(self, *args: Any, manager: str = "", **kwargs: Any) -> None:
         seams.check()
@@ -77,7 +77,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
             self.startup_information[MANAGER_KEY] = lambda _: manager
 
     async def execute(self, key: Any, *, stimulus_id: str) -> Any:
-        """Run a task, and add the resources that the task used to its Dask timings."""
+        """Run a task, and add the resources it used to its Dask timings."""
         usage, remembered = self._begin(), list[CacheOutcome]()
         task = self.state.tasks.get(key)
         run_id = -1 if task is None else task.run_id
@@ -107,17 +107,17 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         return event
 
     def send_printed(self) -> None:
-        """Send what tasks have printed before what is sent next. In the event loop."""
+        """Send the output that tasks have printed before the next message. In the event loop."""
         if self.output is not None:
             self.output.flush()
 
     def _failure_entry(self, task: Any) -> Any:
-        """Return the facts about a failed task, as an entry for the timings of its Dask task."""
+        """Return the facts about a failed task as an entry of its Dask timings."""
         known = getattr(task.run_spec, "failure", None) or {}
         return addition(FAILURE, {**known, "worker": str(self.name)})
 
     def _with_worker_name(self, task: Any, error: BaseException) -> BaseException | None:
-        """Return the error of a task that lacks a module, with the name of this worker, or None."""
+        """Return a missing-module error with this worker's name, or None for other errors."""
         importer = here()
         if importer is None:  # the process of the user
             return None
@@ -127,7 +127,7 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
     async def gather_dep(
         self, worker: str, to_gather: Collection[Any], total_nbytes: int, *, stimulus_id: str
     ) -> Any:
-        """Fetch arguments from another worker, with the modules of the tasks that need them."""
+        """Fetch arguments from another worker, after the modules of the tasks that need them."""
         gather = super().gather_dep
 
         def fetch(keys: Collection[Any]) -> Any:
@@ -151,12 +151,12 @@ class PoolWorker(GuardedHttp, PrivateNode, SharingWorker):
         return self.monitor.get_process_memory() / limit if limit else 0.0
 
     def _get_client(self, timeout: float | None = None) -> Client:
-        """Return the client with which tasks submit nested tasks. This client routes by tag."""
+        """Return the client, which routes by tag, for nested tasks."""
         return self.call_client.get(timeout)
 
 
 class ThreadUsage:
-    """CPU seconds of one task's thread. Memory is not measured: all tasks share the process."""
+    """CPU seconds of one task's thread. Memory is not measured, since tasks share the process."""
 
     def __init__(self) -> None:
         self._cpu_s: float | None = None
@@ -209,7 +209,7 @@ async def fetch_arguments(
 
 
 async def _use_code_of_calls(worker: Worker, keys: Collection[Any], know: Know) -> None:
-    """Use the code of the tasks that wait for any of these keys, before the keys are unpickled."""
+    """Before keys are unpickled, load the code of the tasks that wait for them."""
     importer = here()
     if importer is None:
         return
@@ -220,7 +220,7 @@ async def _use_code_of_calls(worker: Worker, keys: Collection[Any], know: Know) 
 
 
 def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
-    """Fail the tasks that wait for an argument which cannot be unpickled."""
+    """Fail the tasks that wait for an argument that cannot be unpickled."""
     error = unreadable(event)
     importer = here()
     name = f"worker {worker.name}" if importer is None else importer.name
@@ -241,8 +241,8 @@ def _fail_calls(worker: Worker, key: Any, event: Any) -> None:
 
 
 class CallClient:
-    """Client with which the tasks of one worker submit other tasks:
-    the process's default client if it is connected to the same scheduler, or one of its own.
+    """Client through which the tasks of one worker submit other tasks.
+    It is the process's default client if that is connected to the same scheduler.
     """
 
     def __init__(self, worker: Worker, lender: Lender) -> None:
@@ -268,7 +268,7 @@ class CallClient:
             await self._own.close_at_once()
 
     def _given(self) -> ScalableClient | None:
-        """Return the default client of the process, if it belongs to the worker's cluster."""
+        """Return the process's default client if it belongs to the worker's cluster."""
         from scalable.client.client import ScalableClient
 
         try:
@@ -312,7 +312,7 @@ class CallClient:
         return client
 
     def _forget_failed(self, connecting: asyncio.Future[Any]) -> None:
-        """Leave it to the next task to make a client, if this one could not connect."""
+        """Drop a client that could not connect, so that the next task creates another one."""
         failed = connecting.cancelled() or connecting.exception() is not None
         if failed and connecting is self._connecting and self._own is not None:
             logger.debug("client %s cannot connect: %s", self._own.id, connecting)
@@ -339,7 +339,7 @@ PAUSES_S = (0.2, 1.0, 5.0)
 
 
 class CodeOfCalls:
-    """Fetcher of the versions of modules, and the archives of files, that tasks need."""
+    """Fetcher of the module versions and file archives that tasks need."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -347,7 +347,7 @@ class CodeOfCalls:
         self._fetches: dict[str, asyncio.Task[None]] = {}
 
     async def know(self, task: Any) -> None:
-        """Fetch the code that a task needs, unless it is here. Without it, the task will fail."""
+        """Fetch the code that a task needs if it is not here. Without it, the task fails."""
         importer, node = here(), getattr(task, "run_spec", None)
         if importer is None or not isinstance(node, CarriedNode) or importer.knows(node.code):
             return
@@ -402,7 +402,7 @@ class CodeOfCalls:
                 return b"".join(parts)
 
     def _running(self) -> set[str]:
-        """Return the code ids of the tasks that run."""
+        """Return the code ids of the running tasks."""
         state = self._worker.state
         specs = (task.run_spec for task in state.executing | state.long_running)
         return {spec.code for spec in specs if isinstance(spec, CarriedNode)}
@@ -412,7 +412,7 @@ class CodeOfCalls:
 
 
 def shown_call(worker: Worker, key: Any = None) -> dict[str, Any]:
-    """Return what this worker has about a task, without running code of its classes."""
+    """Return this worker's facts about a task, without running code of the values' classes."""
     answer: dict[str, Any] = {"output": recent_output()}
     if key is None:
         return answer

@@ -29,8 +29,8 @@ TELL_TIMEOUT_S = 0.5
 
 class ProcessWorker(PoolWorker):
     """Worker that has a process to itself.
-    With one slot, the CPU seconds of a task include the whole process and its finished children.
-    Peak memory includes children, sampled every 0.2 s.
+    With one slot, a task's CPU seconds include the whole process and its finished children. Peak
+    memory includes children, sampled every 0.2 s.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ class ProcessWorker(PoolWorker):
         self.memory_watch.start()
 
     def send_output(self) -> None:
-        """Send what tasks print to the clients that show it, from now on."""
+        """Send the output of tasks to the clients that show it, from now on."""
         if self.output is None:
             self.output = OutputSender(self)
 
@@ -50,7 +50,7 @@ class ProcessWorker(PoolWorker):
         return self.memory_watch.end()
 
     def _tell_of_memory(self, used: int) -> None:
-        """Report to the scheduler why this process exits now. Runs in another thread."""
+        """Report to the scheduler why this process is about to exit. Runs in another thread."""
         loop: Any = self.loop
         telling = asyncio.run_coroutine_threadsafe(self._report_memory(used), loop.asyncio_loop)
         with suppress(OSError, TimeoutError, concurrent.futures.CancelledError):
@@ -102,7 +102,7 @@ TERMINATE_FRACTION = 0.95
 
 class MemoryWatch(threading.Thread):
     """Thread that samples the memory of this process and its children, and exits above a limit.
-    ``tell`` is called with the used bytes before, and must return in bounded time.
+    Before it exits, it calls ``tell`` with the used bytes, which must return in bounded time.
     """
 
     def __init__(self, limit: int | None, tell: Callable[[int], None] = lambda _: None) -> None:

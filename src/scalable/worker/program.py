@@ -1,7 +1,8 @@
 """Program of a worker process: ``python -m scalable.worker.program [FILE NAME [SCRIPT]]``.
 
 Without arguments, it reads a :class:`.WorkerConfig` as one line from standard input, and exits when
-that is closed. With ``FILE``, it reads that, runs ``SCRIPT``, and lives as long as its scheduler.
+standard input is closed. With ``FILE``, it reads the file, runs ``SCRIPT``, and lives as long as
+its scheduler.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ LAST_ANSWER_TIMEOUT_S = 8.0
 
 
 async def no_answer(config: WorkerConfig, timeout_s: float) -> str | None:
-    """Return why the worker's scheduler accepts no connection in time, or None if it does."""
+    """Return why the scheduler does not accept a connection in time, or None if it does."""
     security = config.credentials()
     arguments = {} if security is None else security.get_connection_args("worker")
     try:
@@ -59,7 +60,7 @@ async def no_answer(config: WorkerConfig, timeout_s: float) -> str | None:
 
 
 def _refusal(error: BaseException) -> str:
-    """Return the operating system's message for a failed connection instead of Dask's."""
+    """Return the operating system's message about a failed connection instead of Dask's."""
     cause = error
     while cause.__cause__ is not None:
         cause = cause.__cause__
@@ -68,7 +69,7 @@ def _refusal(error: BaseException) -> str:
 
 
 async def scheduler_answers(config: WorkerConfig) -> bool:
-    """Return whether a new worker reaches its scheduler. If not, write that soon and at the end."""
+    """Return whether the scheduler answers a new worker. Silence is reported early and later."""
     # The last line of a worker's output is the reason that its manager shows.
     where = f"{SILENT_SCHEDULER}{config.scheduler}"
     if await no_answer(config, FIRST_WORD_S) is None:
@@ -184,7 +185,7 @@ _POLL_S = 0.2
 
 
 class Ending(Enum):
-    """Way in which a worker stops: requested by a signal, closed, or closed while tasks run."""
+    """Way in which a worker stops: by a signal, closed, or closed while tasks run."""
 
     TOLD = "told"
     CLOSED = "closed"
@@ -240,10 +241,9 @@ async def serve(config: WorkerConfig) -> Ending:
 
 
 def keep_signals_from_children() -> None:
-    """Give forked children of tasks the default actions of signals instead of the worker's.
-
-    The event loop's handlers act through a socket that a child shares: SIGTERM, with which
-    ``multiprocessing`` stops its processes, would stop the worker.
+    """Give forked children of tasks the default signal actions instead of the worker's.
+    Child processes share the socket of the event loop's signal handlers. A SIGTERM by which
+    ``multiprocessing`` stops a child would otherwise stop the worker.
     """
     own = {signal.SIGTERM, signal.SIGINT}
     here = threading.local()
@@ -264,7 +264,7 @@ def keep_signals_from_children() -> None:
 
 
 async def _close_of(worker: Any) -> bool:
-    """Wait until the worker has closed. Return False if its tasks keep it from closing."""
+    """Wait until the worker has closed. Return False if its tasks prevent that."""
     finished = asyncio.ensure_future(worker.finished())
     while worker.status is not Status.closing and not finished.done():
         await asyncio.wait([finished], timeout=_POLL_S)
@@ -292,7 +292,7 @@ async def _end(worker: Any, *, hand_over: bool) -> None:
 
 
 def run_once(script: str) -> str:
-    """Run a preload script, which Dask would run twice, and return the name of its module for Dask.
+    """Run a preload script, which Dask would run twice, and return its module name for Dask.
     Modules and addresses are left to Dask.
     """
     if not script.endswith(".py") or "://" in script:
@@ -316,7 +316,7 @@ _READ_CHARACTERS = 4 * LAST_CHARACTERS
 
 
 class _KeepingLast:
-    """Stream that keeps the strings which Python writes to it last."""
+    """Stream that keeps the last strings written to it."""
 
     def __init__(self, stream: Any, recent: deque[str]) -> None:
         self._stream, self._recent = stream, recent
@@ -331,7 +331,7 @@ class _KeepingLast:
 
 
 def keep_last_output() -> None:
-    """Add what the process printed last to the failures of tasks in this process."""
+    """Add the latest output of this process to the failures of its tasks."""
     if _is_file(_STDERR):
         read_output_with(_end_of_file)
         return
@@ -341,7 +341,7 @@ def keep_last_output() -> None:
 
 
 def _last_printed(text: str) -> str | None:
-    """Return the last lines of an output without what Dask logs about its own work."""
+    """Return the last lines of an output, without Dask's log messages."""
     return last_lines(without_dask(text)) or None
 
 
@@ -353,7 +353,7 @@ def _is_file(descriptor: int) -> bool:
 
 
 def _end_of_file() -> str | None:
-    """Return the last lines of the file to which standard error goes."""
+    """Return the last lines of the file that receives standard error."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()

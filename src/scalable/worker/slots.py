@@ -1,6 +1,6 @@
-"""Lending of slots: a task that waits for nested tasks lets other tasks use its slot.
+"""Lending of slots: while a task waits for nested tasks, other tasks may use its slot.
 
-Dask's ``secede`` releases the thread of a waiting task, but not its resources: on a pool of one
+Dask's ``secede`` releases the thread of a waiting task but not its resources: in a pool of one
 slot, a tagged task would wait forever for another task of its tag.
 """
 
@@ -56,7 +56,7 @@ THREADS_STAY_S = 5.0
 
 @dataclass(eq=False)
 class _Call:
-    """Running task that has waited for other tasks, or has submitted other tasks."""
+    """Running task that has waited for other tasks or submitted some."""
 
     task: TaskState
     lent: bool = False
@@ -92,18 +92,18 @@ class SlotLender:
         return self._worker.loop
 
     def lends(self, key: Any) -> bool:
-        """Return whether a task waits, and its slot is lent or offered. For any thread."""
+        """Return whether a waiting task's slot is lent or offered. Thread-safe."""
         call = self._calls.get(key)
         return call is not None and (call.lent or call.offered)
 
     # What tasks report --------------------------------------------------------------------------
 
     def watch(self, key: Any) -> None:
-        """Watch a task that has submitted other tasks: it may wait for them unseen."""
+        """Watch a task that has submitted other tasks and may wait for them unnoticed."""
         self._call(key)
 
     def watch_all(self) -> None:
-        """Watch all running tasks: one of them has submitted tasks in a thread of its own."""
+        """Watch all running tasks, since one of them submitted tasks from its own thread."""
         for task in running_tasks(self._worker):
             self.watch(task.key)
 
@@ -114,7 +114,7 @@ class SlotLender:
             self._offer(call, seen=True)
 
     async def take_back(self, key: Any) -> None:
-        """Wait until a task that no longer waits has a slot, before tasks that have not started."""
+        """Wait until a resuming task has a slot again, ahead of tasks that have not started."""
         call = self._calls.get(key)
         if call is None:
             return
@@ -126,7 +126,7 @@ class SlotLender:
         call.cpu_s, call.still_s = None, 0.0
 
     async def _return(self, call: _Call) -> None:
-        """Wait until a task that no longer waits has a slot."""
+        """Wait until a resuming task has a slot again."""
         if call not in self._returning:
             self._returning.append(call)
         try:
@@ -156,7 +156,7 @@ class SlotLender:
         self._remove_thread(call)
 
     def _call(self, key: Any) -> _Call | None:
-        """Return the record of a running task, which is watched from now on, or None."""
+        """Return the record of a running task, creating it if needed, or None."""
         task = task_of(self._worker, key)
         if task is None or not is_running(self._worker, task):
             return None
@@ -168,7 +168,7 @@ class SlotLender:
     # Lending ------------------------------------------------------------------------------------
 
     def _offer(self, call: _Call, *, seen: bool) -> None:
-        """Lend the slot of a waiting task, now or as soon as a nested task needs a slot."""
+        """Lend a waiting task's slot, now or as soon as a nested task needs a slot."""
         call.seen = seen
         if call.lent or call.offered:
             return
@@ -182,7 +182,7 @@ class SlotLender:
             self.loop.call_later(LOOK_S, self._look)
 
     def _may_lend(self) -> bool:
-        """Return whether a slot may be lent to whichever task is next."""
+        """Return whether a slot may be lent to the next task."""
         # Tasks that wait keep their memory. Therefore only nested tasks get every slot at once:
         # they are what waiting tasks wait for.
         waiting = sum(call.lent for call in self._calls.values())
@@ -195,7 +195,7 @@ class SlotLender:
         return time.monotonic() - self._lent_at > pause
 
     def _look(self) -> None:
-        """Lend the offered slots, as far as that is allowed."""
+        """Lend the offered slots, as far as allowed."""
         while self._offered and self._may_lend():
             call = self._offered[0]
             self._withdraw(call)
@@ -216,19 +216,19 @@ class SlotLender:
         self._let_begin(call)
 
     def _let_begin(self, call: _Call) -> None:
-        """Make the worker start the tasks for which it has capacity next to a task."""
+        """Make the worker start tasks that fit next to a waiting task."""
         if not call.has_thread:
             call.has_thread = True
             add_threads(self._worker, 1)
         stop_counting(self._worker, call.task)
 
     def _claim(self, call: _Call) -> None:
-        """Count the slot of a task as taken. While free resources are negative, no task starts."""
+        """Count a task's slot as taken. No task starts while free resources are negative."""
         call.lent = False
         change_free_resources(self._worker, call.task, -1)
 
     def _has_turn(self, call: _Call) -> bool:
-        """Return whether a task that no longer waits has a slot."""
+        """Return whether a resuming task has a slot."""
         # The free resources are negative while more tasks run than there are slots: each task that
         # returns has claimed its slot already.
         behind = self._returning[self._returning.index(call) + 1 :]
@@ -255,7 +255,7 @@ class SlotLender:
     # Unseen waits -------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        """Check the threads of the tasks that may wait unseen."""
+        """Check the threads of tasks that may wait unnoticed."""
         now = time.monotonic()
         elapsed, self._watched_at = now - self._watched_at, now
         for call in list(self._calls.values()):
@@ -266,7 +266,7 @@ class SlotLender:
             self.loop.call_later(WATCH_S, self._watch)
 
     def _check(self, call: _Call, elapsed: float) -> None:
-        """Lend the slot of an idle task, or claim that of a task that has become busy again."""
+        """Lend the slot of an idle task, or reclaim it once the task is busy again."""
         before, call.cpu_s = call.cpu_s, cpu_seconds(self._worker, call.task.key)
         if call.cpu_s is None or before is None:
             is_busy = False

@@ -1,4 +1,4 @@
-"""Sends what the tasks of a worker process print to the clients that show it."""
+"""Sending of worker output to the clients that show it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_CHARACTERS = 16_000
 
 
 class OutputSender:
-    """Sends what the tasks of a worker process print to the clients that follow it."""
+    """Sends the output of a worker process's tasks to the clients that follow it."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
@@ -38,7 +38,7 @@ class OutputSender:
         sys.stderr = TaskStream(sys.stderr, lambda text: self._wrote(STDERR, text))
 
     def flush(self) -> None:
-        """Send all that was printed, before whatever the worker sends next. In the event loop."""
+        """Send all pending output before the worker's next message. In the event loop."""
         if self._due:
             self._add(self._lines.rest())
             self._send()
