@@ -42,7 +42,7 @@ class Batch:
 
 
 class Launches:
-    """The requests for new units, which run in the background. ``on_answered`` follows each."""
+    """Requests for new units, which run in the background. ``on_answered`` is called after each."""
 
     def __init__(self, on_answered: Callable[[], None]) -> None:
         self._on_answered = on_answered
@@ -53,7 +53,7 @@ class Launches:
         self, inventory: Inventory, is_ending: Callable[[UnitName], bool], now: float
     ) -> dict[str, dict[UnitName, Mapping[str, Any]]]:
         """Return the entries to launch now, by tag and name, and add them to the existing units.
-        ``is_ending`` returns whether an earlier unit with the same name is still being stopped.
+        ``is_ending`` returns whether an earlier unit of the same name is still being stopped.
         """
         due: dict[str, dict[UnitName, Mapping[str, Any]]] = {}
         pools, units = inventory.pools, inventory.units
@@ -94,7 +94,7 @@ class Launches:
         return list(self._batches.values())
 
     async def finish(self) -> list[Batch]:
-        """Wait until all current requests have finished. Return their batches."""
+        """Wait until all current requests have finished, and return their batches."""
         batches = self.under_way()
         await _wait(batches)
         return batches
@@ -107,7 +107,7 @@ class Launches:
         return answered
 
     async def close(self, timeout_s: float) -> None:
-        """Wait ``timeout_s`` for the requests, cancel the others, and wait as long again."""
+        """Wait ``timeout_s`` for the requests, cancel the rest, and wait as long again."""
         await _wait(self.under_way(), timeout_s)
         late = [batch for batch in self.under_way() if not batch.task.done()]
         for batch in late:
@@ -148,7 +148,7 @@ _REASON = re.compile(
 
 @dataclass(frozen=True)
 class LostUnit:
-    """A unit that was lost."""
+    """Unit that was lost."""
 
     unit: Unit
     pool: Pool
@@ -163,7 +163,7 @@ class LostUnit:
 
 
 class Losses:
-    """Lost units whose reason is still being read. Until then no new unit gets such a name."""
+    """Lost units with reasons that are still being read. Their names are not reused until then."""
 
     def __init__(self, on_explained: Callable[[], None]) -> None:
         self._on_explained = on_explained
@@ -191,7 +191,7 @@ class Losses:
         return explained
 
     def abandon(self) -> list[Unit]:
-        """Stop reading reasons. Return the lost units, which still have to be stopped."""
+        """Stop reading reasons, and return the lost units, which still have to be stopped."""
         units = [lost.unit for lost in self._lost.values()]
         for lost in self._lost.values():
             lost.task.cancel()
@@ -213,8 +213,8 @@ async def _explain(pool: Pool, name: UnitName, loss: Loss) -> str:
 
 
 def explained(reason: str, output: str, tag: str, memory: str | int | None) -> str:
-    """Return the reason for a loss in our words, followed by the last lines of its output.
-    ``memory`` is the memory of one worker, as it was written or in bytes, or None if unknown.
+    """Return a readable reason for a loss, followed by the last lines of its output.
+    ``memory`` is the memory of one worker, as written or in bytes, or None if unknown.
     """
     # Dask's entries name its internals, suggest leaks, and link to pages about its settings.
     own = [line for line in without_dask(output).splitlines() if line.strip()]
@@ -233,8 +233,8 @@ def explained(reason: str, output: str, tag: str, memory: str | int | None) -> s
 
 
 def note_reason(lost: LostUnit, explained_reason: str) -> Event | None:
-    """Store a loss's reason in the status of its pool and in records.
-    Return an event for clients if the unit failed to start for a new reason, else None.
+    """Store a loss's reason in its pool's status and in records.
+    Return an event for clients if the unit failed to start for a new reason, otherwise None.
     """
     reason = explained_reason.partition(_OUTPUT)[0]
     pool, name = lost.pool, lost.unit.name

@@ -46,7 +46,7 @@ EMBEDDED = "embedded"
 
 
 class EmbeddedManager:
-    """The worker manager of a cluster in the user's process, with the desired counts."""
+    """Worker manager of a cluster in the user's process, with the desired counts."""
 
     def __init__(self, provider: str, starting: Starting, start_timeout: float) -> None:
         self.incarnation = secrets.token_hex(3)
@@ -111,9 +111,8 @@ class EmbeddedManager:
         self, counts: Mapping[str, int], controller: Controller | None, *, source: str, reason: str
     ) -> None:
         """Set the desired worker counts of pools. Units are requested a moment later.
-        ``source`` (``plan``, ``manual`` or ``decision``) and ``reason`` are recorded. Raises
-        ClusterError, and changes nothing, for an unknown pool or a count that is not an integer of
-        at least 0.
+        ``source`` (``plan``, ``manual`` or ``decision``) and ``reason`` are recorded. An unknown
+        pool or an invalid count raises ClusterError and changes nothing.
         """
         for tag, count in counts.items():
             self.inventory.check(tag, count)
@@ -134,7 +133,7 @@ class EmbeddedManager:
         return self.demand.decided(decision, {tag: pools[tag] for tag in pools if tag != UNTAGGED})
 
     def discard(self, asked: Iterable[UnitName]) -> None:
-        """Remove units from the desired ones, given names of units or of their workers."""
+        """Remove units from the desired ones, given the names of units or workers."""
         names = set(asked)
         wanted = self.inventory.wanted.spec
         units = self.inventory.existing()
@@ -151,9 +150,8 @@ class EmbeddedManager:
 
     async def align(self) -> None:
         """Start missing and stop undesired units now. Raise ProviderError if one is refused.
-
-        Waits until undesired units without tasks have stopped, for at most ``ALIGN_TIMEOUT_S``.
-        Those that run tasks stop later.
+        Waits up to ``ALIGN_TIMEOUT_S`` for undesired units without tasks to stop. Units with tasks
+        stop later.
         """
         await self.reconciler.align()
         await self.entries.started()
@@ -237,7 +235,7 @@ class EntryLauncher:
         return cls(self.scheduler_address, **options)
 
     async def adopt(self) -> dict[UnitName, str]:
-        """Return an empty mapping: the objects exited with the process that created them."""
+        """Return an empty mapping, since the objects exited with their process."""
         return {}
 
     async def started(self) -> None:
@@ -294,12 +292,12 @@ class EntryLauncher:
         """Do nothing, because :meth:`observe` always returns the current state."""
 
     async def logs(self, name: UnitName) -> str:  # noqa: ARG002 - see below
-        """Return an empty string, because these objects have no log of their own."""
+        """Return an empty string, since these objects have no log of their own."""
         return ""
 
 
 def _root(error: BaseException) -> BaseException:
-    """Return the original cause of an error, which Dask wraps in a 'failed to start' error."""
+    """Return the original error inside Dask's 'failed to start' error."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -324,8 +322,7 @@ class EntrySecurity:
 
     def options_for(self, cls: Any, name: Any, options: dict[str, Any]) -> dict[str, Any]:
         """Return the options for an entry's class, with ``security`` if the class accepts it.
-        Raise ProviderError if the class accepts no credentials, so that its workers could never
-        connect.
+        Raise ProviderError if it does not, since its workers could never connect.
         """
         security = self._security
         if "security" in options or not getattr(security, "require_encryption", False):
@@ -366,7 +363,7 @@ class EntrySecurity:
 
 
 def _texts(security: Any) -> dict[str, str]:
-    """Return the certificates and keys that are PEM strings, not paths."""
+    """Return the certificates and keys that are PEM strings rather than paths."""
     roles = ("tls_worker_cert", "tls_worker_key", "tls_client_cert", "tls_client_key")
     found = {name: getattr(security, name, None) for name in ("tls_ca_file", *roles)}
     return {name: value for name, value in found.items() if value and "\n" in value}

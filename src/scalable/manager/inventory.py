@@ -1,4 +1,4 @@
-"""The pools of one worker manager, with their desired units and their existing units."""
+"""Pools of one worker manager, with their desired units and their existing units."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ logger = logging.getLogger("scalable.manager")
 
 
 class Inventory:
-    """Pools, desired units and existing units of one manager.
-    Thread-safe. ``on_change`` is called after each change of the desired units. ``changing`` is
-    held during changes. ``leaving``: all units are being stopped, and orders are ignored.
+    """Pools, desired units and existing units of one manager. Thread-safe.
+    ``on_change`` is called after each change of the desired units. ``changing`` is held during
+    changes. ``leaving`` is true when all units are being stopped and orders are ignored.
     """
 
     def __init__(self, incarnation: str, on_change: Callable[[], None]) -> None:
@@ -47,7 +47,6 @@ class Inventory:
             pool.launcher.on_change = self._on_change
 
     def pool(self, tag: str) -> Pool:
-        """Return the pool of a tag. Raise ClusterError if there is none."""
         check_tag(tag, self.pools)
         return self.pools[tag]
 
@@ -71,8 +70,7 @@ class Inventory:
 
     def check(self, tag: str, count: int) -> int:
         """Check a new count for a pool, and return the current number of desired units.
-        Raise ClusterError if the pool does not exist, the count is not an integer of at least 0,
-        or a pool without a template would grow.
+        Raise ClusterError for an unknown pool, an invalid count, or growth without a template.
         """
         pool = self.pool(tag)
         check_count(tag, count)
@@ -86,7 +84,7 @@ class Inventory:
 
     def obey(self, orders: Mapping[str, tuple[int, int]]) -> None:
         """Set the desired counts from the scheduler's orders: (serial number, count) by tag.
-        An order is ignored unless its serial number is higher than that of the tag's last order.
+        An order with a serial number that is not higher than the tag's last one is ignored.
         """
         with self.changing:
             for tag, (serial, count) in orders.items():
@@ -109,7 +107,7 @@ class Inventory:
         self._on_change()
 
     async def adopt(self) -> list[UnitName]:
-        """Adopt units that an earlier process of this manager left running. Return their names."""
+        """Adopt units left by an earlier process of this manager, and return their names."""
         adopted: list[UnitName] = []
         now = time.monotonic()
         for launcher in {id(p.launcher): p.launcher for p in self.pools.values()}.values():
@@ -143,7 +141,7 @@ class Inventory:
             return dict(self.units)
 
     def take_all(self) -> list[Unit]:
-        """Remove all desired and existing units. Return the units that existed."""
+        """Remove all desired and existing units, and return the ones that existed."""
         with self.changing:
             units = list(self.units.values())
             self.units.clear()
@@ -155,9 +153,9 @@ class Inventory:
 
 
 class Wanted:
-    """The desired units of a manager: the entries in ``spec``, by name.
+    """Desired units of a manager: the entries in ``spec``, by name.
     Generated names contain ``incarnation`` and are never reused, so that repeating a request cannot
-    start a second unit. A name that the user wrote is kept when its unit is replaced.
+    start a second unit. A name chosen by the user is kept when its unit is replaced.
     """
 
     def __init__(self, incarnation: str) -> None:
@@ -169,7 +167,7 @@ class Wanted:
         self._leaving: set[UnitName] = set()
 
     def names(self, tag: str) -> list[UnitName]:
-        """Return the desired units of a pool in insertion order, without those with a successor."""
+        """Return the desired units of a pool in insertion order, except those with a successor."""
         return [
             name
             for name, entry in self.spec.items()
@@ -218,13 +216,13 @@ class Wanted:
         self._leaving.discard(name)
 
     def renew(self, unit: Unit, pool: Pool) -> None:
-        """Add a successor for a unit whose walltime is nearly over."""
+        """Add a successor for a unit near the end of its walltime."""
         unit.renewed = True
         self._leaving.add(unit.name)
         self.add(pool)
 
     def replace(self, unit: Unit, pool: Pool) -> None:
-        """Replace a lost unit. The new unit keeps a name that the user wrote."""
+        """Replace a lost unit. The new unit keeps a name that the user has chosen."""
         if unit.name in self._generated:
             self.remove(unit.name)
             self.add(pool, unit.starts)

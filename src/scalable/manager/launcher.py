@@ -1,4 +1,5 @@
-"""The interface between the reconciler and a backend that starts workers.
+"""Interface between the reconciler and a backend that starts workers.
+
 A backend is, for example, the local machine, a Slurm system or a cloud.
 """
 
@@ -17,7 +18,7 @@ UnitName = Hashable
 
 
 class UnitState(Enum):
-    """The state of a unit, as its backend reports it."""
+    """State of a unit, as its backend reports it."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -26,7 +27,7 @@ class UnitState(Enum):
 
 @dataclass(frozen=True)
 class ChargedMachine:
-    """The machine of a unit, as its backend charges for it.
+    """Machine of a unit, as its backend charges for it.
 
     Attributes
     ----------
@@ -37,8 +38,8 @@ class ChargedMachine:
     per_hour
         Price of one hour of the machine. None means ``holds`` times the price of a worker.
     charged_s
-        Seconds for which the backend has charged for the machine. None to count from the time when
-        a unit on it was first observed running.
+        Seconds for which the backend has charged for the machine. None to count from the first time
+        that one of its units was observed running.
     """
 
     name: str
@@ -49,31 +50,31 @@ class ChargedMachine:
 
 @dataclass(frozen=True)
 class Observation:
-    """The report of a backend about one unit.
+    """Report of a backend about one unit.
 
     Attributes
     ----------
     state
         State of the unit: waiting for resources, running, or ended.
     reason
-        Message for the user: why the unit waits, or how it ended.
+        Message for the user: why the unit waits, or how it stopped.
     left_s
-        Seconds until the backend stops the unit (its walltime), 0 if that time is over. None for no
-        limit.
+        Seconds until the backend stops the unit (its remaining walltime), 0 if none are left. None
+        for no limit.
     at
         Time of the observation in monotonic seconds. None for now.
     from_outside
-        Whether the backend or a person stopped the unit, so that its end is not a crash.
+        Whether the backend or a person stopped the unit, so that its loss is not a crash.
     suspended
         Whether the unit is pending again after it ran, because the backend has suspended it.
     out_of_memory
         Whether the backend has stopped the unit because it used more memory than it has.
     machine
-        Machine of the unit, if it is shared with other units, has its own price, or the backend
-        reports since when it charges; otherwise None.
+        Machine of the unit, if other units share it, it has its own price, or the backend reports
+        for how long it has charged for it. Otherwise None.
     starts_within_s
-        Seconds within which a running unit has to connect, if that is not the manager's own
-        limit: a machine runs before its system has booted and the image is pulled.
+        Seconds within which a running unit has to connect, in place of the manager's own limit. It
+        allows for machines that count as running before they have booted and pulled the image.
     """
 
     state: UnitState
@@ -88,7 +89,7 @@ class Observation:
 
 
 class LimitReachedError(ProviderError):
-    """A backend has no capacity for all units of a request now, and has accepted none of them.
+    """A backend lacks capacity for a request at the moment, and has accepted none of its units.
 
     The same request may succeed later, and a smaller one may succeed now.
     """
@@ -100,8 +101,8 @@ class LimitReachedError(ProviderError):
 class Launcher(Protocol):
     """A backend that starts and stops units, each a process, job or pod that provides workers.
 
-    All methods are idempotent. They raise :class:`scalable.errors.ProviderError`, whose
-    ``transient`` is true if another attempt may succeed.
+    All methods are idempotent. They raise :class:`scalable.errors.ProviderError`. Its ``transient``
+    is true if another attempt may succeed.
 
     Methods that contact the backend are coroutines. The reconciler runs them in the background,
     several at once (but only one ``launch`` for each pool at a time), so that a slow backend delays
@@ -112,7 +113,7 @@ class Launcher(Protocol):
 
     - an attribute ``at_once``: the number of units that may be starting at the same time;
     - an attribute ``on_change``: the manager sets it to a function that the launcher calls, from
-      any thread, when a unit has ended;
+      any thread, when a unit has stopped;
     - a coroutine function ``close()`` that is called after the last stop.
     """
 
@@ -140,16 +141,16 @@ class Launcher(Protocol):
         """
 
     async def stop(self, names: Sequence[UnitName]) -> None:
-        """Stop units and wait until they are gone; ignore units that are already gone.
+        """Stop units and wait until they are gone. Ignore units that are already gone.
 
         Units whose :meth:`launch` was cancelled before it returned are stopped too.
         """
 
     def observe(self) -> Mapping[UnitName, Observation]:
-        """Map each unit that was launched and not stopped to its last known state."""
+        """Return the last known state of each unit that was launched and not stopped."""
 
     def look_soon(self) -> None:
-        """Make the next query of the units' states due soon. Return at once."""
+        """Make the next query of the units' states due soon, and return at once."""
 
     async def logs(self, name: UnitName) -> str:
-        """Return the last output of a unit, even after it ended; empty if it is unknown."""
+        """Return the last output of a unit, even after it has stopped. Empty if unknown."""

@@ -53,9 +53,8 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     ``SpecCluster`` also run on a ``PoolCluster``. A lost worker is replaced. A crash loop is
     stopped and reported. Scaling down loses no result and repeats no task.
 
-    Pools start their workers in this process, or wherever the ``launcher`` that is given to
-    :meth:`add_pool` starts them: an object with the methods of
-    :class:`scalable.manager.launcher.Launcher`.
+    Pools start their workers in this process, or through the ``launcher`` given to
+    :meth:`add_pool`, an object with the methods of :class:`scalable.manager.launcher.Launcher`.
 
     Parameters
     ----------
@@ -72,7 +71,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     security
         TLS credentials. By default, new credentials are created and kept in memory.
     name
-        Name of the cluster, for people.
+        Display name of the cluster.
     start_timeout
         Seconds within which the workers of a started unit have to connect.
     **kwargs
@@ -129,7 +128,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
 
     @property
     def worker_spec(self) -> dict[UnitName, dict[str, Any]]:
-        """Entries of the desired units by name. After a change, await the cluster."""
+        """Entries of the desired units by name. ``await`` the cluster after a change."""
         return self.inventory.wanted.spec
 
     @worker_spec.setter
@@ -137,7 +136,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         self.inventory.wanted.spec = dict(entries)
 
     def existing_units(self) -> dict[UnitName, Any]:
-        """Map unit names to the units' Python objects, or to their records without an object."""
+        """Map unit names to the units' Python objects, or to their records if they have none."""
         objects = self.manager.entries.objects
         return {name: objects.get(name, unit) for name, unit in self.inventory.existing().items()}
 
@@ -200,7 +199,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         ----------
         n
             Number of workers of the untagged pool (or of the only pool); or a tag; or a mapping of
-            tags to numbers. Numbers are absolute. Pools that are not named stay as they are.
+            tags to numbers. Numbers are absolute. Other pools stay as they are.
         count
             Number of workers of the tag ``n``. After a number ``n`` it is ``memory``, the second
             argument of ``SpecCluster.scale``.
@@ -210,8 +209,8 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         Raises
         ------
         ClusterError
-            When there is no such pool, or a count is missing, negative or not an integer; nothing
-            changes then.
+            When there is no such pool, or a count is missing, negative or not an integer. Nothing
+            is changed.
         """
         if self.status in (Status.closing, Status.closed):
             return NoOpAwaitable() if self.asynchronous else None
@@ -224,7 +223,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     scale_up = scale  # type: ignore[assignment]
 
     def new_worker_spec(self) -> dict[UnitName, Any]:
-        """Return name and entry of another unit of the pool without a tag, under a new name.
+        """Return a new name and the entry of another unit for the pool without a tag.
 
         A subclass may override this method, or Dask's ``_new_worker_name``, to name the units that
         ``scale(n)`` adds, or to give each unit its own entry.
@@ -265,7 +264,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         self.manager.want(counts, self.controller, source=source, reason=reason)
 
     def apply(self, decision: ScaleDecision) -> Any:
-        """Apply the decision of a scaler. Pools that the decision does not name stay as they are.
+        """Apply the decision of a scaler. Other pools stay as they are.
 
         Additions and removals are relative to the current desired numbers of workers. The
         method returns before any worker starts or stops.
@@ -278,7 +277,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         Raises
         ------
         ClusterError
-            When there is no such pool; nothing changes then.
+            When there is no such pool. Nothing is changed.
         """
         counts = self.manager.decided(decision)
         self.want(counts, source="decision", reason=decision.reasoning)
@@ -286,7 +285,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
 
     @property
     def dashboard_link(self) -> str:
-        """URL of the cluster's dashboard with its access token; empty without a dashboard."""
+        """URL of the cluster's dashboard with its access token, or empty without a dashboard."""
         if isinstance(self.scheduler, GuardedHttp):
             return self.scheduler.live_page
         return str(super().dashboard_link)
@@ -297,11 +296,11 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
 
     @property
     def controller(self) -> Controller | None:
-        """The scheduler plugin that controls the pools, or None before the start."""
+        """Scheduler plugin that controls the pools, or None before the start."""
         return controller_of(self.scheduler)
 
     async def present(self) -> Overview | None:
-        """Return the current overview, see :meth:`overview`."""
+        """Return the current overview (see :meth:`overview`)."""
         return None if self.controller is None else self.controller.overviews.present(NOW_S)
 
     def _only_pool(self) -> str:
@@ -339,10 +338,9 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
     ) -> Any:
         """Adapt a pool to its load: ``adapt(minimum, maximum)`` or ``adapt(tag, ...)``.
 
-        The pool grows as long as the time that more workers save is worth their cost. Idle workers
-        are stopped; busy workers never are. Another call replaces the bounds.
-        ``enabled=False`` stops the adapting and keeps the current number of workers;
-        :meth:`scale` stops the adapting and sets the given number.
+        The pool grows as long as the time that more workers save is worth their cost. Only idle
+        workers are stopped. Another call replaces the bounds. ``enabled=False`` stops adapting and
+        keeps the current number of workers. :meth:`scale` stops adapting and sets the given number.
 
         Parameters
         ----------
@@ -360,7 +358,8 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
             :class:`scalable.scheduler.adaptation.PoolAdaptive`; ``minimum_cores``,
             ``maximum_cores``, ``minimum_memory`` and ``maximum_memory``, totals of the pool; and
             ``Adaptive``, a class like Dask's, which may also be the first argument. Such a class
-            accepts further options, and counts all workers alike: it needs a cluster with one pool.
+            accepts further options. It treats all workers alike, so it needs a cluster with one
+            pool.
 
         Returns
         -------
@@ -394,7 +393,7 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         return super().adapt(asked.adaptive, asked.minimum, most, **options)
 
     def align(self) -> Any:
-        """Start missing units and stop undesired units now, not at the reconciler's next pass.
+        """Start missing and stop undesired units now, instead of at the reconciler's next pass.
 
         Raises
         ------
@@ -434,11 +433,11 @@ class PoolCluster(DisplayedCluster, ManagedSpecCluster):
         self.end_updates()
 
     def on_event(self, listener: Callable[[Event], None]) -> None:
-        """Register a function that gets each event of a unit or pool, in the event loop."""
+        """Register a function to call with each event of a unit or pool, in the event loop."""
         self.manager.listeners.append(listener)
 
     def on_scaling(self, listener: ScalingListener) -> None:
-        """Register a function that is called when a desired number of workers changes.
+        """Register a function to call when a desired number of workers changes.
 
         The arguments are ``(tag, before, after, reason, source)``.
         """
@@ -465,7 +464,7 @@ _MEMORY = ("memory_limit", "memory")
 
 @dataclass
 class AdaptiveBounds:
-    """The bounds of an adaptive pool, and the class that adapts it."""
+    """Bounds of an adaptive pool, and the class that adapts it."""
 
     #: Tag of the pool. None if no pool was named.
     tag: str | None
@@ -538,7 +537,7 @@ def _size(pool: Pool, asked: str, part: str, names: tuple[str, ...]) -> float:
 def secured_entry(
     scheduler: Mapping[str, Any] | None, security: Security | None
 ) -> tuple[dict[str, Any], Security | None]:
-    """Return a complete scheduler entry and its TLS credentials, new unless some are given."""
+    """Return a complete scheduler entry and its TLS credentials, by default new ones."""
     entry = dict(
         scheduler
         or {"cls": PoolScheduler, "options": {"host": LOOPBACK, "dashboard": False, "port": 0}}

@@ -1,4 +1,4 @@
-"""The pools of a worker manager, and the counts of their units."""
+"""Pools of a worker manager, and the counts of their units."""
 
 from __future__ import annotations
 
@@ -69,32 +69,30 @@ class Pool:
         self.accepted(0, whole=True)
 
     def connected(self) -> None:
-        """Clear the failures, because a unit has connected."""
+        """Clear the failures after a unit has connected."""
         self.failures = self.interruptions = 0
         self.start_failure = None
 
     def back_off(self, now: float) -> None:
-        """Count a failed start, and delay the next start. Each failure makes the delay longer."""
+        """Count a failed start, and delay the next start longer with each failure."""
         self.failures += 1
         self.retry_at = now + backoff_s(self.failures)
 
     def pause(self, now: float) -> None:
-        """Delay the next start after a refusal or a stop from outside, which never degrade the
-        pool.
-        """
+        """Delay the next start after a refusal or an external stop, without degrading the pool."""
         if now >= self.retry_at:
             self.interruptions += 1
             self.retry_at = now + backoff_s(self.interruptions)
 
     def refused_for(self, now: float, refusal: str) -> float:
-        """Record a temporary refusal. Return the seconds for which requests have been refused."""
+        """Record a temporary refusal, and return how many seconds requests have been refused."""
         self.refused_since = self.refused_since or now
         self.refusal = refusal
         return now - self.refused_since
 
     def limited(self, now: float, count: int, refusal: str) -> bool:
-        """Record that the backend had no capacity for a request, and request half as many next.
-        Return True for the first of these since the last success.
+        """Record that the backend lacked capacity, and request half as many units next time.
+        Return True for the first such refusal since the last success.
         """
         self.refused_since = None
         self.room = max(1, count // 2)
@@ -105,7 +103,7 @@ class Pool:
         return first
 
     def accepted(self, count: int, *, whole: bool) -> None:
-        """Record an accepted request. ``whole``: it had all due units, not only :attr:`room`."""
+        """Record an accepted request. ``whole`` is true if it had all due units, not only some."""
         self.refused_since = None
         if whole:
             self.room = self.refusal = None

@@ -1,4 +1,5 @@
 """The reconciler: a loop that starts and stops units until the desired units exist.
+
 Only the reconciler restarts workers. It has launchers and a link to a scheduler, but no cluster
 object. Its decisions are in :mod:`scalable.manager.units`.
 """
@@ -48,14 +49,14 @@ LAUNCH_CLOSE_TIMEOUT_S = 10.0
 
 
 def pause_s(used_s: float) -> float:
-    """Return the seconds until the next pass, after a pass with ``used_s`` of CPU time."""
+    """Return the pause before the next pass, after a pass with ``used_s`` of CPU time."""
     return min(max(INTERVAL_S, used_s / SHARE), LONGEST_INTERVAL_S)
 
 
 class Reconciler:
     """Compares the existing units of a manager's pools with the desired units, and acts.
-    Workers have to connect within ``start_timeout`` seconds. ``end_wanted``: the cluster is
-    stopping. ``replaced``: another process has this manager's id.
+    Workers must connect within ``start_timeout`` seconds. ``end_wanted`` is true when the cluster
+    stops, ``replaced`` when another process has taken over this manager's id.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class Reconciler:
 
     @property
     def unreachable_s(self) -> float:
-        """Seconds for which the scheduler has not answered, 0 while it answers."""
+        """Seconds since the scheduler last answered, or 0 while it answers."""
         since = self._unreachable_since
         return 0.0 if since is None else time.monotonic() - since
 
@@ -146,7 +147,7 @@ class Reconciler:
                 raise batch.error
 
     def drains_idle_units(self) -> bool:
-        """Return whether a unit that drains has connected workers, and none of them has tasks."""
+        """Return whether a draining unit has connected workers, all without tasks."""
         workers = self.inventory.workers
         for unit in self.inventory.units.values():
             here = [workers[name] for name in unit.worker_names if name in workers]
@@ -156,7 +157,7 @@ class Reconciler:
 
     async def reconcile(self) -> None:
         """Compare existing and desired units once, and request the launches and stops that are due.
-        Awaits no launcher. Raise OSError if the scheduler does not answer.
+        Does not wait for launchers. Raise OSError if the scheduler does not answer.
         """
         assert self.link is not None
         assert self._lock is not None
@@ -197,7 +198,7 @@ class Reconciler:
             await self._launch(now)
 
     async def _resume(self, names: Iterable[UnitName]) -> None:
-        """Resume draining units, and replace those whose workers are already leaving."""
+        """Resume draining units, and replace those with workers that are already leaving."""
         assert self.link is not None
         units = {name: self.inventory.units[name] for name in names}
         workers = [worker for unit in units.values() for worker in unit.worker_names]
@@ -212,7 +213,7 @@ class Reconciler:
                         self._replace_leaving(unit)
 
     def _replace_leaving(self, unit: Unit) -> None:
-        """Request a replacement for a leaving unit. The next passes stop the leaving one."""
+        """Request a replacement for a leaving unit, which later passes will stop."""
         logger.debug("unit %s leaves, and cannot work again", unit.name)
         unit.starts, unit.superseded = (), True  # it did not fail
         self.inventory.wanted.replace(unit, self.inventory.pools[unit.pool])
@@ -264,7 +265,7 @@ class Reconciler:
     # Losses and renewals ------------------------------------------------------------------------
 
     def _lose(self, loss: Loss, now: float) -> Iterable[str]:
-        """Replace a lost unit, or give up its pool in a crash loop. Return its workers' names.
+        """Replace a lost unit, or stop its pool in a crash loop. Return its workers' names.
         Units that were stopped from outside are always replaced.
         """
         unit = self.inventory.units.pop(loss.name)
@@ -287,7 +288,7 @@ class Reconciler:
         return unit.worker_names
 
     def _stop_lost(self) -> None:
-        """Log the lost units with a known reason, and stop what is left of them."""
+        """Log the lost units with known reasons, and stop their remains."""
         for lost in self._losses.take_explained():
             reason = lost.task.result()
             logger.warning("worker %s was lost: %s", lost.unit.name, reason)
@@ -355,7 +356,7 @@ class Reconciler:
     # Stops --------------------------------------------------------------------------------------
 
     async def _stop_unconnected(self, names: Iterable[UnitName]) -> None:
-        """Stop undesired and failed units once the scheduler confirms that they never get work."""
+        """Stop undesired and failed units once the scheduler confirms that they get no work."""
         assert self.link is not None
         units = {name: self.inventory.units[name] for name in names} | self._failed
         if not units:
@@ -389,7 +390,7 @@ class Reconciler:
             self._stops.begin(self.inventory.pools[tag], names)
 
     def abandon(self) -> None:
-        """Stop reconciling, and leave all units to another process that manages them now."""
+        """Stop reconciling, and leave all units to another process of this manager."""
         self._closing = True
         self.inventory.take_all()
 
@@ -419,9 +420,7 @@ class Reconciler:
 
 
 class Charges:
-    """The units of a manager that are charged, from their first sign of running until they have
-    stopped.
-    """
+    """Units of a manager that are charged, from their first sign of running until they stop."""
 
     def __init__(self) -> None:
         self.observed: Mapping[UnitName, Observation] = {}
@@ -432,8 +431,8 @@ class Charges:
         self, units: Iterable[Unit], ending: Iterable[UnitName], now: float
     ) -> dict[str, Charge] | None:
         """Map the charged units to their charges, or return None if costs are not counted.
-        ``ending`` names the units that are being stopped, or that may still exist after they were
-        lost. ``now`` is monotonic.
+        ``ending`` names the units that are being stopped, or that were lost but may still exist.
+        ``now`` is monotonic.
         """
         known, self._since = self._since, {}
         for unit in units:
@@ -478,7 +477,7 @@ REFUSED_LIMIT_S = 600.0
 
 def refused(pool: Pool, error: BaseException, count: int, now: float) -> str | None:
     """Record a refusal of ``count`` units in their pool, and delay or reduce the next request.
-    Return the reason why the pool has to be given up, or None if it is retried.
+    Return the reason if the pool has to be stopped, or None if it is retried.
     """
     if isinstance(error, LimitReachedError):
         if pool.limited(now, count, error.message):
@@ -505,8 +504,8 @@ FITTING = 0.75
 
 
 def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
-    """Return how long before the walltime a pool's units are renewed and stopped, in seconds.
-    ``task_s`` is the duration of the longest task. Where it leaves little of the walltime, a worker
+    """Return how many seconds before the walltime a pool's units are renewed and stopped.
+    ``task_s`` is the duration of the longest task. If it is nearly the whole walltime, a worker
     still accepts its first tasks.
     """
     stop = min(1.2 * task_s + HAND_OVER_S, walltime_s / 2)
@@ -515,7 +514,7 @@ def margin_for(task_s: float, wait_s: float, walltime_s: float) -> Margin:
 
 
 def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]:
-    """Map the pools whose units have a walltime to their margins."""
+    """Map the pools with a walltime to their margins."""
     return {
         tag: margin_for(pool.task_s or longest_s, pool.wait_s, pool.walltime_s)
         for tag, pool in pools.items()
@@ -524,7 +523,7 @@ def margins_of(pools: Mapping[str, Pool], longest_s: float) -> dict[str, Margin]
 
 
 def drain_reasons(units: Mapping[UnitName, Unit], decision: NextSteps) -> dict[str, str]:
-    """Map the names of the workers to drain now to the reason."""
+    """Map the workers to drain now to the reason."""
     reasons: dict[str, str] = {}
     for name in decision.drain:
         if name in units:
@@ -538,7 +537,7 @@ def drain_reasons(units: Mapping[UnitName, Unit], decision: NextSteps) -> dict[s
 def walltimes_of(
     units: Mapping[UnitName, Unit], pools: Mapping[str, Pool], decision: NextSteps
 ) -> dict[str, tuple[float, float]]:
-    """Map the workers to drain to the seconds that are left of their walltime, and to that."""
+    """Map the workers to drain to their remaining and total walltime in seconds."""
     found: dict[str, tuple[float, float]] = {}
     for name in decision.drain:
         left_s, walltime_s = decision.left_s.get(name), pools[units[name].pool].walltime_s
@@ -548,7 +547,7 @@ def walltimes_of(
 
 
 def renew(inventory: Inventory, decision: NextSteps) -> None:
-    """Request successors for leaving units, and make those that must leave undesired."""
+    """Request successors for leaving units, and make units that must leave undesired."""
     for name in (*decision.renew, *decision.leave):
         unit = inventory.units.get(name)
         if unit is not None and not unit.renewed:
@@ -576,7 +575,7 @@ AGAIN_S = 4.0
 
 
 class SilentStarts:
-    """Finds workers whose output reports that their scheduler does not answer."""
+    """Finds workers whose output shows that their scheduler does not answer."""
 
     def __init__(self, on_event: Callable[[Event], None]) -> None:
         self._on_event = on_event
@@ -628,8 +627,8 @@ GIVE_UP_S = 3600.0
 
 
 class Stops:
-    """The requests to stop units, which run in the background, and are repeated without an answer.
-    No new unit gets the name of a unit that is being stopped (``names``).
+    """Requests to stop units, which run in the background and are repeated until answered.
+    The names of units that are being stopped (``names``) are not reused.
     """
 
     def __init__(self, on_stopped: Callable[[], None]) -> None:
@@ -672,14 +671,14 @@ class Stops:
         return self._finishing is not None and self._finishing.is_set()
 
     async def _pause(self, seconds: float) -> None:
-        """Wait, but not after :meth:`finish` was called."""
+        """Wait, unless :meth:`finish` was called."""
         self._finishing = self._finishing or asyncio.Event()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._finishing.wait()
 
     async def finish(self) -> None:
-        """Wait until all requests have made their last attempt. Log unexpected errors."""
+        """Wait until all requests have made their last attempt, and log unexpected errors."""
         self._finishing = self._finishing or asyncio.Event()
         self._finishing.set()
         while self._tasks:

@@ -1,4 +1,4 @@
-"""The link between a reconciler and the scheduler of its workers."""
+"""Link between a reconciler and the scheduler of its workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scalable.protocol.handlers import SchedulerCalls
 
 @dataclass(frozen=True)
 class SchedulerView:
-    """The scheduler's answer to a heartbeat."""
+    """Scheduler's answer to a heartbeat."""
 
     #: Connected workers of this manager, by name.
     workers: Mapping[str, WorkerView]
@@ -35,7 +35,7 @@ class SchedulerView:
 
 @dataclass(frozen=True)
 class HeartbeatReport:
-    """The contents of a manager's heartbeat."""
+    """Contents of a manager's heartbeat."""
 
     pools: Mapping[str, PoolStatus]
     #: Names of the manager's workers.
@@ -47,7 +47,7 @@ class HeartbeatReport:
 
 
 class SchedulerLink:
-    """Link to a scheduler that has a :class:`~scalable.scheduler.controller.Controller`.
+    """Link to a scheduler with a :class:`~scalable.scheduler.controller.Controller`.
     ``comm`` is Dask's ``rpc`` object. ``nonce`` identifies this process, as in the attachment.
     """
 

@@ -1,4 +1,5 @@
-"""Units, the processes, jobs or pods that a manager has requested, and their state. No I/O.
+"""Units (processes, jobs or pods) that a manager has requested, and their state. No I/O.
+
 A unit provides one worker or a group of workers.
 """
 
@@ -17,7 +18,7 @@ KEPT_STARTS = 10
 
 
 class Phase(Enum):
-    """The stages in the life of a unit."""
+    """Stages in the life of a unit."""
 
     LAUNCHING = "launching"
     RUNNING = "running"
@@ -88,7 +89,7 @@ def worker_names(name: UnitName, entry: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def with_start(starts: tuple[float, ...], now: float) -> tuple[float, ...]:
-    """Return the start times with another one, without the oldest beyond :data:`KEPT_STARTS`."""
+    """Return the start times with a new one, without the oldest beyond :data:`KEPT_STARTS`."""
     return (*starts, now)[-KEPT_STARTS:]
 
 
@@ -98,9 +99,9 @@ def refresh(
     now: float,
     dismissed: Mapping[str, str] | None = None,
 ) -> list[Unit]:
-    """Update units from the scheduler's view.
-    Return the units that have just connected. A restart by a nanny counts towards a crash loop,
-    unless a client requested it. ``now`` is monotonic.
+    """Update units from the scheduler's view (``now`` is monotonic), and return newly connected
+    ones.
+    A restart by a nanny counts towards a crash loop, unless a client requested it.
     """
     connected = []
     for unit in units:
@@ -142,7 +143,7 @@ def take_note(
 
 
 def set_phase(units: Mapping[UnitName, Unit], names: Iterable[UnitName], phase: Phase) -> list[str]:
-    """Set the phase of units. Return the names of their workers."""
+    """Set the phase of units, and return the names of their workers."""
     workers: list[str] = []
     for name in names:
         units[name].phase = phase
@@ -169,7 +170,7 @@ WALLTIME = "its walltime is nearly over"
 
 @dataclass(frozen=True)
 class Margin:
-    """Times at which a unit with a walltime is renewed, in seconds before the walltime is over."""
+    """Seconds before the end of its walltime at which a unit is renewed and stopped."""
 
     #: The unit stops accepting tasks, because a later task might not finish in time.
     stop_s: float
@@ -179,7 +180,7 @@ class Margin:
 
 @dataclass(frozen=True)
 class Loss:
-    """A desired unit that ended or must be given up, with the reason."""
+    """A desired unit that stopped or must be given up, with the reason."""
 
     name: UnitName
     reason: str
@@ -193,7 +194,7 @@ class Loss:
 
 @dataclass
 class NextSteps:
-    """The next steps for the existing units."""
+    """Next steps for the existing units."""
 
     #: Desired units to stop, and to replace unless their pool is given up.
     lost: list[Loss] = field(default_factory=list)
@@ -224,7 +225,7 @@ def decide(
     margins: Mapping[str, Margin] | None = None,
 ) -> NextSteps:
     """Compare the desired units with the existing units, and return the next steps.
-    Units whose launcher has not answered are skipped. ``now`` is monotonic. ``margins`` has the
+    Units with unanswered launch requests are skipped. ``now`` is monotonic. ``margins`` has the
     tags of pools with a walltime.
     """
     decision = NextSteps()
@@ -277,7 +278,7 @@ def _wanted(
 
 
 def _outdated(seen: Observation, unit: Unit, now: float) -> bool:
-    """Return whether the backend may soon report how a unit with a missing worker ended."""
+    """Return whether the backend may soon report how a unit with a missing worker stopped."""
     assert unit.missing_since is not None
     older = seen.at is not None and seen.at < unit.missing_since
     return older and now - unit.missing_since < OUTDATED_LIMIT_S
@@ -303,8 +304,8 @@ def choose_victims(
     workers: Mapping[str, WorkerView],
 ) -> list[UnitName]:
     """Choose ``count`` units to remove from a pool.
-    The order is: not launched, not connected, idle, least work. Among equals, the units with the
-    fewest bytes of results come first, so that little data has to move.
+    The order is: not launched, not connected, idle, least work. Among equals, units with the fewest
+    bytes of results come first.
     """
 
     def burden(name: UnitName) -> tuple[int, float, int, int]:
@@ -327,6 +328,6 @@ def backoff_s(failures: int) -> float:
 
 
 def in_crash_loop(starts: Iterable[float], now: float) -> bool:
-    """Return whether these start times (monotonic seconds) form a crash loop."""
+    """Return whether start times (monotonic seconds) form a crash loop."""
     recent = [start for start in starts if now - start < CRASH_LOOP_WINDOW_S]
     return len(recent) >= CRASH_LOOP_STARTS

@@ -1,3 +1,1 @@
-"""Code in the scheduler's process: task placement, worker counts, managers and run records.
-Scaling policies are in ``scaling``; workers are started by ``manager``.
-"""
+"""Code in the scheduler's process: task placement, worker counts, managers and run records."""

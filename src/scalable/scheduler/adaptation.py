@@ -57,8 +57,8 @@ class Adaptation:
     def begin(
         self, tag: str, minimum: int = 0, maximum: int | None = None, **options: Any
     ) -> PoolAdaptive:
-        """Make a pool adaptive, replacing earlier bounds and options.
-        For invalid arguments, raises ClusterError and changes nothing.
+        """Make a pool adaptive, replacing its earlier bounds and options.
+        Invalid arguments raise ClusterError and change nothing.
         """
         pools = self._cluster.pools()
         check_tag(tag, pools, self._cluster.demand.totals)
@@ -103,7 +103,7 @@ class Adaptation:
             self.begin(tag, least, most, policy=scaler)
 
     def end(self, *tags: str, why: str | None = None) -> None:
-        """Make pools no longer adaptive, keeping their counts. Other pools are ignored."""
+        """Make the given pools fixed again, with their present counts. Ignore other pools."""
         for tag in tags:
             adaptive = self._pools.pop(tag, None)
             if adaptive is not None:
@@ -117,7 +117,7 @@ class Adaptation:
             self._views.connected(worker)
 
     def look(self, adaptive: PoolAdaptive) -> None:
-        """Decide for one pool. Under a common maximum, other pools may change too."""
+        """Decide one pool's worker count. With a shared maximum, other pools may change too."""
         pools = self._cluster.pools()
         if self._pools.get(adaptive.tag) is not adaptive or adaptive.tag not in pools:
             return
@@ -137,7 +137,7 @@ class Adaptation:
                 self._cluster.scale({tag: count}, source="adaptive", reason=reason)
 
     def _measured(self) -> PoolViews:
-        """Return the input of the policies. Tasks are counted from the first access on."""
+        """Return the input of the policies. Tasks are counted from the first call on."""
         if self._views is None:
             self._workload = Workload(self._cluster.scheduler, self.model)
             TaskLog.of(self._cluster.scheduler).listen(self._workload)
@@ -158,10 +158,9 @@ class Adaptation:
 
 
 class PoolAdaptive:
-    """Adaptive pool:
-    a policy periodically decides how many workers the pool should have. ``wait_count`` decisions in
-    a row must find workers superfluous before any is removed. ``target_duration`` replaces the
-    policy.
+    """Adaptive pool, whose worker count a policy decides periodically.
+    Workers are removed only after ``wait_count`` consecutive decisions find them superfluous.
+    ``target_duration`` replaces the policy.
     """
 
     def __init__(
@@ -243,8 +242,8 @@ class PoolAdaptive:
 
     async def recommendations(self, target: int) -> dict[str, Any]:
         """Return the change to a worker count, as Dask's ``Adaptive.recommendations`` does.
-        ``status`` is ``same``, ``up`` or ``down``; ``n`` is the new count. Which workers leave is
-        decided when they leave.
+        ``status`` is ``same``, ``up`` or ``down``, and ``n`` the new count. Workers are chosen
+        later.
         """
         return self._recommended(target)
 

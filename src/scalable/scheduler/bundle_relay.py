@@ -1,4 +1,5 @@
-"""Scheduler plug-in that passes messages between clients and the workers of their bundles.
+"""Scheduler plugin that passes messages between clients and the workers of their bundles.
+
 A bundle is a batch of tasks that a client sends as one Dask task.
 """
 
@@ -63,7 +64,7 @@ LOOK_S = 0.5
 
 
 def _is_true(record: logging.LogRecord) -> bool:
-    """Return False for the log record of a failed bundle, whose client sends its tasks again."""
+    """Return False for the log record of a failed bundle, since its client resends the tasks."""
     given = record.args if isinstance(record.args, tuple) else ()
     about_bundle = bool(given) and "-bundle-" in str(given[0])
     return not (about_bundle and "marked as failed because" in str(record.msg))
@@ -88,7 +89,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         self._backlogs: dict[tuple[str, str], tuple[str, str, int]] = {}
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Install the relay in a third-party scheduler, as Dask does for its plug-ins."""
+        """Install the relay in a third-party scheduler, as Dask does with its plugins."""
         self.install(scheduler)
 
     def install(self, scheduler: Scheduler) -> None:
@@ -117,7 +118,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         )
 
     def restart(self, scheduler: Scheduler) -> None:
-        """Set the metadata by which clients find the relay, since a restart drops it."""
+        """Set the metadata by which clients find the relay again after a restart has dropped it."""
         scheduler.set_metadata(keys=[self.name], value=True)
 
     def _forwarder(self, operation: str) -> Any:
@@ -128,7 +129,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         return forward
 
     def returned(self, key: str, numbers: Any, **message: Any) -> None:
-        """Forward the return of tasks by a worker, and take them off the bundle's count."""
+        """Forward the tasks that a worker gives back, and subtract them from the bundle's count."""
         task = self._scheduler.tasks.get(key)
         bundle = None if task is None else (task.annotations or {}).get(BUNDLE_ANNOTATION)
         if bundle is not None and not isinstance(numbers, int):
@@ -136,14 +137,14 @@ class BundleRelay(SchedulerPlugin, Listener):
         self._forward_returned(key=key, numbers=numbers, **message)
 
     def take_backlog(self, executor: str, tag: str, task: str, slots: int, client: str) -> None:
-        """Store the number of slots that tasks queued in one of a client's executors need."""
+        """Store how many slots the queued tasks of one of a client's executors need."""
         if slots and client in self._scheduler.clients:
             self._backlogs[client, executor] = (tag, task, slots)
         else:
             self._backlogs.pop((client, executor), None)
 
     def backlog(self, tag: str) -> dict[str, int]:
-        """Map task names to the number of slots that tasks of a tag queued in clients need."""
+        """Map task names to the slots that the tasks of a tag queued in clients need."""
         waiting: Counter[str] = Counter()
         for of_tag, task, calls in self._backlogs.values():
             if of_tag == tag:
@@ -171,7 +172,7 @@ class BundleRelay(SchedulerPlugin, Listener):
             release_for(self._scheduler, task, client)
 
     def follow(self, client: str) -> dict[str, int]:
-        """Map tags to slot counts, and send the client each change from now on."""
+        """Map tags to slot counts, and send each later change to the client."""
         self._followers.add(client)
         self._told = None
         if not self._looking:
@@ -198,7 +199,7 @@ class BundleRelay(SchedulerPlugin, Listener):
         return dict(slots)
 
     def _tell_soon(self) -> None:
-        """Send the slot counts soon, once for all workers that come or go until then."""
+        """Send the slot counts soon, in one message for all workers that join or leave by then."""
         if self._followers and not self._telling:
             self._telling = True
             self._scheduler.loop.call_later(TELL_AFTER_S, self._tell)
@@ -216,16 +217,14 @@ class BundleRelay(SchedulerPlugin, Listener):
             send_to_client(self._scheduler, client, {"op": SLOTS, "slots": slots})
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        """Make Dask neither repeat nor steal the bundles among these tasks:
-        only the client resends them.
-        """
+        """Prevent Dask from repeating or stealing the bundles among these tasks."""
         for call in calls:
             if call.bundle is not None:
                 fail_at_first_loss(self._scheduler, call.task)
                 never_steal(call.task)
 
     def ended(self, end: EndedTask) -> None:
-        """Prevent Dask from repeating a bundle whose result is lost with its worker."""
+        """Prevent Dask from repeating a bundle whose results were lost with its worker."""
         if end.succeeded and end.call.bundle is not None:
             never_compute_again(end.call.task)
 
@@ -264,7 +263,7 @@ LONGEST_TEXT = 4_000
 
 
 class _Before(NamedTuple):
-    """Number of earlier starts of a task, and why it has to run again."""
+    """Number of earlier starts of a task, and the reason for its new start."""
 
     tries: int
     reason: RetryReason
@@ -272,7 +271,7 @@ class _Before(NamedTuple):
 
 
 class LostBundles(Listener):
-    """Keeps lost bundles, and notifies the task log which tasks run again or are given up."""
+    """Keeps lost bundles, and reports to the task log which tasks run again or are given up."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -285,7 +284,7 @@ class LostBundles(Listener):
     # Events of the task log -----------------------------------------------------------------------
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        """Record that a bundle runs tasks again that started in a lost bundle."""
+        """Record that a bundle resends tasks that started in a lost bundle."""
         for call in calls:
             before = self._before(call)
             if before is not None:
@@ -309,7 +308,7 @@ class LostBundles(Listener):
         self._workers.pop(address, None)
 
     def worker_lost(self, lost: LostWorker) -> None:
-        """Keep the lost worker's bundles that had started or whose results were there."""
+        """Keep the lost worker's bundles that had started there or whose results it held."""
         worker = self._workers.get(lost.address)
         if worker is None:
             return
@@ -328,7 +327,7 @@ class LostBundles(Listener):
     # Messages of clients --------------------------------------------------------------------------
 
     def give_up(self, key: Any, calls: Sequence[Sequence[Any]], client: str) -> None:
-        """Record tasks of a lost bundle as failed, because their client gave them up."""
+        """Record tasks of a lost bundle as failed, because their client has given them up."""
         task = self._scheduler.tasks.get(key)
         if task is None or not _is_bundle(task):
             return
@@ -391,8 +390,8 @@ ROOMY = 0.6
 
 
 def upload_places(scheduler: Scheduler, tag: str, nbytes: int) -> list[str]:
-    """Return addresses of workers with space for an argument of ``nbytes`` of a tag's tasks,
-    sampled, or else those with the most free memory.
+    """Return addresses of a sample of workers that have space for an argument of a tag's tasks.
+    If none has enough space, return those with the most free memory.
     """
     running = list(scheduler.running)
     of_pool = [worker for worker in running if tag in worker.resources] if tag else running

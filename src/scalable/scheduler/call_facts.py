@@ -1,4 +1,4 @@
-"""Collects the facts about tasks that explanations are made from."""
+"""Collection of the facts about tasks that explanations use."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LONGEST_MESSAGE = 500
 
 
 def asked_tag(task: TaskState, pools: Mapping[str, Any]) -> str:
-    """Return the tag of the pool that a task waits for, else the first resource it requires."""
+    """Return the tag of a task's pool, or the first resource that it requires."""
     asked = [str((task.annotations or {}).get(TAG_ANNOTATION) or "")]
     asked += [str(resource) for resource in task.resource_restrictions or ()]
     return next((t for t in asked if t and t in pools), next(filter(None, asked), UNTAGGED))

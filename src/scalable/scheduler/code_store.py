@@ -24,7 +24,7 @@ logger = logging.getLogger("scalable.scheduler")
 
 class CodeStore:
     """Module tables by code id, and sources by digest.
-    ``carries``: some workers lack the clients' files.
+    ``carries`` is true if some workers lack the clients' files.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -40,7 +40,7 @@ class CodeStore:
         offer(scheduler, {Handler.CODE_TABLE: self.table, Handler.SOURCES: self.sources})
 
     def take(self, table: Mapping[str, Any], sources: Mapping[str, bytes], client: str) -> None:
-        """Store a client's module versions, and send it those that differ from stored ones."""
+        """Store a client's module versions, and report to it those that differ from stored ones."""
         taken = CodeTable.from_message(table)
         self._tables.pop(taken.id, None)
         self._tables[taken.id] = taken
@@ -72,7 +72,7 @@ class CodeStore:
         self._sources = {d: source for d, source in self._sources.items() if d in named}
 
     def table(self, code: str) -> dict[str, Any] | None:
-        """Return the modules of a code id as a message, or None for an unknown id."""
+        """Return the module table of a code id as a message, or None for an unknown id."""
         table = self._tables.pop(code, None)
         if table is None:
             return None
@@ -86,7 +86,7 @@ class CodeStore:
         return sources_of(digests, self._sources)
 
     def use(self, code: str) -> None:
-        """Load modules in the versions of a code id from now on, if this process may."""
+        """Load modules in the versions of a code id from now on, if this process may do so."""
         importer = here()
         if importer is not None:
             importer.use(code)
@@ -139,7 +139,7 @@ ARRIVAL_TIMEOUT_S = 120.0
 
 @dataclass
 class _Archive:
-    """Archive, some parts of which may not have arrived yet."""
+    """Archive that may not have arrived completely."""
 
     parts: dict[int, bytes] = field(default_factory=dict)
     #: Monotonic time at which it was announced or its last part arrived.
@@ -168,7 +168,7 @@ class FileStore:
         )
 
     def expect(self, digest: str) -> None:
-        """Make requests for an archive wait for it, if it has not arrived yet."""
+        """Make requests for an archive wait until it has arrived."""
         self._drop_unfinished()
         self._archives.setdefault(digest, _Archive())
 
@@ -203,7 +203,7 @@ class FileStore:
                 self.sent.pop(digest, None)
 
     async def part(self, digest: str, part: int) -> tuple[int, bytes] | None:
-        """Return the number of parts and one part, or None if the archive does not arrive."""
+        """Return the number of parts and the given part, or None if the archive does not arrive."""
         archive = await self._arrived(digest)
         if archive is None or part not in archive.parts:
             return None

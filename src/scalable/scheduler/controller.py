@@ -1,4 +1,4 @@
-"""Scheduler plug-in that keeps the pools at their desired sizes and can stop the cluster."""
+"""Scheduler plugin that keeps the pools at their desired sizes and can stop the cluster."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ TELL_S = 0.02
 
 
 class Controller(SchedulerPlugin):
-    """Plug-in that keeps the desired worker counts and the managers, and logs why tasks wait.
-    ``close_with`` closes the scheduler of a detached cluster. ``on_change`` is called, from any
-    thread and often, when the status may have changed.
+    """Plugin that keeps the desired worker counts and the managers, and logs why tasks wait.
+    ``close_with`` closes the scheduler of a detached cluster. ``on_change`` is called often, from
+    any thread, when the status may have changed.
     """
 
     name = CONTROLLER
@@ -131,7 +131,7 @@ class Controller(SchedulerPlugin):
         return self._follower
 
     async def before_close(self) -> None:
-        """Notify the clients of an embedded cluster that its process closes it."""
+        """Notify the clients of an embedded cluster that its process is closing it."""
         if self.ending is None and self.scheduler.client_comms:
             self._tell_clients("the process that started it has closed it")
             await asyncio.sleep(TELL_S)  # Dask drops messages that are not sent by then
@@ -157,8 +157,8 @@ class Controller(SchedulerPlugin):
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
     ) -> Change:
         """Set the desired counts of some pools, and return the counts before and after.
-        A pool stops being adaptive if ``source`` is ``"manual"`` or ``"decision"``. For an unknown
-        pool or a count that is not allowed, raises ClusterError and changes nothing.
+        A pool stops being adaptive if ``source`` is ``"manual"`` or ``"decision"``. An unknown pool
+        or an invalid count raises ClusterError and changes nothing.
         """
         before = self.demand.scale(counts, self.pools(), source=source, reason=reason)
         if source in ("manual", "decision"):
@@ -174,8 +174,8 @@ class Controller(SchedulerPlugin):
         active: Mapping[str, int],
         reason: str,
     ) -> Change:
-        """Add workers to some pools and remove workers from others, as a :class:`ScaleDecision`.
-        For an unknown pool, raises ClusterError and changes nothing.
+        """Add and remove workers of pools as a :class:`ScaleDecision` does.
+        An unknown pool raises ClusterError and changes nothing.
         """
         decision = ScaleDecision(add, remove, reason, active_workers=active)
         counts = self.demand.decided(decision, self.pools())
@@ -205,7 +205,7 @@ class Controller(SchedulerPlugin):
 
     def end(self, reason: str = "its end was requested") -> None:
         """Stop the cluster: managers stop their units and leave, then the scheduler closes.
-        Raises ClusterError for a cluster that is not detached, which stops with its process.
+        Raises ClusterError for an embedded cluster, which stops with its process.
         """
         if self._close_with is None:
             raise ClusterError(
@@ -314,8 +314,7 @@ class ManagerRpc:
 
     def attach(self, instead_of: str | None = None, **fields: Any) -> AttachAnswer:
         """Attach a manager with the fields of an :class:`~.handlers.Attachment`.
-        ``instead_of`` is the nonce of the manager's earlier, stopped process, which this one
-        replaces.
+        ``instead_of`` is the nonce of the stopped process that this manager replaces.
         """
         cluster, attachment = self._cluster, Attachment(**fields)
         if cluster.ending is not None:
@@ -343,9 +342,9 @@ class ManagerRpc:
         events: Iterable[Event] = (),
         charges: Mapping[str, Sequence[Any]] | None = None,
     ) -> HeartbeatAnswer:
-        """Store a manager's report, and return the state of its workers and its orders.
-        ``charges`` maps the units that the target charges for to fields of
-        :class:`~scalable.pricing.metering.Charge`, or None if the manager does not report them.
+        """Store a manager's report, and return its orders and the state of its workers.
+        ``charges`` maps charged units to fields of :class:`~scalable.pricing.metering.Charge`, or
+        is None if the manager does not report them.
         """
         cluster, known = self._cluster, list(workers)
         if not cluster.managers.beat(
@@ -389,7 +388,7 @@ GATHER_S = 10.0
 
 
 class Sharing:
-    """Divides the desired worker counts among the managers, once the expected ones are attached."""
+    """Division of the desired worker counts among the managers that have attached."""
 
     def __init__(
         self, demand: Demand, managers: AttachedManagers, counts: PoolCounts, expected: int
@@ -544,7 +543,7 @@ class UnmanagedWorkers:
         self._lost: set[str] = set()
 
     def look(self, now: float) -> dict[str, str]:
-        """Map the workers that have to retire to reasons. ``now`` is monotonic seconds."""
+        """Map the workers that have to retire to reasons (``now`` in monotonic seconds)."""
         strangers = self._managers.strangers(self._counts.claims(), now)
         for worker in strangers:
             logger.warning("worker %s retires: its manager does not know it", worker)
@@ -589,7 +588,7 @@ class WorkerVersions:
             logger.warning("worker %s has other versions: %s", worker, words)
 
     def shared(self, theirs: dict[str, Any]) -> dict[str, Any]:
-        """Return the first equal set of versions, so that workers share it."""
+        """Return a stored equal set of versions, so that workers share one object."""
         return self._sets.setdefault(repr(theirs), theirs)
 
     @cached_property

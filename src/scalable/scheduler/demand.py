@@ -24,8 +24,7 @@ Orders = dict[str, tuple[int, int]]
 
 class Demand:
     """Desired worker counts of one cluster, and the orders for its managers.
-    An order is the number of workers of a tag that one manager must provide. Methods may be called
-    from any thread.
+    An order is the number of workers of a tag that one manager must provide. Thread-safe.
     """
 
     def __init__(self, policy: Waterfall | None = None) -> None:
@@ -44,7 +43,7 @@ class Demand:
         self._lock = threading.RLock()
 
     def want(self, tag: str, count: int, *, before: int, reason: str, source: str) -> None:
-        """Set the desired count of a tag, and order it again even if it stays the same.
+        """Set the desired count of a tag, and order it again even if it is unchanged.
         ``source`` is ``plan``, ``manual``, ``decision`` or ``adaptive``.
         """
         check_count(tag, count)
@@ -67,8 +66,8 @@ class Demand:
         reason: str,
     ) -> dict[str, int]:
         """Set the desired counts of some tags, and return the previous counts.
-        For an unknown pool, a count that is not a natural number or growth beyond the budget,
-        raises ClusterError and changes nothing.
+        An unknown pool, an invalid count or growth beyond the budget raises ClusterError and
+        changes nothing.
         """
         for tag, count in counts.items():
             check_tag(tag, pools, self.totals)
@@ -86,8 +85,7 @@ class Demand:
 
     def limit(self, ceiling: Ceiling, held: str | None, way_out: str) -> None:
         """Set the largest counts that the budget allows, which the next :meth:`share` applies.
-        ``held`` is the reason, None if the budget allows everything, and ``way_out`` the user's
-        hint.
+        ``held`` is the reason (None without a limit), and ``way_out`` the hint for the user.
         """
         with self._lock:
             self.ceiling, self.held, self.way_out = ceiling, held, way_out
@@ -101,7 +99,7 @@ class Demand:
             )
 
     def decided(self, decision: ScaleDecision, pools: Mapping[str, PoolStatus]) -> dict[str, int]:
-        """Map tags to the counts after a decision, without applying it.
+        """Return the counts by tag after a decision, without applying it.
         Raises ClusterError for an unknown pool or a change that is not an integer.
         """
         for tag, change in decision.changes.items():
@@ -111,7 +109,7 @@ class Demand:
         return decision.counts(wanted)
 
     def share(self, tiers: Iterable[Tier]) -> None:
-        """Divide the desired counts among the managers, and give new orders for changed counts."""
+        """Divide the desired counts among the managers, and issue new orders for changed counts."""
         with self._lock:
             able = list(tiers)
             wanted = self.ceiling.limited(self.totals)
@@ -139,7 +137,7 @@ class Demand:
             return dict(self._orders.get(manager, {}))
 
     def settle(self, manager: str, tag: str, removed: int) -> None:
-        """Lower the desired count of a tag by the workers that a manager will not replace."""
+        """Lower a tag's desired count by the workers that a manager will not replace."""
         with self._lock:
             logger.debug("manager %r gives up %d workers of pool %r", manager, removed, tag)
             if tag in self.totals:

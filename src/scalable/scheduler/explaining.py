@@ -56,14 +56,14 @@ TURN_S = 0.005
 
 
 class Pace:
-    """Interrupts a computation in the event loop whenever its turn has lasted long enough."""
+    """Pauses a computation in the event loop after each turn of a given length."""
 
     def __init__(self, turn_s: float = TURN_S) -> None:
         self._turn_s = turn_s
         self._began = time.monotonic()
 
     async def cooperative_yield(self) -> None:
-        """Yield to other coroutines, if this one has lasted long enough."""
+        """Yield to other coroutines if this one has run for long enough."""
         if time.monotonic() - self._began >= self._turn_s:
             await asyncio.sleep(0)
             self._began = time.monotonic()
@@ -90,9 +90,10 @@ class Explainer:
         in_client: Mapping[str, Any] | None = None,
         cluster: str = "",
     ) -> dict[str, Any]:
-        """Return explanations in the form of :meth:`Explanations.to_dict`, by default of all pools
-        and queued tasks. ``name`` is a tag, a key, a unique prefix of a key, or a task name.
-        ``in_client`` has ``key``, ``tag`` and ``before`` of a task queued in its client.
+        """Return explanations as :meth:`Explanations.to_dict` does, by default of all pools and
+        queued tasks.
+        ``name`` is a tag, a key, a unique prefix of a key, or a task name. ``in_client`` has
+        ``key``, ``tag`` and ``before`` of a task that is queued in its client.
         """
         statuses = self._cluster.counts.pools()
         cluster = cluster or getattr(self._scheduler, "cluster_name", "")
@@ -163,7 +164,7 @@ class Explainer:
         return facts
 
     async def _with_holders(self, pool: PoolFacts) -> PoolFacts:
-        """Mark the running tasks that hold their slots while they wait for other tasks."""
+        """Mark the running tasks that hold their slots while waiting for other tasks."""
         parents = [
             task
             for call in pool.running
@@ -178,7 +179,7 @@ class Explainer:
         return self._scheduler.tasks.get(key)
 
     async def _states(self, tasks: Iterable[TaskState]) -> dict[Any, tuple[str, bool]]:
-        """Map keys to the state of the task on its worker, and whether its slot is lent."""
+        """Map keys to the task's state on its worker and whether its slot is lent."""
         workers: dict[Any, list[Any]] = {}
         for task in tasks:
             if task.processing_on is not None:
@@ -202,7 +203,7 @@ class Explainer:
     async def _groups(
         self, statuses: Mapping[str, PoolStatus], tag: str | None, pace: Pace
     ) -> list[CallFacts]:
-        """Return the facts about the waiting tasks (of one pool), grouped by reason."""
+        """Return the facts about the waiting tasks, of one pool or of all, grouped by reason."""
         groups: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         async for task in self._waiting(pace):
             # There may be many tasks, so the key uses only what each task has at hand.
@@ -239,7 +240,7 @@ class Explainer:
         statuses: Mapping[str, PoolStatus],
         tag: str | None,
     ) -> Iterable[tuple[TaskState, int]]:
-        """Return the groups of tasks of one pool (None: of all), joined where names agree."""
+        """Return the task groups of one pool (None: all), merging groups with the same names."""
         joined: dict[tuple[Any, ...], tuple[TaskState, int]] = {}
         for task, count in groups:
             of = asked_tag(task, statuses)
@@ -252,7 +253,7 @@ class Explainer:
         return joined.values()
 
     async def _waiting(self, pace: Pace) -> AsyncIterator[TaskState]:
-        """Yield at most ``LOOKED_CALLS`` waiting tasks, those without a worker first."""
+        """Yield at most ``LOOKED_CALLS`` waiting tasks, starting with those without a worker."""
         nowhere, queued = tasks_no_worker_takes(self._scheduler), queued_tasks(self._scheduler)
         ready = list(islice(chain(nowhere, queued), LOOKED_CALLS))
         left = LOOKED_CALLS - len(ready)
@@ -293,13 +294,13 @@ COMPARED_NAMES = 1000
 
 
 class ForgottenCalls:
-    """Reports failed tasks whose futures no client holds any more."""
+    """Reports failed tasks whose futures clients no longer hold."""
 
     def __init__(self, scheduler: Scheduler, recent: RecentEvents) -> None:
         self._scheduler, self._recent = scheduler, recent
 
     def facts(self, name: str, tags: Iterable[str]) -> CallFacts:
-        """Return the facts about the forgotten tasks that a key, key prefix or task name means."""
+        """Return the facts about forgotten tasks, by key, key prefix or task name."""
         rows = [row for row in self._recent.latest("failures", KEPT["failures"]) if _of_call(row)]
         found = failed_calls_named(name, rows, time.time())
         if found is not None:
@@ -319,7 +320,7 @@ def _of_call(row: Mapping[str, Any]) -> bool:
 def failed_calls_named(
     name: str, rows: Iterable[Mapping[str, Any]], now: float
 ) -> CallFacts | None:
-    """Return the facts about the failed tasks that a name means, or None.
+    """Return the facts about the failed tasks that match a name, or None.
     ``name`` is tried as a key, a task name and a key prefix, in this order. ``rows`` are rows of
     ``failures.jsonl``, the newest first.
     """

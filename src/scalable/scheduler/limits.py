@@ -36,7 +36,7 @@ class Limits:
 
 
 class Lifetime:
-    """Age of one cluster, and time since it last had work, a new client or a change of counts."""
+    """Age of one cluster, and time since its last work, new client or change of counts."""
 
     def __init__(self, scheduler: Scheduler, limits: Limits) -> None:
         self.limits = limits
@@ -45,7 +45,7 @@ class Lifetime:
         self._seen: tuple[int, int] = (0, 0)
 
     def look(self, ordered_at: float) -> str | None:
-        """Return why the cluster must stop, or None. ``ordered_at`` is in monotonic seconds."""
+        """Return why the cluster must stop, or None (``ordered_at`` in monotonic seconds)."""
         now = time.monotonic()
         scheduler = self._scheduler
         seen = (scheduler.transition_counter, len(scheduler.clients))
@@ -84,9 +84,9 @@ ROWS_INTERVAL_S = 60.0
 
 
 class Spending:
-    """Counter of a cluster's costs, which limits :class:`Demand` to the budget.
-    ``clock`` returns epoch seconds that must not go back. ``listeners`` are called with each row
-    for the run's record.
+    """Counter of a cluster's costs that holds :class:`Demand` to the budget.
+    ``clock`` returns epoch seconds that never decrease. ``listeners`` are called with each row of
+    the run's record.
     """
 
     def __init__(
@@ -135,18 +135,18 @@ class Spending:
             self._meter.take_prices(meter)
 
     def price(self, manager: str, prices: Mapping[str, Mapping[str, Any]]) -> None:
-        """Set the prices of a manager's workers, in the form in which it sends them."""
+        """Set the prices of a manager's workers, as plain values from the manager."""
         self._meter.price(
             manager, {tag: HourlyPrice.from_dict(price) for tag, price in prices.items()}
         )
 
     @property
     def counts(self) -> bool:
-        """True if costs are counted, so that managers have to report charges."""
+        """True if costs are counted, so that managers must report charges."""
         return self._meter.priced
 
     def report(self, manager: str, charges: Mapping[str, Sequence[Any]]) -> None:
-        """Record the units of a manager that are charged now."""
+        """Record the units that a manager is charged for now."""
         if self.counts:
             units = {unit: Charge(*fields) for unit, fields in charges.items()}
             self._record(self._meter.report(manager, units, self._clock()))
@@ -155,7 +155,7 @@ class Spending:
         self._record(self._meter.leave(manager, self._clock()))
 
     def end(self) -> None:
-        """Settle all machines because the scheduler closes, and write the last rows."""
+        """Settle the costs of all machines when the scheduler closes, and write the last rows."""
         if self._ended or not self.counts:
             return
         self._ended = True
@@ -179,7 +179,7 @@ class Spending:
         return self.status() or {}
 
     def look(self, pools: Mapping[str, PoolStatus]) -> None:
-        """Count the costs up to now, and hold the pools to the budget."""
+        """Count the costs so far, and hold the pools to the budget."""
         if not self.counts:
             return
         now = self._clock()
@@ -189,7 +189,7 @@ class Spending:
         self._judge(pools)
 
     def write_rows(self) -> None:
-        """Write a row with the cost up to now for each machine that continues."""
+        """Write a row with the costs so far for each machine that keeps running."""
         if self._ended or not self.counts:
             return
         now = self._rows_at = self._clock()

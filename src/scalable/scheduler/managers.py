@@ -1,4 +1,5 @@
-"""Managers of one cluster: what they provide, and what they last reported.
+"""Managers of one cluster: the workers they provide, and their latest reports.
+
 A manager starts and stops workers on one target, such as a Slurm partition.
 """
 
@@ -26,7 +27,7 @@ UNKNOWN_GRACE_S = 10.0
 
 @dataclass
 class AttachedManager:
-    """State of one manager as known to the scheduler."""
+    """State of one manager from the scheduler's point of view."""
 
     attachment: Attachment
     #: Monotonic time of the last attachment or heartbeat.
@@ -61,8 +62,8 @@ class AttachedManagers:
         self, attachment: Attachment, now: float, instead_of: str | None = None
     ) -> AttachAnswer:
         """Attach a manager.
-        Refused if another process under its id is not lost, or another manager has workers of the
-        same tag with other resources.
+        It is refused if another process with its id is still alive, or if another manager has
+        workers of the same tag with other resources.
         """
         before = self._managers.get(attachment.manager)
         if before is not None and before.attachment.nonce not in (instead_of, attachment.nonce):
@@ -106,7 +107,7 @@ class AttachedManagers:
         offered[tag] = pool
 
     def price(self, manager: str, prices: Mapping[str, Mapping[str, float]]) -> None:
-        """Set the prices of an attached manager's workers, in the form of its attachment."""
+        """Set the prices of an attached manager's workers, as plain values from the manager."""
         known = self._managers[manager]
         known.attachment = replace(known.attachment, prices=prices)
 
@@ -164,8 +165,8 @@ class AttachedManagers:
         ]
 
     def strangers(self, claims: Mapping[str, str], now: float) -> list[str]:
-        """Return workers unknown to their manager for more than ``UNKNOWN_GRACE_S``.
-        ``claims`` maps workers to the manager id that they sent. Workers of a lost manager are left
+        """Return workers that their manager has not reported for over ``UNKNOWN_GRACE_S``.
+        ``claims`` maps workers to the ids of their managers. Workers of a lost manager are left
         out, because its next process may adopt them.
         """
         unknown = set()
@@ -200,11 +201,11 @@ class CreatorReports:
 
     @property
     def is_apart(self) -> bool:
-        """True if the creator reports itself, because the managers are other processes."""
+        """True if the creator sends its own reports, because the managers are other processes."""
         return self._last is not None
 
     def silent_s(self, managers: AttachedManagers) -> float:
-        """Return the seconds since the creator last reported, itself or as its own manager."""
+        """Return the seconds since the last report of the creator or of its own manager."""
         if self._last is not None:
             return time.monotonic() - self._last
         seen = max((manager.last_seen for manager in managers), default=self._made_at)

@@ -105,8 +105,8 @@ class RecentEvents:
         return [event for _, (_, event) in zip(range(count), events, strict=False)]
 
     def since(self, seq: int, kinds: frozenset[str] = KINDS) -> Events:
-        """Return the events of some kinds after a number.
-        A number that was never given, such as an earlier scheduler's, counts as 0: all kept events.
+        """Return the events of the given kinds after a number.
+        A number that was never issued, for example by an earlier scheduler, counts as 0.
         """
         seq = seq if seq <= self.seq else 0
         found: dict[str, list[Any]] = {}
@@ -125,7 +125,7 @@ class RecentEvents:
 
 
 def _thinned(samples: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return samples at even distances up to the last, as many as fit in one answer."""
+    """Return evenly spaced samples up to the last, as many as fit into one answer."""
     values = sum(len(sample.get("pools", ())) for sample in samples)
     apart = max(1, math.ceil(values / SAMPLED_POOLS_AT_ONCE))
     return samples[::-apart][::-1]
@@ -230,7 +230,7 @@ class EventTimeline(Listener):
 
 
 def _shortened_row(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a failure's row with strings of bounded size. The tail of a traceback is kept."""
+    """Return a failure's row with shortened strings. Tracebacks keep their tail."""
     short: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, dict):
@@ -267,7 +267,7 @@ class _Use:
 
 @dataclass
 class _Load:
-    """Running tasks by pool, and their numbers and elapsed seconds by row of names."""
+    """Running tasks by pool, with their numbers and elapsed seconds by name row."""
 
     pools: dict[str, _Use] = field(default_factory=dict)
     running: Counter[NameRow] = field(default_factory=Counter)
@@ -279,9 +279,9 @@ class _Load:
 
 
 class Overviews:
-    """Makes the overviews of one cluster, and answers readers.
-    ``facts`` do not change, such as ``name`` and ``target``. ``expected_s`` maps task names to the
-    manifest's running times, and ``reruns`` maps reasons to recorded restarts of tasks.
+    """Builds the overviews of one cluster, and answers readers.
+    ``facts`` are constant, such as ``name`` and ``target``. ``expected_s`` maps task names to the
+    manifest's running times, ``reruns`` reasons to recorded restarts of tasks.
     """
 
     def __init__(self, cluster: ClusterState) -> None:
@@ -307,7 +307,7 @@ class Overviews:
     async def answer_in_turns(
         self, since: int | None = None, *, fresh_s: float = FRESH_S, **wanted: Any
     ) -> dict[str, Any]:
-        """Return :meth:`answer`, in two turns of the scheduler's event loop."""
+        """Return :meth:`answer`, computed in two turns of the scheduler's event loop."""
         self.present(fresh_s)
         await asyncio.sleep(0)
         return self.answer(since, fresh_s=math.inf, **wanted)
@@ -320,7 +320,7 @@ class Overviews:
         lasting: bool = False,
         fresh_s: float = FRESH_S,
     ) -> dict[str, Any]:
-        """Return the present overview, and events, as plain JSON values.
+        """Return the current overview and events as plain JSON values.
         ``since`` is the number of the reader's last event, 0 for all, None for no events.
         ``lasting`` selects the rows of :class:`LastingNames`. The result has ``overview`` and
         ``events``, which may be None.
@@ -490,7 +490,7 @@ def _running_calls(calls: list[tuple[float, TaskState]]) -> Iterator[RunningCall
 
 
 def _shortened(tasks: list[TaskOverview]) -> tuple[TaskOverview, ...]:
-    """Return the rows, unfinished and failed tasks first, those beyond the limit summed up."""
+    """Return the rows, unfinished and failed tasks first. Rows beyond the limit are summed up."""
     ranked = sorted(tasks, key=_rank)
     others: dict[str | None, TaskOverview] = {}
     for task in ranked[SHOWN_NAMES:]:
@@ -513,14 +513,14 @@ LASTING_ROWS = 100
 
 
 class LastingNames:
-    """Sums up rows of task names in few rows whose names never change and numbers never fall."""
+    """Sums of task names in a few rows. Row names never change, and numbers never fall."""
 
     def __init__(self) -> None:
         self._row_of: dict[tuple[str, str | None], tuple[str, str | None]] = {}
         self._rows: set[tuple[str, str | None]] = set()
 
     def of(self, tasks: Iterable[TaskOverview]) -> tuple[TaskOverview, ...]:
-        """Return the lasting rows with the numbers of the given ones."""
+        """Return the lasting rows updated with the numbers of the given rows."""
         sums: dict[tuple[str, str | None], list[float]] = {}
         for task in tasks:
             key = task.name, task.tag
@@ -565,7 +565,7 @@ SHOWN_TASKS, LONGEST_TASK = 3, 100
 
 
 class WorkerRows:
-    """Makes overviews of the workers of one cluster, and answers readers."""
+    """Builds overviews of the workers of one cluster, and answers readers."""
 
     def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
@@ -574,9 +574,9 @@ class WorkerRows:
     def answer(
         self, tag: str | None = None, first: int = 0, count: int = WORKERS_AT_ONCE
     ) -> dict[str, Any]:
-        """Return ``workers``, ordered by pool and name, and ``total``, their number in all.
-        ``tag`` selects a pool, "" the workers without a tag, None all. The first ``first`` workers
-        are left out. At most ``WORKERS_AT_ONCE`` are returned.
+        """Return ``workers``, ordered by pool and name, and ``total``, the number of all.
+        ``tag`` selects a pool, "" the workers without a tag, None all. The answer starts after the
+        first ``first`` workers and has at most ``WORKERS_AT_ONCE``.
         """
         pools = self._cluster.counts.pools()
         tagged = [(_tag_of(ws, pools), ws) for ws in self._cluster.scheduler.workers.values()]

@@ -38,9 +38,8 @@ def _backlog(worker: WorkerState) -> tuple[float, int]:
 
 
 class TagPlacement:
-    """Chooses the worker for each tagged task:
-    the best of the next few of its tag. Dask compares all: 17 µs with 10 workers, 2.9 ms with
-    5,000.
+    """Chooses for each tagged task the best of the next few workers of its tag.
+    Dask compares all workers, which takes 17 µs with 10 workers and 2.9 ms with 5,000.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -55,7 +54,7 @@ class TagPlacement:
 
     @staticmethod
     def takes(task: TaskState) -> bool:
-        """Return whether this class can place a task: its only restriction is one tag."""
+        """Return whether this class can place a task, whose only restriction must be one tag."""
         return (
             task.resource_restrictions is not None
             and len(task.resource_restrictions) == 1

@@ -1,4 +1,4 @@
-"""Collects the facts about pools that explanations are made from."""
+"""Collection of the facts about pools that explanations use."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LOOKED_SENT = 50
 
 
 class ClusterState(Protocol):
-    """State of a cluster as its readers and its scaling use it: a controller."""
+    """State of a cluster for its readers and its scaling, provided by a controller."""
 
     scheduler: Scheduler
     demand: Demand
@@ -73,7 +73,7 @@ class ClusterState(Protocol):
         """Return the status of every pool by tag."""
 
     def adaptive_bounds(self) -> Mapping[str, tuple[int, int | None]]:
-        """Map the tags of adaptive pools to minimum and maximum."""
+        """Map the tags of adaptive pools to their minimum and maximum."""
 
     def scale(
         self, counts: Mapping[str, int], source: str = "manual", reason: str = "scale"
@@ -106,7 +106,7 @@ class PoolReader:
                 self._starts[tag].connected(time.monotonic())
 
     def facts(self, tag: str, pools: Mapping[str, PoolStatus] | None = None) -> PoolFacts:
-        """Return the facts about a pool, which need not exist."""
+        """Return the facts about a pool, which may be unknown."""
         cluster, now = self._cluster, time.monotonic()
         pools = cluster.counts.pools() if pools is None else pools
         status = pools.get(tag)
@@ -159,7 +159,7 @@ class PoolReader:
         )
 
     def workers(self, tag: str, pools: Mapping[str, Any]) -> list[WorkerState]:
-        """Return a pool's connected workers. Without a tag: those of no pool, or else all."""
+        """Return a pool's connected workers. Without a tag: the untagged workers, or else all."""
         workers = self._scheduler.workers
         if tag:
             return [workers[address] for address in self._scheduler.resources.get(tag) or ()]
@@ -239,7 +239,7 @@ def running_on(worker: WorkerState) -> Iterator[tuple[TaskState, float]]:
 
 
 def _take(task: TaskState, free: dict[str, float]) -> bool:
-    """Take a task's resources from the free ones. Return False if there are not enough."""
+    """Subtract a task's resources from the free ones. Return False if they do not suffice."""
     asked = task.resource_restrictions or {}
     enough = all(free.get(name, 0) >= amount for name, amount in asked.items())
     for name, amount in asked.items():
@@ -248,7 +248,7 @@ def _take(task: TaskState, free: dict[str, float]) -> bool:
 
 
 def name_of(task: TaskState) -> str:
-    """Return the shortened name of a task in the manifest, or of its function."""
+    """Return the short name of a task in the manifest, or of its function."""
     return short_name(str((task.annotations or {}).get(TASK_ANNOTATION) or task.prefix.name))
 
 
@@ -278,7 +278,7 @@ class PoolCounts:
         self._removals = removals
 
     def running(self) -> Running:
-        """Return how many workers of each manager are connected and not leaving."""
+        """Return how many connected workers of each manager are not leaving, by tag."""
         running: dict[str, Counter[str]] = {}
         wanted = self._demand.totals
         # All workers are counted several times a second, so the loop makes few function calls.
@@ -304,7 +304,7 @@ class PoolCounts:
         return {tag: self._present(tag, pool, running) for tag, pool in pools.items()}
 
     def _present(self, tag: str, pool: PoolStatus, running: Running) -> PoolStatus:
-        """Return a pool's reported status with counts corrected from the connected workers."""
+        """Return a pool's reported status with counts corrected by the connected workers."""
         wanted = self._demand.totals.get(tag, pool.wanted)
         connected = sum(counts.get(tag, 0) for counts in running.values())
         beyond = self._demand.unplaced.get(tag)
@@ -320,7 +320,7 @@ class PoolCounts:
         )
 
     def views(self, manager: str, names: set[str]) -> dict[str, dict[str, Any]]:
-        """Map names of a manager's workers, and of ``names``, to the fields of a ``WorkerView``."""
+        """Map a manager's workers, and the given ``names``, to the fields of a ``WorkerView``."""
         return {
             str(ws.name): {
                 "address": ws.address,
@@ -346,14 +346,14 @@ KEPT_STARTS = 20
 
 
 class Starts:
-    """Request times of a pool's starting workers, and how long earlier starts took."""
+    """Request times of a pool's starting workers, and durations of earlier starts."""
 
     def __init__(self) -> None:
         self._asked_at: list[float] = []
         self._took_s: deque[float] = deque(maxlen=KEPT_STARTS)
 
     def expect(self, count: int, now: float) -> list[float]:
-        """Set how many workers are starting, and return for how many seconds each has been."""
+        """Set how many workers are starting, and return how many seconds each has been starting."""
         del self._asked_at[max(0, count) :]
         self._asked_at += [now] * (count - len(self._asked_at))
         return [now - at for at in self._asked_at]
@@ -434,7 +434,7 @@ class PoolViews:
         return {t: Slots(max(1, p.running) * p.slots) for t, p in pools.items()}
 
     def _place(self, tag: str) -> Starting:
-        """Return the expected start durations of the manager that is filled first for a tag."""
+        """Return the expected start durations of the manager that provides a tag first."""
         offering = [known for known in self._cluster.attachments() if tag in known.pools]
         first = min(offering, key=lambda a: (a.priority, _price(a, tag)), default=None)
         return Starting() if first is None else Starting(**first.starting)

@@ -85,7 +85,7 @@ _ROUTES = "distributed.scheduler.http.routes"
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for a peer that left while it connected, as workers may when a session stops."""
+    """Return False for a peer that left while connecting, as workers may when a session stops."""
     return "UNEXPECTED_EOF_WHILE_READING" not in record.getMessage()
 
 
@@ -104,7 +104,7 @@ class PoolScheduler(
     RetryingScheduler,
 ):
     """Dask's scheduler with fast placement of tagged tasks, by default without HTTP server.
-    Managers, not missing heartbeats, decide that a worker is lost.
+    Managers decide that a worker is lost, not missing heartbeats.
     """
 
     #: Tags by task name from the manifest. None without a manifest.
@@ -165,7 +165,7 @@ class PoolScheduler(
             )
 
     def identity(self, n_workers: int = -1) -> dict[str, Any]:
-        """Return Dask's facts about this scheduler, and those that our clients need."""
+        """Return Dask's facts about this scheduler, and those for scalable's clients."""
         ours: dict[str, Any] = {CODE: True, FOUND: True, CARRIES: self.code.carries}
         ours[CHECKPOINTS] = True
         ours[RETRIED] = self.retrying.tasks()
@@ -182,11 +182,11 @@ class PoolScheduler(
         await self.checkpoints.remove()
 
     async def before_graph(self, code: str) -> None:
-        """Wait for the files of the client whose graph is unpickled next."""
+        """Wait for the files of a client before its graph is unpickled."""
         await self.code.prepare(code)
 
     def at_graph(self, code: str) -> None:
-        """Load modules in the versions of the client whose graph is unpickled next."""
+        """Load modules in the versions of a client before its graph is unpickled."""
         self.code.use(code)
 
     def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
@@ -230,7 +230,7 @@ class AbandonedCalls(SchedulerPlugin):
         self._scheduler = scheduler
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Note the assigned tasks of a client that disconnects, and interrupt them later."""
+        """Interrupt the tasks assigned for a disconnected client after a grace period."""
         client = client_that_leaves(topic, msg)
         if client is not None and (assigned := list(tasks_only_for(self._scheduler, client))):
             self._scheduler.loop.call_later(GRACE_S, partial(self._end, client, assigned))
@@ -260,7 +260,7 @@ class CheckpointPlace:
         offer(scheduler, {Handler.CHECKPOINTS: self.prepared})
 
     async def prepared(self) -> dict[str, str] | None:
-        """Return ``directory`` and ``group``, or ``fault`` and ``hint`` if it cannot be created.
+        """Return ``directory`` and ``group``, or ``fault`` and ``hint`` if creation fails.
         None if some workers do not share this file system.
         """
         if self._scheduler.code.carries:
@@ -275,7 +275,7 @@ class CheckpointPlace:
         return {"directory": str(directory), "group": self._group}
 
     async def remove(self) -> None:
-        """Remove the checkpoints of tasks without cached results, because the cluster stops."""
+        """Remove the checkpoints of tasks without cached results when the cluster stops."""
         if self._made is not None:
             await asyncio.to_thread(self._made.remove, self._group)
 
@@ -294,7 +294,7 @@ class Failures(Listener):
 
     def failures(self, keys: Iterable[Any]) -> list[dict[str, Any]]:
         """Return name, tag, arguments, worker and attempts of each task, as far as known.
-        A task that failed because of another one also has ``cause``, the other one's facts.
+        If a task failed because of another one, ``cause`` has the facts about the other one.
         """
         found: list[dict[str, Any]] = []
         for key in keys:
@@ -336,7 +336,7 @@ class Failures(Listener):
 
 
 class UnknownDurations(Listener):
-    """Makes work stealing forget each task that the scheduler forgets."""
+    """Drops a task from work stealing when the scheduler forgets it."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler

@@ -1,6 +1,7 @@
 """Recorder of a run, which writes rows about tasks, workers, failures and resources.
-Rows are written in batches: the recorder must take at most 5 % of the scheduler's CPU time, even if
-the tasks do nothing.
+
+Rows are written in batches, because the recorder must take at most 5 % of the scheduler's CPU time
+even if the tasks do nothing.
 """
 
 from __future__ import annotations
@@ -78,9 +79,9 @@ class _Pending:
 
 
 class Recorder(Listener):
-    """Writes the rows of a run from the events of a scheduler's task log.
-    ``tags`` are the pools' tags, one of which is among the resources of a task or worker.
-    ``reruns`` counts the recorded restarts of tasks by reason.
+    """Writes a run's rows from the events of a scheduler's task log.
+    ``tags`` are the pools' tags, one of which is a resource of each task or worker. ``reruns``
+    counts the recorded restarts of tasks by reason.
     """
 
     def __init__(self, scheduler: Scheduler, run: RunWriter, tags: Iterable[str]) -> None:
@@ -107,7 +108,7 @@ class Recorder(Listener):
             self.worker_added(worker)
 
     def start_flushing(self) -> None:
-        """Start to write the collected rows twice a second, in the running event loop."""
+        """Start writing the collected rows twice a second, in the running event loop."""
         self._flushing.start()
 
     def closed(self, scheduler: Scheduler) -> None:  # noqa: ARG002
@@ -185,14 +186,14 @@ class Recorder(Listener):
             self._note_again(call)
 
     def _note_again(self, call: LoggedTask) -> None:
-        """Keep why a task runs again, until it is recorded once the task has started again."""
+        """Keep the reason why a task runs again until its restart is recorded."""
         entry = self._pending[call.key]
         if entry.again is not None:  # it started again, and was lost again
             self._rerun(entry)
         entry.again, call.again = call.again, None
 
     def _settle_again(self, entry: _Pending, call: LoggedTask, end: EndedTask | None) -> None:
-        """Record why a task started again that was lost before it was observed running."""
+        """Record why a task started again, if it was lost before it was seen running."""
         killed = end is not None and runs_again(end.failure()[0], is_bundle=True)
         if call.again is not None or (killed and call.bundle is None):
             self._rerun(entry)
@@ -235,7 +236,6 @@ class Recorder(Listener):
         self._remembered += heard.rows(time.time())
 
     def forgotten(self, call: LoggedTask) -> None:
-        """Record a forgotten task as cancelled, unless it has finished."""
         self._last_ended = None if self._last_ended is call.task else self._last_ended
         self._end(call, "cancelled", None)
 
@@ -290,7 +290,7 @@ class Recorder(Listener):
         )
 
     def _mark_running(self) -> None:
-        """Record as running the tasks that run according to the workers' last heartbeats."""
+        """Record tasks as running according to the workers' last heartbeats."""
         now = time.time()
         for ws in self.scheduler.workers.values():
             for task, since in ws.executing.items():
@@ -322,7 +322,7 @@ class Recorder(Listener):
         self._run.extend(stream, [row])
 
     def _note_manager(self, worker: str, removed: bool) -> None:
-        """Record that a manager sends the rows of a worker, until all its rows exist."""
+        """Record that a manager reports a worker itself, until all its rows exist."""
         if removed and worker not in self._names:
             self._managed.pop(worker, None)
         else:
@@ -335,7 +335,7 @@ class Recorder(Listener):
         self._worker_row("started", str(worker.name), tag, host=worker.host)
 
     def worker_removed(self, address: str) -> None:
-        """Record that a worker has left, unless its manager sends a row about that."""
+        """Record that a worker has left, unless its manager reports that."""
         name, tag = self._workers.pop(address, (address, None))
         self._names[name] -= 1
         if not self._names[name]:
@@ -415,7 +415,7 @@ encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def head_of(task_id: str, name: str, tag: str | None) -> str:
-    """Return the prefix of the rows of a task."""
+    """Return the start of a task's rows, which all of them share."""
     return f'{{"task_id":{encoded(task_id)}{_middle_of_head(name, tag)}'
 
 
@@ -425,7 +425,7 @@ def _middle_of_head(name: str, tag: str | None) -> str:
 
 
 def told_of_bundle(bundle: Mapping[str, Any], cancelled: int = 0) -> str:
-    """Return the encoded tail of a bundle's row: counts and durations of its tasks."""
+    """Return the encoded end of a bundle's row, with counts and durations of its tasks."""
     quantiles = zip(SHARES, bundle["quantiles_s"], strict=False)
     told = {
         "count": bundle["calls"],
@@ -441,14 +441,14 @@ def told_of_bundle(bundle: Mapping[str, Any], cancelled: int = 0) -> str:
 
 
 def head_in_bundle(head: str, number: int) -> str:
-    """Return the prefix of the rows of one task in a bundle, from that of the bundle."""
+    """Derive the start of the rows of one task in a bundle from the bundle's."""
     return head.replace('","task_name"', f'/{number}","task_name"', 1)
 
 
 def row_in_bundle(head: str, worker: str, ready_at: float, state: str, row: Sequence[Any]) -> str:
     """Return the encoded row of one task in a bundle.
-    ``ready_at`` is epoch seconds. ``row`` has start in epoch seconds, seconds, CPU seconds and peak
-    bytes.
+    ``ready_at`` is in epoch seconds. ``row`` has the start in epoch seconds, the duration, the CPU
+    seconds and the peak bytes.
     """
     began, duration_s, cpu_s, memory = row
     queued = max(0.0, began - ready_at)
@@ -464,7 +464,7 @@ def row_in_bundle(head: str, worker: str, ready_at: float, state: str, row: Sequ
 
 
 def failure_rows(end: EndedTask | GivenUp) -> list[dict[str, Any]]:
-    """Return a row of ``failures.jsonl`` for each failed task that is reported together."""
+    """Return a row of ``failures.jsonl`` for each failed task of one report."""
     if not end.failures:
         return []
     now = time.time()
@@ -496,7 +496,7 @@ STREAM = ".jsonl"
 
 
 class RunFiles:
-    """Sends what was added to a run's files. ``flush`` writes the buffered rows."""
+    """Sends the additions to a run's files. ``flush`` writes the buffered rows."""
 
     def __init__(self, scheduler: Scheduler, directory: Path, flush: Callable[[], object]) -> None:
         self._directory = directory
@@ -506,10 +506,10 @@ class RunFiles:
         offer(scheduler, {Handler.RUN_FILES: self.read})
 
     async def read(self, known: Mapping[str, int], *, costs: bool = False) -> dict[str, Any]:
-        """Return ``run``, the directory's name, and ``files``, what a reader lacks of each.
+        """Return ``run``, the directory's name, and ``files``, the parts that a reader lacks.
         ``known`` maps file names to the sizes that the reader has. Streams are sent from there on,
-        at most 4 MiB at once; other files as a whole if their size differs. With ``costs``, the
-        files contain the costs up to now, instead of those up to the last full minute.
+        at most 4 MiB at once, and other files as a whole if their size differs. With ``costs``, the
+        files contain the costs so far instead of those up to the last full minute.
         """
         if costs:
             self.bill()

@@ -1,5 +1,6 @@
 """Retries of failed tasks according to their retry policies.
-A task that waits for its retry takes no slot and no thread: it stays on the scheduler.
+
+A task that waits for its retry stays on the scheduler, without a slot or a thread.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class _Held:
 
 class Retrying(Listener):
     """Decides which failed tasks are retried, and holds them until then.
-    ``may_have_workers`` returns whether the pool of a tag has or gets workers.
+    ``may_have_workers`` returns whether the pool of a tag has or will get workers.
     """
 
     def __init__(self, scheduler: RetryingScheduler) -> None:
@@ -88,7 +89,7 @@ class Retrying(Listener):
         return self._tries_again(task, policy, kinds, f"failed on {where}", f"{name}: {message}")
 
     def out_of_memory(self, task: TaskState, error: str, *, counts: bool) -> bool | None:
-        """Return whether a task is retried that ran out of memory. None: no policy.
+        """Return whether a task that ran out of memory is retried, or None without a policy.
         A retried task is taken from its worker. ``counts`` is True if this attempt is not counted
         yet, because the worker has not left.
         """
@@ -130,7 +131,7 @@ class Retrying(Listener):
         return True
 
     def _next_pool(self, task: TaskState, policy: RetryPolicy) -> tuple[str | None, str]:
-        """Return the next attempt's tag after an out-of-memory error, and words for the log."""
+        """Return the tag for a retry after an out-of-memory error, and a phrase for the log."""
         tag = LoggedTask(task).tag
         if policy.memory_factor is None or tag is None:
             return None, ""
@@ -147,7 +148,7 @@ class Retrying(Listener):
     # Waiting ------------------------------------------------------------------------------------
 
     def holds(self, task: TaskState) -> bool:
-        """Return whether a task waits for its retry, and route it to the retry's pool."""
+        """Return whether a task waits for its retry, after routing it to the retry's pool."""
         held = self._held.get(task.key)
         if held is None:
             return False
@@ -202,7 +203,7 @@ class Retrying(Listener):
 def larger_component(
     components: Mapping[str, ComponentSpec], tag: str, factor: float, slots: int = 1
 ) -> str | None:
-    """Return the smallest component with ``factor`` times the memory that can run a tag's tasks."""
+    """Return the smallest suitable component with ``factor`` times the memory of a tag's."""
     own = components.get(tag)
     if own is None or own.memory_bytes is None:
         return None
@@ -240,7 +241,7 @@ _LOST = "lost: "
 
 
 class LossReasons(Listener):
-    """Records why workers were lost and which tasks ran on them."""
+    """Reasons why workers were lost, and the tasks that ran on them."""
 
     def __init__(self, scheduler: Scheduler, retrying: Retrying) -> None:
         self._scheduler, self._retrying = scheduler, retrying
@@ -312,7 +313,7 @@ class LossReasons(Listener):
     # Handlers -----------------------------------------------------------------------------------
 
     async def reasons_of_loss(self, key: Any, workers: Iterable[str]) -> list[tuple[Any, ...]]:
-        """Return :class:`LossReason` fields for a task's lost workers and ``workers``.
+        """Return :class:`LossReason` fields for a task's lost workers and for ``workers``.
         Waits up to ``REASON_S`` for the managers to report the reasons.
         """
         names = list(dict.fromkeys([*self._lost_with.get(key, ()), *workers]))
@@ -347,15 +348,15 @@ class LossReasons(Listener):
                 self._count_try(task, str(state.name), state.clean(), amounts)
 
     def walltime_ends(self, worker: str, left_s: float, walltime_s: float) -> None:
-        """Record when the walltime of a worker, given by its name, is over."""
+        """Record when the walltime of the named worker ends."""
         self._walltimes[worker] = time.monotonic() + left_s, walltime_s
         _forget_oldest(self._walltimes)
 
     def _judge_walltime(
         self, name: str, state: WorkerState, keys: Iterable[Any], end: float, walltime_s: float
     ) -> None:
-        """Warn of tasks that ran until the walltime of a lost worker, and fail them the next time.
-        Tasks that had run for a small part of it were only unlucky.
+        """Warn about tasks that ran until their worker's walltime, and fail them the next time.
+        Tasks that had run for only a small part of the walltime are not blamed.
         """
         if time.monotonic() < end - EARLY_S:
             return
@@ -407,7 +408,7 @@ class LossReasons(Listener):
         *,
         counts: bool,
     ) -> bool | None:
-        """Retry or fail a task that ran out of memory. None if it has no retry policy."""
+        """Retry or fail a task that ran out of memory, or return None without a retry policy."""
         call = LoggedTask(task)
         error = OutOfMemory(call.name, shown, 0, *amounts)
         again = self._retrying.out_of_memory(task, str(error), counts=counts)
@@ -420,7 +421,7 @@ class LossReasons(Listener):
     def _count_try(
         self, task: TaskState, worker: str, shown: Any, amounts: tuple[int, int, str, int]
     ) -> None:
-        """Count that a task ran out of memory. Fail it if it had a retry or is a bundle."""
+        """Count an out-of-memory failure of a task. Fail a retried task or a bundle."""
         call = LoggedTask(task)
         self._too_large[task.key] = tries = self._too_large.get(task.key, 0) + 1
         error = OutOfMemory(call.name, shown, tries - 1, *amounts)

@@ -1,4 +1,4 @@
-"""Scheduler-side server of resumable streams, which leads to the scheduler's port."""
+"""Scheduler-side server of resumable streams, connected to the scheduler's port."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ CLOSE_TIMEOUT_S = 1.0
 
 @dataclass(eq=False)
 class _Kept:
-    """Stream and its current use."""
+    """Stream and its current carrier."""
 
     end: StreamEnd
     runs: asyncio.Task[None]
@@ -58,9 +58,9 @@ class _Kept:
 
 
 class StreamRelay:
-    """Server whose connections carry streams to the scheduler, in a separate thread.
+    """Server that carries streams to the scheduler in a separate thread.
     The thread keeps the bytes off the scheduler's event loop, and sends signs of life while that
-    loop is busy. A stream can be continued only with its id, and is encrypted between client and
+    loop is busy. Continuing a stream requires its id. Its content is encrypted between client and
     scheduler. By default only this machine or pod can connect, as port forwarding does. A stream
     without a carrier is kept for ``kept_s`` seconds; ``window`` is the bytes kept per stream and
     direction.
@@ -100,7 +100,7 @@ class StreamRelay:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop the thread and all streams. Those that the scheduler has closed finish in order."""
+        """Stop the thread and all streams. Streams closed by the scheduler finish in order."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -165,7 +165,7 @@ class StreamRelay:
             await carrier.close()
 
     async def _stream_of(self, hello: Hello, source: str) -> _Kept | StreamRefusal:
-        """Return the stream that a hello from an address names, or open it."""
+        """Return or open the stream that is named in a client's first message."""
         kept = self._streams.get(hello.stream)
         if kept is not None:
             return kept
@@ -197,14 +197,14 @@ class StreamRelay:
         return kept
 
     def _is_full(self, source: str) -> bool:
-        """Return whether no more streams from an address are opened."""
+        """Return whether no more streams from an address may be opened."""
         sources = [*self._opening, *(kept.source for kept in self._streams.values())]
         own = ip_address(source).is_loopback and ip_address(self._host).is_loopback
         alike = 0 if own else sources.count(source)
         return len(sources) >= MOST_STREAMS or alike >= MOST_FROM_ONE
 
     async def _carry(self, kept: _Kept, hello: Hello, carrier: Carrier, first: Buffer) -> None:
-        """Attach a carrier to a stream, replacing one that it may still have."""
+        """Attach a carrier to a stream, replacing any carrier that it still has."""
         before, old = kept.carrying, kept.carrier
         kept.carrier, kept.alone_since = carrier, None
         if before is not None and old is not None:
@@ -238,7 +238,7 @@ class StreamRelay:
         return await kept.end.carry(carrier, first, silent_s=FAR_SILENT_S)
 
     async def _sweep(self) -> None:
-        """Drop streams that no client continues, or that transfer nothing."""
+        """Drop streams that no client continues or that transfer no data."""
         while True:
             await asyncio.sleep(SWEEP_S)
             now = time.monotonic()

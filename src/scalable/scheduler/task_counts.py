@@ -34,7 +34,7 @@ _WAITING, _READY, _DONE, _FAILED, _CANCELLED, _FOUND = range(6)
 
 
 def beginning_of(name: str) -> str:
-    """Return the name of the row for all names with the same prefix, such as ``fit-*``."""
+    """Return the name of the row for names with the same prefix, such as ``fit-*``."""
     if name == OTHERS or name.endswith("*"):
         return name
     beginning = _BEGINNING.match(name)
@@ -42,7 +42,7 @@ def beginning_of(name: str) -> str:
 
 
 class NameRow:
-    """Tasks of one name and tag, ``names`` of which share the row.
+    """Tasks of one name and tag. ``names`` is the number of names that share the row.
     ``phases`` counts blocked, ready or running, done, failed, cancelled, and cache hits. ``logs``
     and ``squares`` sum the logarithms of the running times and their squares. ``queued`` counts
     finished tasks with a known queue time, and ``queued_s`` sums it.
@@ -128,12 +128,12 @@ class NameCounts(Listener):
         return None if counted is None else counted[0]
 
     def runs(self, key: Any) -> None:
-        """Record that a task runs. A bundle that is forgotten after that was cancelled."""
+        """Record that a task runs. A bundle forgotten after that counts as cancelled."""
         if key in self._calls:
             self._begun.add(key)
 
     def row_for(self, name: str, tag: str | None) -> NameRow:
-        """Return the row for tasks of a name and tag, made if there is none."""
+        """Return the row for a name and tag, creating it if necessary."""
         name = name[:LONGEST_NAME]
         row = self._named.get((name, tag))
         if row is not None:
@@ -169,7 +169,7 @@ class NameCounts(Listener):
             self._put(call, _READY)
 
     def left(self, call: LoggedTask) -> None:
-        """Count a task as waiting: it was released before it finished, and may run again."""
+        """Count a task as waiting, since it was released before it finished and may run again."""
         if not call.is_known:
             self._put(call, _WAITING)
 
@@ -200,7 +200,7 @@ class NameCounts(Listener):
             row.wait(end, bundle["calls"])
 
     def remembered(self, heard: HeardOutcomes) -> None:
-        """Add up cache outcomes, and count those that did not run as hits."""
+        """Add up cache outcomes, and count the tasks that did not run as hits."""
         for outcome in heard.outcomes:
             self.cached_calls.add(heard.name[:LONGEST_NAME], outcome)
         found = sum(outcome.count for outcome in heard.outcomes if outcome.is_hit)
@@ -208,7 +208,7 @@ class NameCounts(Listener):
             self.row_for(heard.name, heard.tag).phases[_FOUND] += found
 
     def given_up(self, given_up: GivenUp) -> None:
-        """Count tasks of a lost bundle as failed. They do not count as waiting any more."""
+        """Count tasks of a lost bundle as failed. They no longer count as waiting."""
         call = given_up.call
         row = self.row_of(call.key) or self.row_for(call.name, call.tag)
         row.phases[_FAILED] += len(given_up.failures)

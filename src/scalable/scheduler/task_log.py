@@ -1,4 +1,4 @@
-"""Scheduler plug-in with a record of each task, which sends transitions to listeners."""
+"""Scheduler plugin that keeps a record of each task and sends transitions to listeners."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class LoggedTask:
         self.again = reason, worker
 
     def routed_anew(self) -> None:
-        """Forget the slots, because another pool runs the task from now on."""
+        """Drop the cached slots after the task was routed to another pool."""
         self._slots = None
 
     @property
@@ -90,7 +90,7 @@ class LoggedTask:
 
     @property
     def slots(self) -> tuple[tuple[str, int], ...]:
-        """Pairs of a tag and the number of slots that the task takes."""
+        """Tag and number of slots of each resource that the task takes."""
         if self._slots is None:
             asked = self.task.resource_restrictions
             self._slots = (
@@ -102,7 +102,7 @@ class LoggedTask:
 
     @property
     def input_bytes(self) -> int:
-        """Total bytes of the results of other tasks that are input of the task."""
+        """Total size in bytes of the task's inputs from other tasks."""
         others = self.task.dependencies
         return sum(max(0, other.nbytes) for other in others) if others else 0
 
@@ -139,7 +139,7 @@ class EndedTask:
 
     @property
     def ran(self) -> bool:
-        """True if the task, or a task of the bundle, ran, so that its times are meaningful."""
+        """True if the task, or a task of the bundle, ran. Only then are its times meaningful."""
         bundle = self.measured.bundle
         return bool(bundle["calls"]) if bundle else not (self.call.is_known or self.is_hit)
 
@@ -181,13 +181,13 @@ class Listener:
     """Base class of objects that receive a task log's events. Subclasses override some methods."""
 
     def submitted(self, calls: list[LoggedTask]) -> None:
-        """Handle the tasks of a graph from a client, which may include known tasks."""
+        """Handle the tasks of a client's graph, which may include known tasks."""
 
     def waiting(self, call: LoggedTask) -> None:
-        """Handle a task that should run but is blocked, or is not placed yet."""
+        """Handle a task that is blocked by others or not placed yet."""
 
     def ready(self, call: LoggedTask) -> None:
-        """Handle a task that is now queued, or was assigned to a worker."""
+        """Handle a task that is now queued or assigned to a worker."""
 
     def dequeued(self, call: LoggedTask) -> None:
         """Handle a task that left the scheduler's queue, usually for a worker."""
@@ -196,16 +196,16 @@ class Listener:
         """Handle a task that succeeded or failed."""
 
     def remembered(self, heard: HeardOutcomes) -> None:
-        """Handle cache outcomes: of a finished task, or from a client with cache hits."""
+        """Handle the cache outcomes of a finished task or of a client."""
 
     def given_up(self, given_up: GivenUp) -> None:
-        """Handle tasks of a bundle that failed because their client does not resend them."""
+        """Handle failed tasks of a bundle that their client does not resend."""
 
     def left(self, call: LoggedTask) -> None:
         """Handle a task that was released before it succeeded or failed."""
 
     def forgotten(self, call: LoggedTask) -> None:
-        """Handle a task that the scheduler forgets, because nothing needs it any more."""
+        """Handle a task that the scheduler forgets because it is no longer needed."""
 
     def restarted(self, scheduler: Scheduler) -> None:
         """Handle a start or restart of the scheduler, which drops all tasks and metadata."""
@@ -253,7 +253,7 @@ class TaskLog(SchedulerPlugin):
         return made
 
     def listen(self, listener: Listener) -> None:
-        """Send all events from now on to a listener, unless it is known already."""
+        """Send all future events to a listener, unless it is already registered."""
         if listener not in self._listeners:
             self._listeners.append(listener)
             self._subscribe()
@@ -272,7 +272,7 @@ class TaskLog(SchedulerPlugin):
     # Tasks --------------------------------------------------------------------------------------
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **_: Any) -> None:
-        """Make new records of a graph's tasks, whose annotations may have changed."""
+        """Create new records for a graph's tasks, since their annotations may have changed."""
         submitted = []
         for key in tasks:
             task = scheduler.tasks.get(key)
@@ -314,18 +314,18 @@ class TaskLog(SchedulerPlugin):
             _tell(self._told["left"], call)
 
     def _worker(self, details: Mapping[str, Any]) -> str | None:
-        """Return the name of the worker on which a task finished, even if it has left since."""
+        """Return the name of the worker where a task finished, even if it has left since."""
         worker = self._workers.get(details.get("worker", ""))
         return None if worker is None else str(worker.name)
 
     def _released(self, key: Any, ended: str) -> None:
-        """Record why a finished task would run again, unless its worker was lost."""
+        """Record why a finished task may run again, unless its worker was lost."""
         call = self._calls.get(key)
         if call is not None and call.again is None:
             call.begin_again(RetryReason.RETRIED if ended == "erred" else RetryReason.NEEDED)
 
     def _note_lost(self, lost: LostWorker) -> None:
-        """Record which tasks run again because of a lost worker. Some did not start there."""
+        """Record which tasks run again because of a lost worker, including those not started."""
         worker = self._workers.get(lost.address)
         if worker is None:
             return
@@ -355,7 +355,7 @@ class TaskLog(SchedulerPlugin):
     # Scheduler and workers ----------------------------------------------------------------------
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Send ``restarted``, because a scheduler drops earlier metadata when it starts."""
+        """Send ``restarted``, because a starting scheduler drops earlier metadata."""
         self.restart(scheduler)
 
     def restart(self, scheduler: Scheduler) -> None:
@@ -371,7 +371,7 @@ class TaskLog(SchedulerPlugin):
         self._workers.pop(worker, None)
 
     def log_event(self, topic: Any, msg: Any) -> None:
-        """Send ``worker_lost`` if the event is Dask's event of a removed worker."""
+        """Send ``worker_lost`` for Dask's event about a removed worker."""
         lost = LostWorker.of(topic, msg)
         if lost is not None:
             self._note_lost(lost)
@@ -412,7 +412,7 @@ class HeardOutcomes:
 def take_found(
     hear: Callable[[HeardOutcomes], None], calls: Iterable[Sequence[Any]], client: str
 ) -> None:
-    """Report a client's cache hits: name, tag or "", number, and seconds saved."""
+    """Report a client's cache hits (name, tag or "", number, and seconds saved)."""
     del client
     for name, tag, count, saved_s in calls:
         outcome = CacheOutcome(OutcomeKind.FOUND, int(count), float(saved_s))
@@ -435,7 +435,7 @@ class GivenUp(NamedTuple):
 
 
 def runs_again(failure_class: str, *, is_bundle: bool) -> bool:
-    """Return whether a failed Dask task is a bundle whose tasks its client resends in others."""
+    """Return whether a failed Dask task is a bundle whose tasks the client resends."""
     return is_bundle and failure_class in _OF_LOST_WORKERS
 
 
@@ -458,9 +458,7 @@ def failed_calls(bundle: Mapping[str, Any], worker: str | None, lost: int = 0) -
 
 
 def failure_in(details: Mapping[str, Any]) -> tuple[str, str]:
-    """Return class name and message of the exception in the details of a transition, unpickling
-    nothing.
-    """
+    """Return class name and message of a transition's exception, without unpickling it."""
     text, exception = details.get("exception_text"), details.get("exception")
     if text is not None:
         name, _, rest = text.partition("(")
@@ -484,7 +482,7 @@ def _unquoted(shown: str) -> str:
 
 
 class NestedCalls(Listener):
-    """Records which task submitted which tasks, until the scheduler forgets them."""
+    """Records the parent of each nested task until the scheduler forgets it."""
 
     def __init__(self) -> None:
         self._parents: dict[Any, Any] = {}
@@ -537,7 +535,7 @@ KEPT_FORGOTTEN = 5_000
 
 
 class Profiles(Listener):
-    """Keeps the profiles of finished tasks, for clients that still hold their futures."""
+    """Keeps the profiles of finished tasks whose futures a client still holds."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -547,7 +545,7 @@ class Profiles(Listener):
         offer(scheduler, {Handler.PROFILE: self.profile})
 
     def restarted(self, scheduler: Scheduler) -> None:
-        """Drop all profiles, and restore the metadata that a starting scheduler has dropped."""
+        """Drop all profiles, and restore the metadata after a restart."""
         self._ready_at.clear()
         self._rows.clear()
         self._forgotten.clear()
@@ -575,7 +573,7 @@ class Profiles(Listener):
         return self._ready_at.get(key)
 
     def forgotten(self, call: LoggedTask) -> None:
-        """Drop the profile of a task. The latest of these are kept for :meth:`earlier`."""
+        """Drop a task's profile. The most recent of these are kept for :meth:`earlier`."""
         self._ready_at.pop(call.key, None)
         row = self._rows.pop(call.key, None)
         if row is not None:

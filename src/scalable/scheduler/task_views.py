@@ -1,4 +1,4 @@
-"""Views of single tasks, from the scheduler, the recent events and the task's worker."""
+"""Views of single tasks, from the scheduler, its recent events and the task's worker."""
 
 from __future__ import annotations
 
@@ -48,16 +48,16 @@ class _ResultMapping:
 
 
 class CallViews:
-    """Makes views of the tasks of one cluster. Nothing is unpickled and no user code runs."""
+    """Builds views of the tasks of one cluster. Nothing is unpickled and no user code runs."""
 
     def __init__(self, scheduler: Scheduler, explainer: Explainer, recent: RecentEvents) -> None:
         self._scheduler, self._explainer, self._recent = scheduler, explainer, recent
         offer(scheduler, {Handler.CALL: self.call})
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
-        """Return the view of a task, in the form of :meth:`CallView.to_dict`.
-        ``key`` is that of the task or its bundle. ``position`` is the task's position in its
-        bundle, None for the one that runs.
+        """Return the view of a task, as :meth:`CallView.to_dict` does.
+        ``key`` is the key of the task or its bundle. ``position`` is the position in the bundle, or
+        None for the running task.
         """
         task = self._task(key)
         found: dict[str, Any] = {"key": key[:LONGEST_KEY], "position": position}
@@ -156,7 +156,7 @@ class CallViews:
         return next((ws for ws in workers if str(ws.name) == name), None) if name else None
 
     async def _asked(self, worker: WorkerState, key: Any, notes: list[str]) -> Mapping[str, Any]:
-        """Return the worker's facts about a task. Empty if it does not answer in time."""
+        """Return the worker's facts about a task, or none if it does not answer in time."""
         try:
             calls = WorkerCalls(self._scheduler.rpc(worker.address))
             return await asyncio.wait_for(calls.shown_call(key), ASK_TIMEOUT_S)
@@ -167,7 +167,7 @@ class CallViews:
 
 
 def _joined(found: dict[str, Any], told: Mapping[str, Any], position: int | None) -> dict[str, Any]:
-    """Return the facts about a task, completed by those of its worker."""
+    """Return the facts about a task, completed by its worker's facts."""
     joined = dict(found)
     if joined.get("output") is None:
         joined["output"] = told.get("output")
@@ -179,7 +179,7 @@ def _joined(found: dict[str, Any], told: Mapping[str, Any], position: int | None
 
 
 def _bounded(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the facts with strings of bounded size. The tail of a traceback and output is kept."""
+    """Return the facts with shortened strings. Tracebacks and output keep their tail."""
     short: dict[str, Any] = {}
     for name, value in found.items():
         if not isinstance(value, str):

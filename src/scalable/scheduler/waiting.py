@@ -1,4 +1,4 @@
-"""Tasks that no worker takes: logs why they wait, and fails those that can never run."""
+"""Tasks that no worker can take: logs why they wait, and fails those that can never run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAMED_SILENT = 5
 
 @dataclass
 class _Told:
-    """Reason that clients were notified of, its monotonic time, and the clients' ids."""
+    """Reason reported to clients, its monotonic time, and the clients' ids."""
 
     why: str
     at: float
@@ -61,7 +61,7 @@ class WaitingCalls:
         self._told: dict[str, _Told] = {}
 
     def event(self, event: Event) -> None:
-        """Notify all clients of a worker that has not connected. Its manager has logged it."""
+        """Notify all clients of a worker that failed to connect. Its manager has logged it."""
         if event.get("failure_class") == FAILED_START:
             logger.info("%s", event["message"])
             told = {"clients": [], "words": event["message"]}
@@ -151,7 +151,7 @@ class WaitingCalls:
         self, about: str, words: str, tasks: list[TaskState], now: float, *, why: str = ""
     ) -> None:
         """Log why tasks wait, and notify each of their clients once per reason ``why``.
-        ``about`` names what the tasks wait for. ``why`` defaults to the whole message.
+        ``about`` names the missing resource. ``why`` defaults to the whole message.
         """
         if now - self._said_at.get(about, -REPEAT_WORD_S) >= REPEAT_WORD_S:
             self._said_at[about] = now
@@ -174,7 +174,7 @@ class WaitingCalls:
 
 
 def _clients_of(tasks: Iterable[TaskState]) -> set[str]:
-    """Return the ids of the clients that wait for tasks, ``EVERYBODY`` for unknown ones."""
+    """Return the ids of the clients waiting for tasks, or ``EVERYBODY`` if some are unknown."""
     clients: set[str] = set()
     for task in tasks:
         wanting = {client.client_key for client in task.who_wants or ()}

@@ -41,7 +41,7 @@ LONGEST_REASON = 500
 
 
 class WorkerRemovals:
-    """Drains workers by name, and records how workers left and which tasks lost ones ran."""
+    """Drains workers by name, and records how workers left and which tasks they ran."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
@@ -59,7 +59,7 @@ class WorkerRemovals:
         ignore_worker_status(scheduler, self._ignores)
 
     def abandon(self) -> None:
-        """Stop all draining because the scheduler closes, leaving the workers as they are."""
+        """Stop all draining when the scheduler closes. The workers are left as they are."""
         for drain in self._drains.values():
             drain.abandon()
         self._retirements.close()
@@ -69,13 +69,11 @@ class WorkerRemovals:
         return None if drain is None else drain.state
 
     def reason(self, worker: WorkerState) -> str | None:
-        """Return why a worker leaves that has announced it, or None for other workers."""
+        """Return the announced reason why a worker leaves, or None."""
         return self._reasons.get(worker.address)
 
     def notice(self, worker: str, left_s: float, reason: str) -> None:
-        """Drain the worker at an address that is preempted in ``left_s`` seconds, and excuse its
-        lost tasks.
-        """
+        """Drain a worker that is preempted in ``left_s`` seconds, and excuse its lost tasks."""
         ws = self.scheduler.workers.get(worker)
         if ws is None or worker in self._reasons:
             return
@@ -87,7 +85,7 @@ class WorkerRemovals:
         self._drains[worker].leave_within(left_s)
 
     def why(self, worker: WorkerState) -> str:
-        """Return why a worker is drained or leaves by itself, or "" for other workers."""
+        """Return why a worker is drained or leaves on its own, or "" for other workers."""
         return self._reasons.get(worker.address) or self._why.get(worker.address, "")
 
     def drain(
@@ -95,10 +93,10 @@ class WorkerRemovals:
         workers: Mapping[str, str],
         walltimes: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
-        """Start to drain workers.
-        ``workers`` maps names to reasons for the user. Unknown names, and workers that are being
-        drained, are ignored. ``walltimes`` maps names to the seconds that are left, and to the
-        walltime in seconds: these workers hand over their results while their tasks run.
+        """Start draining workers.
+        ``workers`` maps names to reasons for the user. Unknown names, and workers that are already
+        draining, are ignored. ``walltimes`` maps names to the remaining seconds and the walltime in
+        seconds. These workers hand over their results while their tasks still run.
         """
         for ws in self.named(workers):
             if ws.address not in self._drains:
@@ -112,7 +110,7 @@ class WorkerRemovals:
                 self._drains[ws.address].hand_over_within(times[0])
 
     def give_up(self, worker: str, key: Any) -> None:
-        """Drain a worker that cannot interrupt a task, without waiting for this task."""
+        """Drain a worker that cannot interrupt a task, without waiting for that task."""
         ws = self.scheduler.workers.get(worker)
         if ws is not None:
             logger.info("worker %s is replaced: call %s was interrupted and runs on", ws.name, key)
@@ -120,7 +118,7 @@ class WorkerRemovals:
             self._drains[worker].give_up(key)
 
     def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
-        """Give no work to the workers of these units, unless one of a unit's workers is connected.
+        """Withhold work from the workers of the given units, except units with a connected worker.
         Return the names of the connected workers. Required before a unit may be stopped without
         draining.
         """
@@ -137,12 +135,12 @@ class WorkerRemovals:
         return connected
 
     def allow_work(self, workers: Iterable[str]) -> None:
-        """Undo :meth:`withhold_work` for these names."""
+        """Undo :meth:`withhold_work` for the given workers."""
         for name in workers:
             self._withheld.pop(name, None)
 
     def begin(self, worker: str) -> bool:
-        """Return whether this is the first worker of this name, so that it may start."""
+        """Return whether no other worker of this name has started, so this one may start."""
         if worker in self._begun:
             logger.warning("worker %s was started a second time: it is refused", worker)
             return False
@@ -167,7 +165,7 @@ class WorkerRemovals:
         return accepting
 
     def excuse_losses(self, workers: Iterable[str]) -> None:
-        """Do not count the loss of these workers against the tasks that ran on them."""
+        """Do not count the loss of these workers against their tasks."""
         for name in workers:
             if name in self._lost_with:
                 self._excuse(name, self._lost_with.pop(name))
@@ -182,12 +180,12 @@ class WorkerRemovals:
                 excuse_loss_of_task(task)
 
     def _ignores(self, address: str, status: Status) -> bool:
-        """Return whether a reported status is older than the order to accept no tasks."""
+        """Return whether a reported status predates the order to accept no tasks."""
         drain = self._drains.get(address)
         return drain is not None and drain.has_closed and status is Status.running
 
     def dismissed(self, names: Iterable[str]) -> dict[str, str]:
-        """Map the names whose worker was stopped, or exited itself, to its last address."""
+        """Map the names of workers that were stopped or exited on their own to their addresses."""
         return {name: self._dismissed[name] for name in names if name in self._dismissed}
 
     def named(self, names: Iterable[str]) -> list[WorkerState]:
@@ -197,7 +195,7 @@ class WorkerRemovals:
     # Hooks of the scheduler -----------------------------------------------------------------------
 
     def connected(self, worker: WorkerState) -> None:
-        """Store a worker's name, because Dask reports a lost worker by its address only."""
+        """Store a worker's name, since Dask reports a lost worker by its address only."""
         name = self._names[worker.address] = str(worker.name)
         if self._dismissed.get(name) == worker.address:
             del self._dismissed[name]
@@ -270,7 +268,7 @@ _serial = itertools.count()
 
 
 class Drain:
-    """Draining of one worker, which starts in the event loop when the object is made.
+    """Draining of one worker, which starts when the object is created.
     ``state`` is ``draining``, ``holding`` (no other worker can take its results) or ``done`` (it
     has left). Tasks cut at the deadline of a preempted worker do not count as failed.
     """
@@ -307,7 +305,7 @@ class Drain:
         return True
 
     def give_up(self, key: Any) -> None:
-        """Do not wait for this task, which was interrupted and keeps running."""
+        """Stop waiting for a task that was interrupted and keeps running."""
         self._given_up.add(key)
 
     def leave_within(self, left_s: float) -> None:
@@ -318,7 +316,7 @@ class Drain:
             self._leaving_in_time.add_done_callback(self._ended)
 
     def hand_over_within(self, left_s: float) -> None:
-        """Move the worker's results while its tasks run, until its walltime is over."""
+        """Move the worker's results while its tasks run, until its walltime ends."""
         if self._handing_over is None:
             name = f"results of {self._worker.name}"
             self._handing_over = asyncio.create_task(self._hand_over_results(left_s), name=name)
@@ -418,7 +416,7 @@ class Drain:
         self.state = "holding"
 
     def _holds_results_for_good(self) -> bool:
-        """Return whether the worker has results or actors that no other worker can take."""
+        """Return whether no other worker can ever take the worker's results or actors."""
         if self._worker.actors:
             return True
         running = self._scheduler.running
@@ -427,12 +425,12 @@ class Drain:
         return any(len(task.who_has or ()) < 2 for task in self._worker.has_what)
 
     def _set_status(self, status: Status) -> None:
-        """Set the worker's status: not ``paused``, which Dask's memory manager may undo."""
+        """Set the worker's status. It is never ``paused``, which Dask's memory manager may undo."""
         self.has_closed = status is Status.closing_gracefully
         set_worker_status(self._scheduler, self._worker, status, f"scalable-drain-{next(_serial)}")
 
     def _hand_over(self) -> None:
-        """Move tasks by work stealing, in which the worker confirms that they have not started."""
+        """Move tasks by work stealing, where the worker confirms that they have not started."""
         load: dict[WorkerState, int] = {}
         for task in self._stealing.movable(self._worker):
             thief = self._thief(task, load)
@@ -449,7 +447,7 @@ class Drain:
         )
 
     def _able(self, task: TaskState) -> Iterable[WorkerState]:
-        """Return running workers that can take a task, only a few of many."""
+        """Return running workers that can take a task. Of many, only a few."""
         placement: TagPlacement | None = getattr(self._scheduler, "placement", None)
         if placement is not None and placement.takes(task):
             return placement.few(task)
@@ -497,7 +495,7 @@ LONGEST_S = 1.0
 
 
 class Retirements:
-    """Makes Dask move the results of workers away and remove the workers, many at a time."""
+    """Moves the results of many workers away and removes the workers, using Dask."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
@@ -517,7 +515,7 @@ class Retirements:
         return await asyncio.shield(self._asked[address])
 
     def left(self, address: str) -> None:
-        """Answer for a worker that was removed while others of its batch still retire."""
+        """Report a worker as retired if it was removed while its batch still retires."""
         answer = self._retiring.pop(address, None)
         if answer is not None and not answer.done():
             answer.set_result(True)

@@ -1,4 +1,5 @@
-"""Workload of each pool: its waiting and running tasks, updated with each task log event.
+"""Workload of each pool: its waiting and running tasks, updated by task log events.
+
 The cost of reading a workload grows with the pool's workers, not with its tasks.
 """
 
@@ -23,16 +24,14 @@ LOOK_SHARE, LOOK_INTERVAL_S = 50.0, 1.0
 
 
 class _Counted(NamedTuple):
-    """Unfinished task: its kind, and pairs of a tag and the slots that it takes."""
+    """Kind of an unfinished task, and the tags and slots that it takes."""
 
     kind: Kind
     slots: tuple[tuple[str, int], ...]
 
 
 class Workload(Listener):
-    """Counts a scheduler's tasks by pool, kind and state.
-    A task counts once per slot that it takes.
-    """
+    """Counts a scheduler's tasks by pool, kind and state. A task counts once per slot."""
 
     def __init__(self, scheduler: Scheduler, model: TaskModel | None = None) -> None:
         self.scheduler = scheduler
@@ -111,7 +110,7 @@ class Workload(Listener):
 
     @property
     def graph(self) -> bool:
-        """True if any task is blocked by another task."""
+        """True if any task is blocked by another one."""
         return bool(self._blocked)
 
     def running_on(self, worker: WorkerState) -> Iterator[tuple[_Counted, float]]:
@@ -120,7 +119,7 @@ class Workload(Listener):
                 yield call, elapsed
 
     def in_clients(self, tag: str) -> Counter[Kind]:
-        """Map kinds to the slots that a tag's tasks queued in clients need."""
+        """Map task kinds to the slots that a tag's tasks queued in clients need."""
         relay = getattr(self.scheduler, "relay", None)
         waiting = relay.backlog(tag) if relay is not None else {}
         return Counter({Kind(tag, task, size_bucket(0)): n for task, n in waiting.items()})
