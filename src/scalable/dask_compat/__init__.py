@@ -1,5 +1,5 @@
-"""Seams: functions and classes that depend on parts of Dask outside its public interface.
+"""Seams: functions and classes that depend on Dask's internals.
 
-``relies_on`` states these parts as facts that ``seams.check()`` verifies when a scheduler, worker,
-client or cluster starts. Seams read or change one thing in Dask, and decide nothing.
+``relies_on`` declares these internals as facts. ``seams.check()`` verifies them when a scheduler,
+worker, client or cluster starts. A seam reads or changes one thing in Dask, without any policy.
 """

@@ -53,7 +53,7 @@ _WAITS = frozenset({"_gather", "_result", "_exception", "_traceback", "_wait"})
     mentions("distributed.client:wait", "sync", "_wait"),
 )
 def is_wait(coroutine: Callable[..., Any]) -> bool:
-    """Return whether a coroutine function given to ``Client.sync`` waits for tasks, by its name."""
+    """Return whether a coroutine function of ``Client.sync`` waits for tasks, by its name."""
     return getattr(coroutine, "__name__", "") in _WAITS
 
 
@@ -84,7 +84,7 @@ def send_to_scheduler(client: Client, message: dict[str, Any]) -> None:
     accepts("distributed.utils:set_thread_state", 0, "key"),
 )
 def submitted_by(key: Any) -> AbstractContextManager[None]:
-    """Attribute tasks submitted in the block to another task, so that they start earlier."""
+    """Attribute tasks submitted in the block to another task, which makes them start earlier."""
     block: AbstractContextManager[None] = nullcontext()
     return block if key is None else set_thread_state(key=key)
 
@@ -97,7 +97,7 @@ async def gather(client: Client, futures: list[Future[Any]], direct: bool | None
 
 @seams.relies_on(mentions("distributed.client:Future._result", "_state", "wait", "exception"))
 def state_of(future: Future[Any]) -> FutureState:
-    """Return the state of a future, which has the error of a failed one."""
+    """Return the state of a future. It contains the error if the task has failed."""
     state = future._state  # noqa: SLF001
     assert state is not None
     return state
@@ -144,7 +144,7 @@ def _keep_copy(error: Exception, func: Callable[..., Any], args: tuple[Any, ...]
     mentions("distributed.client:as_completed._track_future", "_result", "raiseit"),
 )
 class KeptResult(Future[Any]):
-    """A future whose failure is a value, except with ``raiseit=False`` (``as_completed``)."""
+    """A future with a value in place of a failure, unless ``raiseit=False`` (``as_completed``)."""
 
     async def value_of_failure(self) -> Any:
         """Return the value that replaces the result of a failed task."""
@@ -158,7 +158,7 @@ class KeptResult(Future[Any]):
 
 
 class _SharedAnswer(asyncio.Future[Any]):
-    """The answer to a request that several coroutines await, none of which can cancel it."""
+    """Answer to a request that several coroutines await. None of them can cancel it."""
 
     def __init__(self, request: asyncio.Task[Any]) -> None:
         super().__init__(loop=request.get_loop())
@@ -187,7 +187,7 @@ def _runs(loop: Any) -> bool:
 
 
 class ClientHere:
-    """Stand-in for a pickled client: the client of the task, or of the process, that uses it."""
+    """Stand-in for a pickled client: the client of the task or process that loads it."""
 
     # A client cannot be made while it is unpickled, which happens in the scheduler and in event
     # loops too. `kind` is the class of the client, for `isinstance`.
@@ -247,11 +247,11 @@ class ClientHere:
     mentions(f"{_CLIENT}.close", "_close"),
 )
 class ReportingClient(Client):
-    """A client that calls a method, for subclasses, when one of its Dask tasks finishes.
+    """A client that calls methods of its subclass when one of its Dask tasks finishes.
 
-    Relies on the message handlers that the client registers in its constructor, on the coroutines
-    behind ``cancel`` and ``close``, on ``_graph_to_futures``, through which every graph is sent,
-    and on ``_scheduler_identity``.
+    Relies on the message handlers that the client registers in its constructor, the coroutines
+    behind ``cancel`` and ``close``, ``_graph_to_futures`` (which sends every graph), and
+    ``_scheduler_identity``.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -270,7 +270,7 @@ class ReportingClient(Client):
     def scheduler_known(self) -> None:
         """Process the scheduler's facts before this client registers with the scheduler.
 
-        An error has the same effect as one of :meth:`connected`.
+        An error has the same effect as in :meth:`connected`.
         """
 
     async def connected(self) -> None:
@@ -286,7 +286,7 @@ class ReportingClient(Client):
     ended: Exception | None = None
 
     def end_all(self, error: Exception) -> None:
-        """Fail all tasks with an error, now and when the connection breaks: the cluster stops."""
+        """Fail all tasks with an error, now and when the connection breaks."""
         self.ended = error
         for key, state in list(self.futures.items()):
             if state.status == "pending":
@@ -311,12 +311,12 @@ class ReportingClient(Client):
         return error
 
     def unreadable(self, error: TypeError, keys: list[Any]) -> TypeError | None:
-        """Return the error to raise instead of one from fetching results, or None to keep it."""
+        """Return an error to raise in place of one from fetching results, or None to keep it."""
         del error, keys
         return None
 
     async def values_in_place(self, futures: Iterable[Future[Any]]) -> dict[Any, Any]:
-        """Return the values of futures that are gathered to other values than results, by key."""
+        """Return the values of futures whose gathered value is not their result, by key."""
         del futures
         return {}
 
@@ -335,11 +335,11 @@ class ReportingClient(Client):
 
     @property
     def scheduler_facts(self) -> Mapping[str, Any]:
-        """Facts that the scheduler has reported about itself, empty before the connection."""
+        """Facts that the scheduler has reported about itself. Empty before the connection."""
         return dict(self._scheduler_identity)
 
     def check_open(self) -> None:
-        """Raise an error if the client is closed, or of another process, and sends no requests."""
+        """Raise an error if the client is closed, or belongs to another process."""
         refuse_in_child(self._process)
         if self.status == "closed":
             raise self.ended or ClusterError(
@@ -349,7 +349,7 @@ class ReportingClient(Client):
             )
 
     def sync(self, func: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a coroutine and wait, with an error at once where the wait would never end."""
+        """Run a coroutine and wait for it. If the wait would never end, raise an error instead."""
         # A future that has failed keeps its error after the end of the client.
         failed = getattr(getattr(func, "__self__", None), "status", "") == "error"
         if not self.asynchronous and not (failed and _runs(self.loop)):
@@ -447,7 +447,7 @@ class ReportingClient(Client):
             await self.reconnected()
 
     async def _close_ended(self, error: Exception) -> None:
-        """Close a client whose cluster has stopped. Results that are not here are lost."""
+        """Close a client whose cluster has stopped. Results not fetched yet are lost."""
         for key, state in list(self.futures.items()):
             if state.status != "error":
                 self._end_with_error(key, error, None)
@@ -488,8 +488,7 @@ class ReportingClient(Client):
 class AnnotatingClient(ReportingClient):
     """A client that changes the annotations of graphs when they are sent.
 
-    Relies on ``Client._graph_to_futures``, which sends each graph with the annotations of the
-    context.
+    Relies on ``Client._graph_to_futures``, which sends each graph with the context's annotations.
     """
 
     def graph_annotations(self) -> Mapping[str, Any]:
@@ -497,11 +496,11 @@ class AnnotatingClient(ReportingClient):
         return {}
 
     def layer_annotations(self, annotations: dict[str, Any]) -> dict[str, Any]:
-        """Return the annotations of a layer of the graph, given those that it has."""
+        """Return new annotations for a layer of the graph, given its present ones."""
         return annotations
 
     def before_tagged_graph(self) -> None:
-        """Prepare for a graph, other than single tasks, that has resources as annotations."""
+        """Prepare for a graph (not a single task) that has resources as annotations."""
 
     def _graph_to_futures(self, expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
         keys = list(keys)
@@ -539,8 +538,8 @@ _REPLAY = "distributed.recreate_tasks:ReplayTaskClient"
     has("dask._task_spec:Task", "func", "copy"),
 )
 def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
-    """Return the node whose failure made a future fail, and its inputs, as an argument for it.
-    ValueError if nothing has failed.
+    """Return the node that caused a future's failure, and the node's inputs.
+    Raises ValueError if nothing has failed.
     """
     replay = client.extensions["replay-tasks"]
     key = client.sync(replay._get_errored_future, future)  # noqa: SLF001
@@ -552,7 +551,7 @@ def failed_task(client: Client, future: Any) -> tuple[Any, Any]:
     declares("distributed.protocol.serialize:pickle_loads", "header", "frames"),
 )
 def survive_unpickling() -> None:
-    """Make whatever unpickling raises an Exception: SystemExit would end the event loop."""
+    """Turn exceptions during unpickling into an Exception: SystemExit would stop the event loop."""
     if families["pickle"][1] is pickle_loads:
         register_serialization_family("pickle", pickle_dumps, _pickle_loads)
 
@@ -567,12 +566,12 @@ def _pickle_loads(header: dict[str, Any], frames: list[Any]) -> Any:
 
 
 def not_loaded(what: str, ended: BaseException) -> RuntimeError:
-    """Return the error in place of one that would end the event loop."""
+    """Return the error that replaces one that would stop the event loop."""
     return RuntimeError(f"{what} cannot be loaded here: unpickling it ended with {ended!r}")
 
 
 def _load_error(data: Any) -> Any:
-    """Return an error of a task that Dask has pickled, or one that describes why not."""
+    """Load a task's error that Dask has pickled, or return one that describes the problem."""
     if not isinstance(data, bytes | bytearray):
         return data
     try:
@@ -591,10 +590,9 @@ _FIRST_LINES, _LAST_LINES = 20, 40
 
 
 def load_traceback(data: Any) -> tuple[TracebackType | None, str]:
-    """Return a traceback that Dask has pickled, or None and its text in at most 61 lines.
-
+    """Load a traceback that Dask has pickled. Return it, or None and at most 61 lines of text.
     Dask sends a string in place of a traceback that cannot be pickled, such as one of a thousand
-    frames, and its own ``clean_exception`` fails at that.
+    frames, and its own ``clean_exception`` fails for such strings.
     """
     if not isinstance(data, bytes | bytearray):
         return data, ""
@@ -627,7 +625,7 @@ _HLG = "dask._expr:HLGExpr"
 )
 def annotate_layers(expr: Any, annotate: Callable[[dict[str, Any]], dict[str, Any]]) -> set[str]:
     """Replace the annotations of an expression's layers before it is sent, and return all names.
-    The layers themselves, which collections share, do not change.
+    The layers themselves are shared by collections, and so stay unchanged.
     """
     names: set[str] = set()
     nodes = list(expr.find_operations(HLGExpr))
@@ -703,7 +701,7 @@ _known: WeakKeyDictionary[Client, WeakValueDictionary[Any, KnownState]] = WeakKe
 
 
 class KnownState(FutureState):
-    """State of a finished future whose result this client has."""
+    """State of a finished future whose result is in this client."""
 
     __slots__ = ("__weakref__", "_pickled", "_value", "sent")
 
@@ -715,7 +713,7 @@ class KnownState(FutureState):
         self.finish(type(value))
 
     def take(self) -> Any:
-        """Return the result: another copy each time, as from a worker."""
+        """Return the result, a new copy each time, as a worker would."""
         if not self._pickled:
             value, self._value = self._value, None
             self._pickled = pickle.dumps(value, protocol=5)
@@ -724,7 +722,7 @@ class KnownState(FutureState):
 
 
 class KnownFuture(Future[Any]):
-    """A finished future whose result the client sends only for tasks that need it."""
+    """A finished future whose result is sent only for tasks that need it."""
 
     def __reduce__(self) -> Any:
         client, state = self.client, self._state
@@ -739,7 +737,7 @@ class KnownFuture(Future[Any]):
     mentions(f"{_CLIENT}._inc_ref", "_refcount_lock"),
 )
 def known_future(client: Client, key: str, value: Any) -> KnownFuture:
-    """Return a finished future of a key that is new to the client and the scheduler."""
+    """Return a finished future for a key unknown to the client and the scheduler."""
     with client._refcount_lock:  # noqa: SLF001
         state = client.futures[key] = _known_of(client)[key] = KnownState(key, value)
         future = KnownFuture(key, client)
@@ -765,7 +763,7 @@ def _known_of(client: Client) -> WeakValueDictionary[Any, KnownState]:
     mentions("dask._expr:Expr.dependencies", "operands"),
 )
 def give_to_scheduler(client: Client, expr: Any) -> None:
-    """Send the known results that an expression needs, as tasks, before the expression."""
+    """Before an expression is sent, send the known results that it needs as tasks."""
     known = _known.get(client)
     if not known:
         return
@@ -822,8 +820,8 @@ async def gather_known(
     options: dict[str, Any],
     in_place: Callable[[Iterable[Future[Any]]], Awaitable[dict[Any, Any]]],
 ) -> Any:
-    """Gather futures, the known ones of which need no request to the scheduler.
-    ``in_place`` returns values by key for futures that have a value without a result.
+    """Gather futures, without a request to the scheduler for known results.
+    ``in_place`` returns values by key for futures that have a value in place of a result.
     """
     unpacked, found = unpack_remotedata(futures, byte_keys=True)
     known: dict[Any, Callable[[], Any]] = {

@@ -44,7 +44,7 @@ def loop_runs(cluster: Cluster) -> bool:
     mentions(f"{_CLUSTER}.close", "sync", "_close"),
 )
 def check_overrides() -> None:
-    """Raise ClusterError unless Dask's cluster objects have the methods that we override."""
+    """Raise ClusterError unless Dask's cluster objects have the overridden methods."""
     seams.check()
 
 
@@ -86,7 +86,7 @@ class ManagedSpecCluster(SpecCluster):
         super().__init__(*args, **kwargs)
 
     def close(self, timeout: float | None = None) -> Any:
-        """Stop the cluster. Does nothing in a fork of its process, where Dask's exit calls it."""
+        """Stop the cluster. Does nothing in a fork of its process, where Dask calls it at exit."""
         return super().close(timeout) if os.getpid() == self._process else None
 
     async def bring_in_line(self) -> None:
@@ -99,11 +99,11 @@ class ManagedSpecCluster(SpecCluster):
 
     @property
     def can_grow(self) -> bool:
-        """True if the cluster can start more workers than were described one by one."""
+        """True if the cluster can start workers beyond those specified one by one."""
         raise NotImplementedError
 
     def existing_units(self) -> dict[Any, Any]:
-        """Return the object, or the record of a missing object, of each existing unit by name."""
+        """Return the object of each existing unit, or the record of a missing one, by name."""
         raise NotImplementedError
 
     async def corrected(self) -> None:
@@ -127,21 +127,21 @@ class ManagedSpecCluster(SpecCluster):
         self.workers_changed()
 
     def new_worker_spec(self) -> dict[Any, Any]:
-        """Return name and entry of a new worker. No name is returned twice."""
+        """Return name and entry of a new worker. Names are never repeated."""
         made: dict[Any, Any] = super().new_worker_spec()
         self._i += 1
         return made
 
     @classmethod
     def names_new_workers(cls, base: type[SpecCluster]) -> bool:
-        """Return whether this subclass of ``base`` overrides how new workers are named or made."""
+        """Return whether this subclass of ``base`` overrides the naming or creation of workers."""
         return (
             cls.new_worker_spec is not base.new_worker_spec
             or cls._new_worker_name is not base._new_worker_name  # noqa: SLF001
         )
 
     def stop_adapting_as_dask(self) -> None:
-        """Stop the object that Dask's ``adapt`` made, if there is one."""
+        """Stop the object created by Dask's ``adapt``, if any."""
         if self._adaptive is not None:
             self._adaptive.stop()
             self._adaptive = None
@@ -152,7 +152,7 @@ class ManagedSpecCluster(SpecCluster):
 
     @property
     def workers(self) -> dict[Any, Any]:
-        """Object, or record of a missing object, of each existing unit by name."""
+        """Object of each existing unit, or the record of a missing one, by name."""
         return self.existing_units()
 
     @workers.setter

@@ -1,7 +1,7 @@
-"""Seams of connections: shared memory instead of sent data, and TLS credentials.
+"""Seams of connections: shared memory in place of sent data, and TLS credentials.
 
 A message's large frames are put into segments (:mod:`scalable.protocol.shared_memory`) if both
-sides are on one machine. Frames are passed on without a copy.
+processes are on one machine. Frames are passed on without copying.
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ _CORE = "distributed.comm.core"
     optional=True,  # without it, all data is sent
 )
 class SharingTCP(TCP):
-    """A connection that shares large frames with the peer if it is on this machine.
+    """A connection that shares large frames with a peer on the same machine.
     The sender keeps a segment until the receiver confirms it in its next message, or the connection
-    is closed.
+    closes.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -96,7 +96,7 @@ class SharingTCP(TCP):
         return self._sharer is not None
 
     def handshake_info(self) -> dict[str, Any]:
-        """Return Dask's values for the handshake, and our introduction if memory is shared."""
+        """Return Dask's handshake values, and this process's introduction if memory is shared."""
         info: dict[str, Any] = super().handshake_info()
         return info if (own := _introduction()) is None else {**info, INTRODUCTION: own}
 
@@ -112,7 +112,7 @@ class SharingTCP(TCP):
         return options
 
     async def write(self, msg: Any, serializers: Any = None, on_error: str = "message") -> Any:
-        """Send a message, and return the bytes of its sent and shared frames."""
+        """Send a message, and return the size in bytes of its sent and shared frames."""
         if self._sharer is None or self.stream is None:
             return await super().write(msg, serializers, on_error)
         frames = await to_frames(
@@ -138,7 +138,7 @@ class SharingTCP(TCP):
     def _with_segments(
         self, frames: list[Any], found: dict[int, tuple[Segment, int] | None]
     ) -> list[Any]:
-        """Return a message's frames, with references to segments for the shared ones."""
+        """Return a message's frames, with references to segments in place of the shared ones."""
         parts = []
         for place, shared in found.items():
             if shared is not None:
@@ -209,7 +209,7 @@ class SharingTCP(TCP):
         return int(total)
 
     async def _offloaded(self, function: Any, frames: list[Any]) -> Any:
-        """Call a function that copies frames, in a thread if they are large."""
+        """Call a function that copies frames, in a thread if the frames are large."""
         is_long = OFFLOAD_THRESHOLD and sum(map(nbytes, frames)) > OFFLOAD_THRESHOLD
         return await offload(function) if is_long and self.allow_offload else function()
 
@@ -314,9 +314,10 @@ def share_memory() -> None:
     mentions("distributed.security:Security._get_tls_context", "cert", "key", "load_cert_chain"),
 )
 class KeptSecurity(Security):
-    """A ``distributed.Security`` whose key is never on a disk, though OpenSSL reads only files:
-    it is in memory (``memfd_create(2)``) on Linux. Servers issue no session tickets: two are 0.4 of
-    the 1.5 ms of CPU time of a handshake, and Dask never resumes a session.
+    """A ``distributed.Security`` whose key is never on a disk.
+    OpenSSL reads only files, so on Linux the key is in memory (``memfd_create(2)``). Servers issue
+    no session tickets: two of them cost 0.4 of a handshake's 1.5 ms of CPU time, and Dask never
+    resumes a session.
     """
 
     __slots__ = Security.__slots__  # Dask uses them as the names of its parameters

@@ -1,4 +1,4 @@
-"""Checkable facts about the installed Dask, and the registry of seams that rely on them."""
+"""Verifiable facts about the installed Dask, and the registry of seams that rely on them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def resolve(path: str) -> Any:
 
 
 def has(path: str, *names: str) -> Fact:
-    """Return the fact that an object has these attributes. ``__slots__`` of a class count too."""
+    """Return the fact that an object has these attributes, including ``__slots__`` of a class."""
 
     def verify(found: Any) -> str | None:
         missing = [name for name in names if not hasattr(found, name)]
@@ -92,7 +92,7 @@ def accepts(path: str, positional: int, *keywords: str) -> Fact:
 
 
 def declares(path: str, *parameters: str) -> Fact:
-    """Return the fact that a method, which we override, has exactly these parameters."""
+    """Return the fact that an overridden method has exactly these parameters."""
 
     def verify(found: Any) -> str | None:
         names = _parameters(inspect.unwrap(found).__code__)
@@ -166,7 +166,7 @@ def _texts(constants: Iterable[Any]) -> Iterator[str]:
 
 
 class Seams:
-    """Registry of the seams of one kind of process, whose name is shown in errors."""
+    """Registry of the seams of one kind of process, named in errors."""
 
     def __init__(self, process: str) -> None:
         self.process = process
@@ -175,7 +175,7 @@ class Seams:
         self._verified = False
 
     def relies_on(self, *facts: Fact, optional: bool = False) -> Callable[[_Seam], _Seam]:
-        """Register a seam with its facts. Callers of an optional one check :meth:`difference`."""
+        """Register a seam with its facts. Callers of an optional seam check :meth:`difference`."""
 
         def register(seam: _Seam) -> _Seam:
             self._facts[seam.__name__] = facts
@@ -190,12 +190,12 @@ class Seams:
         return dict(self._facts)
 
     def difference(self, seam: str) -> str | None:
-        """Return the first difference of the installed Dask from a seam's facts, or None."""
+        """Return how the installed Dask first differs from a seam's facts, or None."""
         differences = (fact.difference() for fact in self._facts[seam])
         return next((text for text in differences if text is not None), None)
 
     def check(self) -> None:
-        """Raise ClusterError unless the facts of every required seam hold. A success is cached."""
+        """Raise ClusterError unless all required seams' facts hold. Success is cached."""
         if self._verified:
             return
         required = [seam for seam in self._facts if seam not in self._optional]

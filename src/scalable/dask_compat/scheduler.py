@@ -65,9 +65,7 @@ def send_to_worker(scheduler: Scheduler, address: str, message: dict[str, Any]) 
 
 
 def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
-    """Send a message, unless the connection has just closed:
-    the error would reach another sender.
-    """
+    """Send a message unless the connection has just closed: another sender would get the error."""
     try:
         comm.send(message)
     except CommClosedError:
@@ -79,7 +77,7 @@ def _send(comm: BatchedSend, message: dict[str, Any]) -> None:
     mentions("distributed.core:Server.handle_stream", "stream_handlers"),
 )
 def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None:
-    """Register a handler for an operation, also called with ``client=`` or ``worker=``."""
+    """Register a handler for an operation. It is called with ``client=`` or ``worker=`` too."""
     scheduler.stream_handlers[operation] = handler
 
 
@@ -91,7 +89,7 @@ def offer_on_streams(scheduler: Scheduler, operation: str, handler: Any) -> None
     mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures", "KilledWorker"),
 )
 def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
-    """Make a task fail with ``KilledWorker`` when its worker is lost, instead of retrying it."""
+    """Make a task fail with ``KilledWorker`` if its worker is lost, instead of retrying it."""
     task.suspicious = scheduler.allowed_failures
 
 
@@ -100,7 +98,7 @@ def fail_at_first_loss(scheduler: Scheduler, task: TaskState) -> None:
     mentions(f"{_SCHEDULER}.remove_worker", "suspicious", "allowed_failures"),
 )
 def excuse_loss_of_task(task: TaskState) -> None:
-    """Subtract one from the number of lost workers that Dask counts for a task."""
+    """Reduce Dask's count of the workers that a task has lost by one."""
     if task.suspicious:
         task.suspicious -= 1
 
@@ -110,7 +108,7 @@ def excuse_loss_of_task(task: TaskState) -> None:
     mentions("distributed.stealing:WorkStealing.steal_time_ratio", "fast_tasks", "prefix", "name"),
 )
 def never_steal(task: TaskState) -> None:
-    """Exempt all tasks with the same prefix as this task from Dask's work stealing."""
+    """Exempt all tasks with this task's prefix from Dask's work stealing."""
     fast_tasks.add(task.prefix.name)
 
 
@@ -119,13 +117,13 @@ def never_steal(task: TaskState) -> None:
     mentions("distributed.scheduler:SchedulerState._transition_memory_released", "run_spec"),
 )
 def never_compute_again(task: TaskState) -> None:
-    """Make Dask report a task's lost result to clients, instead of running the task again."""
+    """Make Dask report a lost result to clients instead of running the task again."""
     task.run_spec = None
 
 
 @seams.relies_on(mentions("distributed.scheduler:SchedulerState", "unrunnable", "queued"))
 def count_tasks_without_worker(scheduler: Scheduler) -> int:
-    """Return the number of ready tasks without a worker: none fits, or all are busy."""
+    """Return the number of ready tasks without a worker, because none fits or all are busy."""
     return len(scheduler.unrunnable) + len(scheduler.queued)
 
 
@@ -148,7 +146,7 @@ def tasks_no_worker_takes(scheduler: Scheduler) -> list[TaskState]:
     ),
 )
 def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -> None:
-    """Make tasks that no worker can take fail with an error."""
+    """Fail tasks that no worker can take."""
     stimulus = "scalable-cannot-run"
     recommendations: dict[Any, Any] = {}
     for task in tasks:
@@ -176,9 +174,9 @@ def fail_tasks(scheduler: Scheduler, tasks: list[TaskState], error: Exception) -
 )  # fmt: skip
 class LostWorker:
     """A worker that was removed from the scheduler, from Dask's event about it.
-    ``dismissed``: the scheduler stopped it, as planned (``expected``) or because a client restarts
-    all workers. ``running`` has the keys of its tasks, ``computed`` those whose only result was on
-    it.
+    ``dismissed`` is true if the scheduler stopped it as planned (``expected``), or because a client
+    restarts all workers. ``running`` has the keys of its tasks, ``computed`` those whose only
+    result was there.
     """
 
     def __init__(self, message: dict[str, Any]) -> None:
@@ -201,7 +199,7 @@ class LostWorker:
     mentions(f"{_SCHEDULER}.restart_workers", "action", "restart-workers", "workers", "all"),
 )
 def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
-    """Return the addresses of workers that an event reports as restarted by a client."""
+    """Return the addresses of the workers that a client restarts, according to an event."""
     if topic != "all" or not isinstance(message, dict):
         return []
     return list(message["workers"]) if message.get("action") == "restart-workers" else []
@@ -216,26 +214,26 @@ def restarted_by_nannies(topic: Any, message: Any) -> list[str]:
     has(_WORKER, "processing", "long_running"),
 )
 class Stealing:
-    """Moves tasks that have not started to another worker. Needs Dask's extension ``stealing``."""
+    """Moves tasks that have not started to other workers. Needs Dask's extension ``stealing``."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._extension: Any = scheduler.extensions.get("stealing")
 
     def movable(self, worker: WorkerState) -> list[TaskState]:
-        """Return a worker's tasks that :meth:`move` may be called for."""
+        """Return a worker's tasks for which :meth:`move` may be called."""
         if self._extension is None:
             return []
         flying = self._extension.in_flight
         return [t for t in worker.processing if t not in flying and t not in worker.long_running]
 
     def asks(self, worker: WorkerState) -> bool:
-        """Return whether a worker has not yet answered a request to give up a task."""
+        """Return whether a worker still has to answer a request to give up a task."""
         if self._extension is None:
             return False
         return any(task in self._extension.in_flight for task in worker.processing)
 
     def move(self, task: TaskState, victim: WorkerState, thief: WorkerState) -> None:
-        """Request that one worker (the victim) gives up a task to another (the thief)."""
+        """Request that a worker (the victim) gives up a task to another one (the thief)."""
         self._extension.move_task_request(task, victim, thief)
 
 
@@ -248,7 +246,7 @@ class Stealing:
 async def ask_task_states(
     scheduler: Scheduler, worker: WorkerState, keys: list[Any]
 ) -> tuple[str, dict[Any, tuple[str, bool]]] | None:
-    """Return a worker's status and by known key (task state, whether its slot is lent).
+    """Return a worker's status, and (state, whether its slot is lent) of known tasks by key.
     Returns None after an error of the worker, and raises OSError if it does not answer.
     """
     answer = await scheduler.rpc(worker.address).run(function=_asking(), args=dumps((keys,)))
@@ -273,7 +271,7 @@ def _asking() -> bytes:
 
 
 def plain_value(value: Any) -> Any:
-    """Return the deserialized object: a scheduler keeps values from workers serialized."""
+    """Return a value deserialized, since a scheduler keeps workers' values serialized."""
     if isinstance(value, Serialized):
         return deserialize(value.header, value.frames)
     return value.data if isinstance(value, Serialize) else value
@@ -290,7 +288,7 @@ def plain_value(value: Any) -> Any:
     optional=True,
 )
 def tag_placement() -> str | None:
-    """Return why ``TagPlacement``, which speeds up placement, cannot run here, or None."""
+    """Return why ``TagPlacement``, which speeds up placement, cannot be used here, or None."""
     return seams.difference(tag_placement.__name__)
 
 
@@ -306,7 +304,7 @@ _PAUSES_MS = {"monitor": 2000, "idle-timeout": 1000}
     optional=True,
 )
 def look_seldom(scheduler: Scheduler) -> None:
-    """Reduce the frequency of Dask's checks that are slow with thousands of workers."""
+    """Make those of Dask's checks less frequent that are slow with thousands of workers."""
     for name, pause_ms in _PAUSES_MS.items():
         if (callback := scheduler.periodic_callbacks.get(name)) is not None:
             callback.callback_time = max(callback.callback_time, pause_ms)
@@ -314,7 +312,7 @@ def look_seldom(scheduler: Scheduler) -> None:
 
 @seams.relies_on(declares("distributed.scheduler:heartbeat_interval", "n"))
 def heartbeat_pause_s(workers: int) -> float:
-    """Return the seconds between a worker's heartbeats with so many workers (5,000: 26 s)."""
+    """Return the seconds between a worker's heartbeats, given the number of workers."""
     return heartbeat_interval(workers)
 
 
@@ -359,7 +357,7 @@ def http_application(scheduler: Any) -> Any:
     mentions("distributed.node:ServerNode.get_logs", "_deque_handler"),
 )
 def keep_logs(scheduler: Any, logger: logging.Logger) -> None:
-    """Add a logger's messages to the scheduler's logs that clients can read."""
+    """Add a logger's messages to the scheduler's logs, which clients can read."""
     logger.addHandler(scheduler._deque_handler)  # noqa: SLF001
 
 
@@ -400,7 +398,7 @@ class _Workers(SortedDict):
 )
 def iterate_fast(scheduler: Scheduler) -> None:
     """Make iteration over a new scheduler's workers seven times as fast.
-    Dask iterates whenever a worker connects, and our code each second.
+    Dask iterates whenever a worker connects, and scalable every second.
     """
     if type(scheduler.workers) is SortedDict:
         scheduler.workers = _Workers(scheduler.workers)
@@ -411,7 +409,7 @@ def iterate_fast(scheduler: Scheduler) -> None:
     mentions("distributed.worker:Worker", "startup_information"),
 )
 def told_at_start(worker: WorkerState, key: str) -> Any:
-    """Return a value that a worker sent when it connected, or None if it is missing."""
+    """Return a value that a worker sent when it connected, or None if it did not."""
     return worker.extra.get(key)
 
 
@@ -439,8 +437,8 @@ COLLECT_S, COLLECT_EACH_S = 0.1, 0.001
     accepts(f"{_SCHEDULER}.remove_worker", 1, "address", "stimulus_id"),
 )
 class RegisteringScheduler(Scheduler):
-    """A scheduler that removes a worker which was lost while it registered, before its stream
-    starts. Dask would keep it for ever, and assign tasks to it.
+    """A scheduler that removes a worker lost during its registration, before its stream starts.
+    Dask would keep it forever, and assign tasks to it.
     """
 
     async def add_worker(self, comm: Any, *, address: str, server_id: str, **kwargs: Any) -> None:
@@ -461,7 +459,7 @@ class RegisteringScheduler(Scheduler):
     mentions("distributed.worker:Worker.__init__", "remove-worker"),
 )
 class TellingScheduler(Scheduler):
-    """A scheduler that notifies the workers of several lost workers in one message.
+    """A scheduler that reports several lost workers to the others in one message.
     Dask sends one for each: when 1,000 of 5,000 left, 0.8 GB, and garbage collections of 2 to 4 s.
     """
 
@@ -471,7 +469,7 @@ class TellingScheduler(Scheduler):
         super().__init__(*args, **kwargs)
 
     def worker_send(self, worker: str, msg: dict[str, Any]) -> None:
-        """Send a message to a worker. The removal of a worker is sent a moment later."""
+        """Send a message to a worker. A worker's removal is sent a moment later."""
         if msg.get("op") != _REMOVED:
             super().worker_send(worker, msg)
             return
@@ -508,8 +506,8 @@ class TellingScheduler(Scheduler):
     has("distributed.scheduler:WorkerState", "versions"),
 )
 def compare_distinct_versions() -> None:
-    """Compare a new worker's versions with each distinct set only.
-    Idempotent. Dask's comparison with every worker takes 8 ms of each arrival at 5,000 workers.
+    """Compare a new worker's versions with each distinct set only. Idempotent.
+    With 5,000 workers, Dask's comparison with every worker takes 8 ms for each new one.
     """
     if not getattr(versions.error_message, "compares_distinct", False):
         versions.error_message = comparing_distinct(versions.error_message)
@@ -534,7 +532,7 @@ def comparing_distinct(compare: Callable[..., Any]) -> Callable[..., Any]:
     declares("distributed.diagnostics.plugin:SchedulerPlugin.log_event", "self", "topic", "msg"),
 )
 def client_that_leaves(topic: Any, message: Any) -> str | None:
-    """Return the client that an event reports as gone, before its tasks are released, or None."""
+    """Return the client that disconnects according to an event, before its tasks are released."""
     if topic != "all" or not isinstance(message, dict):
         return None
     return message.get("client") if message.get("action") == "remove-client" else None
@@ -545,7 +543,7 @@ def client_that_leaves(topic: Any, message: Any) -> str | None:
     has("distributed.scheduler:TaskState", "who_wants"),
 )
 def tasks_only_for(scheduler: Scheduler, client: str) -> Iterator[tuple[Any, str]]:
-    """Yield key and worker address of assigned tasks that only this client needs."""
+    """Yield key and worker address of each assigned task that only this client needs."""
     for ws in scheduler.workers.values():
         for task in ws.processing:
             if all(other.client_key == client for other in task.who_wants or ()):
@@ -562,7 +560,7 @@ def tasks_only_for(scheduler: Scheduler, client: str) -> Iterator[tuple[Any, str
 def set_worker_status(
     scheduler: Scheduler, worker: WorkerState, status: Status, stimulus: str
 ) -> None:
-    """Set a worker's status, on the scheduler first so that it assigns no task in between."""
+    """Set a worker's status, first on the scheduler, so that it assigns no task in between."""
     scheduler.handle_worker_status_change(status, worker, stimulus)
     message = {"op": "worker-status-change", "status": status.name, "stimulus_id": stimulus}
     scheduler.stream_comms[worker.address].send(message)
@@ -575,7 +573,7 @@ def set_worker_status(
     mentions("distributed.core:Server.handle_stream", "stream_handlers"),
 )
 def ignore_worker_status(scheduler: Scheduler, ignores: Callable[[str, Status], bool]) -> None:
-    """Ignore the status reports for which ``ignores(worker address, status)`` is True."""
+    """Ignore status reports for which ``ignores(worker address, status)`` is true."""
     handle = scheduler.stream_handlers["worker-status-change"]
 
     def filtered(status: str, worker: str, stimulus_id: str) -> None:
@@ -596,8 +594,8 @@ def ignore_worker_status(scheduler: Scheduler, ignores: Callable[[str, Status], 
     accepts("distributed.comm.core:Comm.write", 2, "serializers", "on_error"),
 )
 class GreetingScheduler(Scheduler):
-    """A scheduler whose first message to a client is sent alone.
-    A client that gets it in one batch with others, such as an announced cancellation, never works.
+    """A scheduler that sends its first message to a client alone.
+    A client that receives it in a batch with others, such as a cancellation, never works.
     """
 
     async def add_client(self, comm: Comm, client: str, versions: dict[str, Any]) -> None:
@@ -628,10 +626,10 @@ def send_first_message_alone(comm: Comm) -> None:
     accepts(f"{_SCHEDULER}.set_metadata", 1, "keys", "value"),
 )
 async def fact_of_scheduler(scheduler: Any, key: str) -> Any:
-    """Return a fact of a scheduler (its ``rpc`` object), as set by ``set_fact``, or None."""
+    """Return a fact that :func:`set_fact` has set on a scheduler (an ``rpc`` object), or None."""
     return await scheduler.get_metadata(keys=[key], default=None)
 
 
 def set_fact(scheduler: Any, key: str, value: Any) -> None:
-    """Set a fact on a scheduler in this process. See :func:`fact_of_scheduler`."""
+    """Set a fact on a scheduler in this process, for :func:`fact_of_scheduler`."""
     scheduler.set_metadata(keys=[key], value=value)

@@ -1,4 +1,4 @@
-"""Seams of a scheduler's extensions: work stealing, moved results, events, spans and shuffles."""
+"""Seams of a scheduler's extensions: work stealing, result moves, events, spans, shuffles."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class _Part:
 )  # fmt: skip
 class PoolStealing(WorkStealing):
     """Dask's work stealing, applied to each pool separately, and then to all workers.
-    Dask compares the load of all pools: idle workers of a pool may wait while tasks are queued in
-    it.
+    Dask compares the load across pools, so a pool's idle workers may wait while it has queued
+    tasks.
     """
 
     def __init__(self, scheduler: Scheduler) -> None:
@@ -102,7 +102,7 @@ class PoolStealing(WorkStealing):
         *,
         occupancies: dict[WorkerState, float],
     ) -> WorkerState | None:
-        """Return an idle worker or None. Avoids Dask's set of all workers with the tag."""
+        """Return an idle worker or None, without building Dask's set of the tag's workers."""
         tags = ts.resource_restrictions
         if not tags or len(tags) > 1 or ts.worker_restrictions or ts.host_restrictions:
             return super()._get_thief(scheduler, ts, potential_thieves, occupancies=occupancies)
@@ -117,7 +117,7 @@ class PoolStealing(WorkStealing):
 
 
 def _takes_more(scheduler: Scheduler, worker: WorkerState) -> bool:
-    """Return whether a worker has a free thread, or little work compared with others."""
+    """Return whether a worker has a free thread, or less work than others."""
     count = len(worker.processing)
     short = count == worker.nthreads and worker.address in scheduler.idle
     return count < worker.nthreads or short
@@ -132,7 +132,7 @@ def _by_tag(workers: Iterable[WorkerState]) -> Mapping[str, set[WorkerState]]:
 
 
 def pool_stealing() -> str | None:
-    """Return why ``PoolStealing`` cannot run on the installed Dask, or None if it can."""
+    """Return why ``PoolStealing`` cannot run on the installed Dask, or None."""
     return seams.difference(PoolStealing.__name__)
 
 
@@ -152,9 +152,9 @@ _MANAGER = "distributed.active_memory_manager:ActiveMemoryManagerExtension"
     optional=True,
 )
 class SamplingMemoryManager(ActiveMemoryManagerExtension):
-    """Dask's Active Memory Manager, which moves a result to the emptiest of ``COMPARED`` random
-    workers. Dask compares all workers for each result: 2 ms with 5,000 workers. See Mitzenmacher,
-    "The power of two choices in randomized load balancing", 2001.
+    """Dask's Active Memory Manager, with moves to the emptiest of ``COMPARED`` random workers.
+    Dask compares all workers for each result: 2 ms with 5,000 workers. See Mitzenmacher, "The power
+    of two choices in randomized load balancing", 2001.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -163,7 +163,7 @@ class SamplingMemoryManager(ActiveMemoryManagerExtension):
         super().__init__(*args, **kwargs)
 
     def run_once(self) -> None:
-        """Run all policies, unless the only one drops copies of results and there are none."""
+        """Run all policies, unless the only one removes copies of results and none exist."""
         copies = self.scheduler.replicated_tasks
         if not copies and all(type(policy) is ReduceReplicas for policy in self.policies):
             return  # before Dask reads the memory of each worker
@@ -207,17 +207,17 @@ KEPT = "distributed.diagnostics.computations.max-history"
     optional=True,
 )
 class ForgettingBroker(Broker):
-    """The events of a scheduler, without empty topics and subscribers that have left."""
+    """Event broker of a scheduler that drops empty topics and departed subscribers."""
 
     @classmethod
     def in_place_of(cls, broker: Broker) -> ForgettingBroker:
-        """Return a broker with the topics of another one, which is not used any more."""
+        """Return a broker that takes over the topics of another one."""
         made = cls.__new__(cls)
         vars(made).update(vars(broker))
         return made
 
     def truncate(self, topic: str | None = None) -> None:
-        """Remove a topic's events (by default all), and the topic without subscribers."""
+        """Remove a topic's events (by default all topics'), and the topic if nobody subscribes."""
         super().truncate(topic)
         known = None if topic is None else self._topics.get(topic)
         if topic is not None and known is not None and not known.subscribers:
@@ -240,7 +240,7 @@ class ForgettingBroker(Broker):
     optional=True,
 )
 class ForgettingSpans(SpansSchedulerExtension):
-    """The spans of a scheduler, without old ones whose tasks are all forgotten. Dask keeps all."""
+    """Spans of a scheduler, without old ones whose tasks are all forgotten. Dask keeps all."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         super().__init__(scheduler)
@@ -291,7 +291,7 @@ def _drop_empty(lists: dict[Any, list[Span]]) -> None:
     optional=True,
 )
 def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
-    """Remove a worker that has left from the counts of work stealing, where Dask keeps it."""
+    """Remove a departed worker from the work-stealing counts, where Dask keeps it."""
     stealing = scheduler.extensions.get("stealing")
     if stealing is not None:
         stealing.in_flight_occupancy.pop(worker, None)
@@ -305,9 +305,7 @@ def forget_thefts(scheduler: Scheduler, worker: Any) -> None:
     optional=True,
 )
 def forget_unknown_duration(scheduler: Scheduler, task: TaskState) -> None:
-    """Remove a forgotten task from Dask's work stealing, which keeps those of functions that always
-    fail.
-    """
+    """Remove a forgotten task from Dask's work stealing, which keeps tasks that always fail."""
     stealing = scheduler.extensions.get("stealing")
     durations = {} if stealing is None else stealing.unknown_durations
     unknown = durations.get(task.prefix.name)
@@ -361,9 +359,8 @@ _PLUGIN = "distributed.shuffle._scheduler_plugin:ShuffleSchedulerPlugin"
     declares("distributed.scheduler:SchedulerState.valid_workers", "self", "ts"),
 )
 def keep_shuffles_in_pools(scheduler: Scheduler) -> None:
-    """Make shuffles assign outputs to workers that can run them.
-    Idempotent. Dask chooses among all workers, and an output on one without the resources never
-    runs.
+    """Make shuffles assign outputs only to workers that can run them. Idempotent.
+    Dask chooses among all workers, and an output on a worker without the resources never runs.
     """
     shuffle_mender()(dask_scheduler=scheduler)
 
@@ -420,7 +417,7 @@ def shuffle_mender() -> Callable[..., None]:
     mentions(f"{_PLUGIN}.remove_worker", "participating_workers", "_restart_shuffle"),
 )
 class ShufflesOf:
-    """The shuffles in which a worker participates, which would restart if it left now."""
+    """Shuffles in which a worker participates, which would restart if it left now."""
 
     def __init__(self, scheduler: Scheduler, address: str) -> None:
         self._plugin: Any = scheduler.extensions.get("shuffle")
@@ -432,7 +429,7 @@ class ShufflesOf:
         return any(self._address in each.participating_workers for each in active.values())
 
     def avoid(self, avoided: bool) -> None:
-        """Give the worker no outputs of later shuffles if another worker can take them."""
+        """Exclude the worker from later shuffles if other workers can take the outputs."""
         leaving: set[str] = getattr(self._plugin, "scalable_leaving", set())
         (leaving.add if avoided else leaving.discard)(self._address)
 
@@ -447,7 +444,7 @@ class ShufflesOf:
     optional=True,  # without prometheus-client there is no such handler
 )
 def dask_metrics_handler() -> type[Any]:
-    """Return the class of Dask's metrics page, whose ``get`` does not finish the response."""
+    """Return the class of Dask's metrics page, without finishing the response in ``get``."""
     ((_, handler, _),) = prometheus.routes
     return handler  # type: ignore[no-any-return]
 
@@ -463,7 +460,7 @@ _SETTING = "distributed.scheduler.work-stealing"
     contains("distributed.scheduler:DEFAULT_EXTENSIONS", "stealing", "amm"),
 )
 def extensions() -> Mapping[str, Any]:
-    """Return a scheduler's extensions by name: Dask's, or ours where they fit.
+    """Return a scheduler's extensions by name, with scalable's in place of Dask's where possible.
     As with Dask's own, ``distributed.scheduler.work-stealing`` may disable stealing.
     """
     found = dict(DEFAULT_EXTENSIONS)
@@ -478,5 +475,5 @@ def extensions() -> Mapping[str, Any]:
 
 
 def without_sampling() -> str | None:
-    """Return why results are not moved with a sample of workers, or None if they are."""
+    """Return why sampling is not used for moving results, or None if it is."""
     return seams.difference(SamplingMemoryManager.__name__)

@@ -1,4 +1,4 @@
-"""Seams of tasks on the scheduler: the nodes sent to workers, attempts, bundles and facts."""
+"""Seams of tasks on the scheduler: nodes, attempts, bundles and facts."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ _STATE = "distributed.scheduler:SchedulerState"
     accepts("distributed.protocol.pickle:loads", 1, "buffers"),
 )
 class CarriedNode(GraphNode):
-    """A node of a graph that a worker unpickles when the task starts.
-    Unpickled earlier, a module that cannot be imported terminates the worker. ``code`` is the code
-    id of the client, or "".
+    """A graph node that a worker unpickles only when the task starts.
+    Unpickled earlier, a module that cannot be imported would terminate the worker. ``code`` is the
+    client's code id, or "".
     """
 
     __slots__ = (
@@ -96,7 +96,7 @@ class CarriedNode(GraphNode):
                 self._begun = None
 
     def given(self) -> tuple[list[Any], dict[str, Any]] | None:
-        """Return the arguments while the task runs in this process, or None otherwise."""
+        """Return the arguments while the task runs in this process, otherwise None."""
         begun = self._begun
         return None if begun is None else arguments_of(*begun)
 
@@ -173,8 +173,8 @@ _MOST_ENTRIES = 20
     accepts("dask._task_spec:_execute_subgraph", 3),
 )
 def arguments_of(node: Any, values: Any) -> tuple[list[Any], dict[str, Any]] | None:
-    """Return the arguments of a node's function, or None if there are none.
-    Computes nothing. ``values`` has the results of the node's dependencies by key.
+    """Return the arguments of a node's function, or None, without computing anything.
+    ``values`` has the results of the node's dependencies by key.
     """
     if type(node) is not Task:
         return None
@@ -219,16 +219,16 @@ def _filled(argument: Any, values: Any) -> Any:
     has("distributed.scheduler:TaskState", "run_spec", "annotations"),
 )
 class CarryingScheduler(Scheduler):
-    """A scheduler whose workers unpickle tasks when they run them."""
+    """A scheduler whose workers unpickle tasks just before running them."""
 
     async def before_graph(self, code: str) -> None:
-        """Prepare for a client's graph with this code id. Graphs keep their order."""
+        """Prepare for a client's graph with the given code id. The order of graphs is kept."""
 
     def at_graph(self, code: str) -> None:
-        """Load this code id's modules, immediately before a graph is unpickled."""
+        """Load the modules of a code id, immediately before a graph is unpickled."""
 
     def made_in_call(self, parent: Any, keys: Iterable[Any]) -> None:
-        """Record that a running task (``parent``) has made the tasks with these keys."""
+        """Record that a running task (``parent``) has submitted the tasks with these keys."""
 
     async def update_graph(
         self, *args: Any, annotations: Mapping[str, Any] | None = None, **kwargs: Any
@@ -267,7 +267,7 @@ class CarryingScheduler(Scheduler):
     ),
 )
 def fail_ready_task(scheduler: Scheduler, task: TaskState, error: Exception) -> None:
-    """Fail a task that runs, or waits only for a worker. Others do not change."""
+    """Fail a task that runs or waits only for a worker. Do nothing in other states."""
     if task.state not in ("processing", "queued", "no-worker"):
         return
     where = {"worker": task.processing_on.address} if task.processing_on is not None else {}
@@ -297,7 +297,7 @@ _TABLE = "distributed.scheduler:SchedulerState._TRANSITIONS_TABLE"
     mentions(f"{_SCHEDULER}.stimulus_task_erred", "retries", "waiting"),
 )
 def failed_try(details: Mapping[str, Any]) -> bool:
-    """Return whether a task that has not erred left its worker because an attempt failed."""
+    """Return whether a task left its worker because an attempt failed, without failing itself."""
     return str(details.get("stimulus_id", "")).startswith("task-erred-")
 
 
@@ -311,7 +311,7 @@ def failed_try(details: Mapping[str, Any]) -> bool:
     has(_TASK, "retries", "run_id"),
 )
 class RetryingScheduler(Scheduler):
-    """A scheduler that decides itself which failed tasks run again."""
+    """A scheduler that overrides which failed tasks run again."""
 
     def tries_again(self, task: TaskState, worker: str, details: Mapping[str, Any]) -> bool | None:
         """Return whether a failed task runs again, or None to leave it to Dask."""
@@ -336,8 +336,8 @@ class RetryingScheduler(Scheduler):
              ("no-worker", "released"), ("released", "waiting")),
 )  # fmt: skip
 def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
-    """Release a task from its worker or queue, and find a worker for it again.
-    ``failed`` marks a failed attempt. A task in another state does not change.
+    """Release a task from its worker or queue, and place it again.
+    ``failed`` marks a failed attempt. A task in another state is unchanged.
     """
     if task.state in ("processing", "queued", "no-worker"):
         stimulus = f"{'task-erred' if failed else 'scalable-taken-back'}-{time.time()}"
@@ -349,7 +349,7 @@ def take_back(scheduler: Scheduler, task: TaskState, *, failed: bool) -> None:
     contains(_TABLE, ("no-worker", "processing")),
 )
 def run_now(scheduler: Scheduler, task: TaskState) -> None:
-    """Find a worker for a task that waits for one. Other tasks do not change."""
+    """Place a task that waits for a worker. A task in another state is unchanged."""
     if task.state == "no-worker":
         scheduler.transitions({task.key: "processing"}, f"scalable-tried-again-{time.time()}")
 
@@ -360,8 +360,8 @@ def run_now(scheduler: Scheduler, task: TaskState) -> None:
     mentions(f"{_SCHEDULER}.heartbeat_worker", "executing"),
 )
 def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]:
-    """Return those of the tasks assigned to a lost worker that it had started:
-    those in its last heartbeat, and for its other threads the next ones by priority.
+    """Return the tasks that a lost worker had started, among those assigned to it.
+    These are the tasks in its last heartbeat, and the next ones by priority for its other threads.
     """
     assigned = sorted(tasks, key=lambda task: task.priority or ())
     told = [t for t in assigned if t in worker.executing or t in worker.long_running]
@@ -379,7 +379,7 @@ def begun_on(worker: WorkerState, tasks: Iterable[TaskState]) -> list[TaskState]
     contains(f"{_STATE}._TRANSITIONS_TABLE", ("processing", "released"), ("released", "forgotten")),
 )
 def forget_when_released(task: TaskState) -> None:
-    """Make Dask cancel a task released from its worker, instead of running it elsewhere."""
+    """Make Dask cancel a task when its worker releases it, instead of running it elsewhere."""
     task.has_lost_dependencies = True
 
 
@@ -394,7 +394,7 @@ def is_given_back(task: TaskState) -> bool:
     mentions("distributed.scheduler:SchedulerState._client_releases_keys", "wants_what"),
 )
 def release_for(scheduler: Scheduler, task: TaskState, client: str) -> None:
-    """Release a task as its client would. The client's own request has no effect then."""
+    """Release a task in place of its client, which makes the client's later request harmless."""
     scheduler.client_releases_keys(keys=[task.key], client=client)
 
 
@@ -409,21 +409,21 @@ def queued_tasks(scheduler: Scheduler) -> Iterable[TaskState]:
 
 @seams.relies_on(mentions(_STATE, "unrunnable"))
 def since_no_worker(scheduler: Scheduler, task: TaskState) -> float | None:
-    """Return the monotonic time since which no worker can take a task, or None."""
+    """Return the monotonic time since when a task has had no possible worker, or None."""
     since = scheduler.unrunnable.get(task)
     return None if since is None else float(since)
 
 
 @seams.relies_on(has("distributed.scheduler:TaskPrefix", "duration_average"))
 def usual_duration(task: TaskState) -> float | None:
-    """Return the mean running seconds of tasks with a task's prefix, or None if unknown."""
+    """Return the mean running seconds of tasks with the same prefix, or None if unknown."""
     mean = float(task.prefix.duration_average)
     return mean if mean >= 0 else None
 
 
 @seams.relies_on(has("distributed.scheduler:TaskPrefix", "states"))
 def counts_of_waiting(scheduler: Scheduler) -> dict[str, int]:
-    """Map task prefixes to numbers of tasks that wait for other tasks, without zeros."""
+    """Map task prefixes to the number of blocked tasks, without zeros."""
     counts = {name: p.states.get("waiting", 0) for name, p in scheduler.task_prefixes.items()}
     return {name: count for name, count in counts.items() if count}
 
@@ -432,9 +432,9 @@ def counts_of_waiting(scheduler: Scheduler) -> dict[str, int]:
     has(_TASK, "exception_text", "traceback_text", "exception_blame", "erred_on", "suspicious")
 )
 class FailedTask:
-    """The failure of a task.
+    """Failure of a task.
     ``error`` is the exception's ``repr``. ``blamed`` is the key of the task that failed first, or
-    None. ``lost`` is the number of workers that were lost while they ran it.
+    None. ``lost`` is the number of workers lost while they ran it.
     """
 
     def __init__(self, task: TaskState) -> None:

@@ -68,7 +68,7 @@ def current_call() -> tuple[Worker, Any] | None:
 )
 def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> int | None:
     """Call ``act`` with the id of the thread that runs a task, and return the id, or None.
-    The thread cannot start another task while ``act`` runs.
+    The thread cannot start another task during the call.
     """
     with worker.active_threads_lock:
         thread = next((t for t, active in worker.active_threads.items() if active == key), None)
@@ -79,7 +79,7 @@ def act_on_thread_of(worker: Worker, key: Any, act: Callable[[int], None]) -> in
 
 @seams.relies_on(*seams.facts["act_on_thread_of"])
 def cpu_seconds(worker: Worker, key: Any) -> float | None:
-    """Return the CPU seconds of the thread that runs a task, or None if they are unknown."""
+    """Return the CPU seconds of the thread that runs a task, or None if unknown."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return None
     seconds: list[float] = []
@@ -93,7 +93,7 @@ def cpu_seconds(worker: Worker, key: Any) -> float | None:
 
 @seams.relies_on(mentions(f"{_WORKER}.__init__", "active_threads"))
 def runs_in(worker: Worker, thread: int, key: Any) -> bool:
-    """Return whether the thread with this id runs the task with this key."""
+    """Return whether the given thread runs the given task."""
     return bool(worker.active_threads.get(thread) == key)
 
 
@@ -112,13 +112,13 @@ def runs_in(worker: Worker, thread: int, key: Any) -> bool:
     ),
 )
 def task_of(worker: Worker, key: Any) -> TaskState | None:
-    """Return a worker's state of a task, or None for an unknown task."""
+    """Return a worker's state of a task, or None if the task is unknown."""
     return worker.state.tasks.get(key)
 
 
 @seams.relies_on(*seams.facts["task_of"])
 def is_waiting(worker: Worker, key: Any) -> bool:
-    """Return whether a worker has a task that it has not started."""
+    """Return whether a worker has a task but has not started it."""
     task = task_of(worker, key)
     return task is not None and task.state in _WAITING
 
@@ -128,13 +128,13 @@ def is_waiting(worker: Worker, key: Any) -> bool:
     mentions(f"{_STATE}._execute_done_common", "executing", "long_running"),
 )
 def running_tasks(worker: Worker) -> list[TaskState]:
-    """Return all running tasks: cancelled ones too, and those not counted against threads."""
+    """Return all running tasks, including cancelled and seceded ones."""
     return [*worker.state.executing, *worker.state.long_running]
 
 
 @seams.relies_on(*seams.facts["running_tasks"])
 def is_running(worker: Worker, task: TaskState) -> bool:
-    """Return whether a task runs, even if cancelled or not counted against the threads."""
+    """Return whether a task runs, including cancelled and seceded tasks."""
     return task in worker.state.executing or task in worker.state.long_running
 
 
@@ -144,7 +144,7 @@ def is_running(worker: Worker, task: TaskState) -> bool:
     has("distributed.worker_state_machine:TaskState", "priority"),
 )
 def nested_call_is_next(worker: Worker) -> bool:
-    """Return whether a worker's next task was made by a task: its second priority is negative."""
+    """Return whether a worker's next task is nested, as its negative second priority shows."""
     heaps = (worker.state.ready, worker.state.constrained)
     tasks = [heap.peek() for heap in heaps if heap]
     return any(task.priority is not None and task.priority[1] < 0 for task in tasks)
@@ -155,7 +155,7 @@ def nested_call_is_next(worker: Worker) -> bool:
     accepts(f"{_WORKER}._handle_remove_worker", 1, "worker", "stimulus_id"),
 )
 def forget_workers(worker: Worker, left: bytes) -> None:
-    """Remove other workers, whose addresses are the lines of ``left``."""
+    """Remove other workers, given by their addresses as lines of ``left``."""
     stimulus = f"scalable-left-{time.time()}"
     for address in left.decode().splitlines():
         worker.stream_handlers["remove-worker"](worker=address, stimulus_id=stimulus)
@@ -166,7 +166,7 @@ def forget_workers(worker: Worker, left: bytes) -> None:
     mentions(f"{_STATE}._get_task_finished_msg", "startstops"),
 )
 def timings_of(worker: Worker, key: Any) -> list[Any]:
-    """Return the task's timings that Dask will send, to which callers may append entries."""
+    """Return the timings that Dask will send for a task. Callers may append entries."""
     task = task_of(worker, key)
     return [] if task is None else task.startstops
 
@@ -185,7 +185,7 @@ def send_to_scheduler(worker: Worker, message: dict[str, Any]) -> None:
     mentions("distributed.core:Server.handle_stream", "stream_handlers"),
 )
 def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]) -> None:
-    """Register a handler for an operation in the scheduler's messages, unless it has one."""
+    """Register a handler for an operation on the scheduler's stream, unless there is one."""
     worker.stream_handlers.setdefault(operation, handler)
 
 
@@ -202,9 +202,9 @@ def offer_on_stream(worker: Worker, operation: str, handler: Callable[..., None]
 def failure_for_clients(
     event: StateMachineEvent, explain: Callable[[BaseException], BaseException | None]
 ) -> StateMachineEvent:
-    """Return a task's failure with an error that clients can raise, and other events unchanged.
-    An error that is not an ``Exception`` becomes a RuntimeError: clients would not get the outcome.
-    ``exception_text`` gets the message. ``explain`` returns the error to show instead, or None.
+    """Return a failure event with an error that clients can raise. Other events are unchanged.
+    An error that is not an ``Exception`` becomes a RuntimeError, since clients would not receive
+    the outcome. ``exception_text`` gets the message. ``explain`` returns a better error, or None.
     """
     if not isinstance(event, ExecuteFailureEvent):
         return event
@@ -231,9 +231,7 @@ def failure_for_clients(
 
 @seams.relies_on(mentions(f"{_WORKER}.close", "extensions", "close"))
 def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
-    """Run the coroutine ``close`` of an object when a worker closes, before its tasks' threads
-    stop.
-    """
+    """Run an object's coroutine ``close`` when a worker closes, before its task threads stop."""
     worker.extensions[name] = extension
 
 
@@ -246,13 +244,13 @@ def close_with_worker(worker: Worker, name: str, extension: Any) -> None:
     has("distributed.worker_state_machine:TaskState", "resource_restrictions"),
 )
 def free_resources(worker: Worker) -> dict[str, float]:
-    """Return the free resources of a worker. Changes of the dictionary take effect in Dask."""
+    """Return the free resources of a worker. Changes to the dictionary take effect in Dask."""
     return worker.state.available_resources
 
 
 @seams.relies_on(*seams.facts["free_resources"])
 def change_free_resources(worker: Worker, task: TaskState, sign: int) -> None:
-    """Add (sign 1) or subtract (-1) a task's resources from the worker's free resources."""
+    """Add (sign 1) a task's resources to the worker's free resources, or subtract them (-1)."""
     free = free_resources(worker)
     for name, amount in (task.resource_restrictions or {}).items():
         free[name] += sign * amount
@@ -282,7 +280,7 @@ def add_threads(worker: Worker, threads: int) -> None:
     ),
 )
 def end_idle_threads(worker: Worker) -> None:
-    """Stop idle threads of a worker in excess of the number that run tasks."""
+    """Stop a worker's idle threads beyond its number of threads."""
     executor: Any = worker.executors["default"]
     if executor._shutdown:  # noqa: SLF001
         return
@@ -314,7 +312,7 @@ def end_idle_threads(worker: Worker) -> None:
     mentions(f"{_STATE}.__init__", "running"),
 )
 def stop_counting(worker: Worker, task: TaskState) -> None:
-    """Stop counting a running task against the threads, so that other tasks may start."""
+    """Make a running task secede from the thread count, so that other tasks may start."""
     now = time.time()
     stamp = f"call-waits-{now}"
     if task in worker.state.executing:
@@ -338,7 +336,7 @@ _MACHINE = "distributed.worker_state_machine"
     mentions(f"{_MACHINE}:WorkerState._transition_released_waiting", "waiters"),
 )
 def waiting_calls(worker: Worker, keys: Iterable[Any]) -> list[TaskState]:
-    """Return the tasks of a worker that wait for any of these keys."""
+    """Return a worker's tasks that wait for any of these keys."""
     tasks = worker.state.tasks
     found = {call.key: call for key in keys if key in tasks for call in tasks[key].waiters}
     return list(found.values())
@@ -350,7 +348,7 @@ def waiting_calls(worker: Worker, keys: Iterable[Any]) -> list[TaskState]:
     accepts("distributed.core:clean_exception", 1),
 )
 def unreadable(event: StateMachineEvent) -> Exception | None:
-    """Return a fetch's unpickling error, or None for success and for network errors."""
+    """Return the unpickling error of a fetch, or None for success and network errors."""
     if not isinstance(event, GatherDepFailureEvent):
         return None
     _, error, _ = clean_exception(event.exception.data)
@@ -359,7 +357,7 @@ def unreadable(event: StateMachineEvent) -> Exception | None:
 
 @seams.relies_on(has(f"{_MACHINE}:GatherDepSuccessEvent", "data"))
 def fetched(event: StateMachineEvent) -> dict[Any, Any] | None:
-    """Return the data of a fetch that succeeded, or None for other fetches."""
+    """Return the data of a successful fetch, otherwise None."""
     return event.data if isinstance(event, GatherDepSuccessEvent) else None
 
 
@@ -368,7 +366,7 @@ def fetched(event: StateMachineEvent) -> dict[Any, Any] | None:
     mentions(f"{_MACHINE}:WorkerState._gather_dep_done_common", "total_nbytes", "in_flight_tasks"),
 )
 def with_data(event: StateMachineEvent, data: dict[Any, Any]) -> StateMachineEvent:
-    """Return a successful fetch's event with other data. Keys without data are missing."""
+    """Return a successful fetch's event with other data. Keys left out count as missing."""
     assert isinstance(event, GatherDepSuccessEvent)
     return replace(event, data=data)
 
@@ -379,8 +377,8 @@ def with_data(event: StateMachineEvent, data: dict[Any, Any]) -> StateMachineEve
     mentions("distributed.worker:get_data_from_worker", "OK", "reuse"),
 )
 def drop_idle_connections(worker: Worker, address: str) -> None:
-    """Close the idle connections to another worker, which waits on one for an "OK" after data that
-    could not be unpickled: the next request there would fail.
+    """Close the idle connections to another worker after data that could not be unpickled.
+    That worker waits on one of them for an "OK", so the next request there would fail.
     """
     pool = worker.rpc
     for connection in list(pool.available.pop(address, ())):
@@ -398,7 +396,7 @@ def drop_idle_connections(worker: Worker, address: str) -> None:
     mentions("distributed.scheduler:Scheduler.stimulus_task_erred", "processing", "run_id"),
 )
 def fail_waiting_call(worker: Worker, call: TaskState, error: Exception) -> None:
-    """Report a task as failed to the scheduler, which then makes the worker release it."""
+    """Report a waiting task as failed to the scheduler, which makes the worker release it."""
     stimulus = f"unreadable-argument-{time.time()}"
     failure = GatherDepFailureEvent.from_exception(
         error, worker=worker.address, total_nbytes=0, stimulus_id=stimulus
@@ -439,7 +437,7 @@ _PLAIN = frozenset(
     accepts("distributed.protocol.serialize:deserialize", 2),
 )
 class SharingWorker(Worker):
-    """A worker that moves a result into shared memory once, at another process's first request."""
+    """A worker that moves a result into shared memory when another process first requests it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -454,7 +452,7 @@ class SharingWorker(Worker):
         return await super().get_data(comm, keys, who, serializers)
 
     async def _move(self, key: Any) -> None:
-        """Move the large buffers of a result into shared memory, once for all requests."""
+        """Move a result's large buffers into shared memory, once for all requests."""
         if key not in self._moving:
             self._moving[key] = asyncio.ensure_future(self._moved(key))
         try:
@@ -484,7 +482,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def in_shared_memory(value: Any) -> Any:
-    """Return a value with its large buffers in shared memory, or None if none was moved."""
+    """Return a value with its large buffers in shared memory, or None if it has none."""
     header, frames = serialize(value)
     moved = False
     for place, frame in enumerate(frames):

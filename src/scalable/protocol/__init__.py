@@ -1,1 +1,1 @@
-"""Names, messages, rules and credentials that several kinds of processes share."""
+"""Names, messages, rules and credentials shared by several kinds of processes."""

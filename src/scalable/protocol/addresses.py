@@ -55,7 +55,7 @@ def scheduler_url(written: str) -> str:
 
 
 def link_host(host: str) -> str:
-    """Return a host as URLs need it: loopback for all interfaces, IPv6 in brackets."""
+    """Return a host as URLs need it, with loopback for all interfaces and IPv6 in brackets."""
     if host in ("", "0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
         return LOOPBACK
     return f"[{host}]" if ":" in host else host

@@ -1,4 +1,4 @@
-"""The modules that a task needs, and the version of each.
+"""Modules that a task needs, and their versions.
 
 A workflow's own modules have source files outside Python and installed packages. A *code id*
 identifies the versions that one process has loaded.
@@ -131,7 +131,7 @@ def own_search_path(entries: Iterable[str]) -> tuple[str, ...]:
 
 
 def in_image(name: str, image: str | None = None) -> str:
-    """Return a process name with its image, if any, which is by default that of this process."""
+    """Return a process name followed by its image, if any (by default this process's image)."""
     if image is None:
         image = os.environ.get(settings.IMAGE, "")
     return f"{name} (image {image})" if image else name
@@ -139,7 +139,7 @@ def in_image(name: str, image: str | None = None) -> str:
 
 def located(error: BaseException, where: str, call: str) -> BaseException | None:
     """Return a task's ModuleNotFoundError with the process name added.
-    Returns None for other errors, and if the message already contains the name.
+    None for other errors, and if the message already contains the name.
     """
     if type(error) is not ModuleNotFoundError or where in str(error):
         return None
@@ -148,7 +148,7 @@ def located(error: BaseException, where: str, call: str) -> BaseException | None
 
 
 def missing_module(error: ModuleNotFoundError, call: str, where: str) -> ModuleNotFoundError:
-    """Return the error for a task that needs a module which its process does not have."""
+    """Return the error for a task that needs a module missing in its process."""
     return ModuleNotFoundError(
         f"No module named {error.name!r} on {where}, where {call} needs it. {_way_out(error)}",
         name=error.name,
@@ -175,7 +175,7 @@ _LEVEL = 1
 
 
 class ArchiveError(ValueError):
-    """Raised for an archive that is damaged, or whose content :func:`pack` cannot have made."""
+    """Raised for an archive that is damaged or was not made by :func:`pack`."""
 
 
 @dataclass(frozen=True)
@@ -233,14 +233,14 @@ def _digest(raw: bytes | memoryview) -> str:
 
 
 def parts_of(data: bytes) -> Sequence[memoryview]:
-    """Split an archive into the parts in which it is sent."""
+    """Split an archive into parts for sending."""
     view = memoryview(data)
     return [view[start : start + PART] for start in range(0, len(view), PART)]
 
 
 def unpack(data: bytes, files: CarriedFiles, place: Path) -> None:
-    """Unpack an archive into the directory ``place``, which is complete or does not exist.
-    Raises ArchiveError for other content than described, or a file that is not below ``place``.
+    """Unpack an archive into ``place``, which is either complete or does not exist afterwards.
+    Raises ArchiveError for content that differs from the description or lies outside ``place``.
     """
     raw = _uncompressed(data, files)
     unfinished = place.parent / f".{place.name}-{secrets.token_hex(4)}"
@@ -292,7 +292,7 @@ _SCRATCH_SPACE = "dask-scratch-space"
 
 
 def search_path() -> tuple[str, ...]:
-    """Return ``sys.path`` without local directories of nodes, whose names others can take later."""
+    """Return ``sys.path`` without server nodes' local directories, which others could recreate."""
     return tuple(entry or str(Path.cwd()) for entry in lasting(sys.path))
 
 
@@ -302,9 +302,7 @@ def lasting(entries: Iterable[str]) -> list[str]:
 
 
 def interpreter_options(directory: str | Path) -> tuple[str, ...]:
-    """Return the options of ``python -m``:
-    ``-P`` for a working directory that others may change.
-    """
+    """Return the options of ``python -m``: ``-P`` if others may change the working directory."""
     status = Path(directory).stat()
     return () if is_trusted(status.st_uid) and not status.st_mode & stat.S_IWOTH else ("-P",)
 
@@ -319,7 +317,7 @@ def _in_user_namespace() -> bool:
 
 
 def is_unmapped(uid: int) -> bool:
-    """Return whether an owner is unknown here: in a container root may have no number."""
+    """Return whether an owner is unknown here, as root may be inside a container."""
     if not _in_user_namespace():
         return False
     try:
@@ -343,7 +341,7 @@ _ON = frozenset({"1", "true", "yes", "on"})
 
 @dataclass(frozen=True)
 class ImageVersions:
-    """The versions in the image of a scheduler."""
+    """Package versions in the image of a scheduler."""
 
     image: str
     #: Version by package, including ``python`` and ``scalable``.
@@ -369,7 +367,7 @@ class ImageVersions:
         return cls(image, packages, bool(allows_mismatch))
 
     def differences(self) -> dict[str, tuple[str, str]]:
-        """Map packages to (image's, own) versions that differ, of Python only major and minor."""
+        """Map packages to versions that differ in the image and here. Python's patch is ignored."""
         found = {}
         for package, here in own_versions().items():
             there = str(self.packages.get(package, "unknown"))
@@ -386,7 +384,7 @@ def _counting(package: str, text: str) -> str:
 
 @cache
 def own_versions() -> dict[str, str]:
-    """Return this process's versions by package. Imports no package."""
+    """Return this process's versions by package, without importing them."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -31,7 +31,7 @@ def new_security() -> Security:
 
 
 def new_credentials() -> tuple[str, str, str]:
-    """Return a new CA certificate, certificate and private key as PEM strings, one for all roles.
+    """Return a new CA certificate, certificate and private key as PEM strings, for all roles.
     The key is on the curve P-256: a signature takes 0.04 ms, against 0.9 ms with RSA of 2,048 bits.
     """
     from cryptography import x509
@@ -62,7 +62,7 @@ def new_credentials() -> tuple[str, str, str]:
 
 
 def certificate_fault(error: BaseException) -> str | None:
-    """Return why the peer's certificate was refused, or None for errors with other causes."""
+    """Return why the peer's certificate was refused, or None for other errors."""
     cause: BaseException | None = error
     while cause is not None:
         fault = _certificate_words(cause)

@@ -14,7 +14,7 @@ Event = dict[str, Any]
 
 
 def worker_event(event: str, worker: str, tag: str, reason: str | None = None) -> Event:
-    """Return the event that a worker was ``requested`` or ``removed``."""
+    """Return the event that a worker was requested or removed."""
     return {
         "stream": "workers",
         "event": event,
@@ -63,8 +63,8 @@ def billed(
     budget: float | None = None,
 ) -> Event:
     """Return a machine's cost row, which replaces the earlier rows of the machine.
-    The scheduler's row has an empty tag and manager, and alone the budget. ``idle`` is the cost of
-    time without tasks.
+    The scheduler's row has an empty tag and manager, and is the only one with the budget. ``idle``
+    is the cost of the time without tasks.
     """
     return {
         "stream": "workers",
@@ -82,7 +82,7 @@ def billed(
 
 
 def budget_reached(words: str, *, spent: bool) -> Event:
-    """Return the event that most of a budget, or all of it, is spent."""
+    """Return the event that a budget is spent, or nearly spent."""
     return {
         "stream": "failures",
         "failure_class": "BudgetSpent" if spent else "BudgetNearlySpent",

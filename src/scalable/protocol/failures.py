@@ -1,6 +1,6 @@
-"""Facts about a failed task, gathered where its arguments and its traceback are.
+"""Facts about a failed task, gathered in the process that has its arguments and traceback.
 
-The result is plain and bounded. It is sent to the scheduler with the outcome of the Dask task.
+The result consists of short strings. It is sent to the scheduler with the outcome of the Dask task.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _read_output: list[Callable[[], str | None]] = [lambda: None]
 
 
 def read_output_with(read: Callable[[], str | None]) -> None:
-    """Set the function that returns the last lines that this process printed. For workers."""
+    """Set the function that returns a worker process's latest output."""
     _read_output[0] = read
 
 
 def recent_output() -> str | None:
-    """Return the last lines that this process printed, or None if they are unknown."""
+    """Return the latest output of this process, or None if it is unknown."""
     return _read_output[0]()
 
 
@@ -64,7 +64,7 @@ def described(
     error: BaseException, arguments: Callable[[], Arguments], *, output: bool = True
 ) -> dict[str, str | None]:
     """Return the fields of :class:`.FailureDetails` that are known where a task has failed.
-    Does not raise, and runs no code of the user's classes.
+    Does not raise, and does not run code of the user's classes.
     """
     facts: dict[str, str | None] = {}
     try:
@@ -80,7 +80,7 @@ def described(
 
 
 def message_of(error: BaseException) -> str:
-    """Return an error's message as in a traceback. Does not raise."""
+    """Return an error's message as a traceback shows it. Does not raise."""
     try:
         return sendable(str(error))
     except Exception as other:  # noqa: BLE001 - the error's own code
@@ -88,7 +88,7 @@ def message_of(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return an error's class and message as a string from which the scheduler reads both."""
+    """Return an error's class and message in the form that the scheduler parses."""
     return f"{type(error).__name__}({message_of(error)!r})"
 
 
@@ -99,7 +99,7 @@ def arguments_text(arguments: Callable[[], Arguments]) -> str | None:
 
 
 def note_call(error: BaseException, name: str, arguments: str | None, worker: str | None) -> None:
-    """Add a note with the task, its arguments and its worker to an error. Does not raise."""
+    """Add a note about the task, its arguments and its worker to an error. Does not raise."""
     where = "" if worker is None else f" on worker {worker}"
     note = f"task {name}{arguments or ''}{where}"
     known = getattr(error, "__notes__", ())
@@ -110,7 +110,7 @@ def note_call(error: BaseException, name: str, arguments: str | None, worker: st
 
 
 def kinds_of(error: BaseException) -> tuple[str, ...]:
-    """Return the names of an error's class and bases, with modules unless builtin."""
+    """Return the names of an error's class and base classes, with modules unless built in."""
     return tuple(
         each.__qualname__
         if each.__module__ == "builtins"
@@ -138,12 +138,12 @@ _OF_DASK = re.compile(
 
 
 def without_dask(output: str) -> str:
-    """Return the output of a worker without what Dask logs about its own work."""
+    """Return a worker's output without Dask's log messages."""
     return _OF_DASK.sub("", output)
 
 
 def _of_child(error: BaseException) -> tuple[str | None, str | None]:
-    """Return the last lines of stderr and stdout of the failed child process."""
+    """Return the last lines of a failed child process's stderr and stdout."""
     for each in causes(error):
         if isinstance(each, _OF_SUBPROCESS):
             kept = attributes_of(each)
@@ -169,7 +169,7 @@ _FIRST_FRAMES, _LAST_FRAMES = 10, 30
 
 
 def release_frames(error: BaseException) -> None:
-    """Clear the variables of an error's frames, which would keep futures alive."""
+    """Clear the variables of an error's frames, since they would keep futures alive."""
     cleared: set[int] = set()
     for each in _all_errors(error):
         trace = each.__traceback__
@@ -180,7 +180,7 @@ def release_frames(error: BaseException) -> None:
 
 
 def shorten_tracebacks(error: BaseException) -> None:
-    """Drop the middle of tracebacks of an error and its causes that are too deep to be pickled."""
+    """Cut the middle of tracebacks in an error and its causes that are too deep for pickle."""
     for each in _all_errors(error):
         frames, trace = [], each.__traceback__
         while trace is not None:
@@ -196,7 +196,7 @@ def shorten_tracebacks(error: BaseException) -> None:
 
 
 def _all_errors(error: BaseException) -> list[BaseException]:
-    """Return an error, its causes, and the members of groups, each once."""
+    """Return an error, its causes and the members of exception groups, each once."""
     known: dict[int, BaseException] = {}
     found: list[BaseException | None] = [error]
     while found:
@@ -211,7 +211,7 @@ def _all_errors(error: BaseException) -> list[BaseException]:
 
 
 def _clear(frame: FrameType | None, cleared: set[int]) -> None:
-    """Clear a frame and its callers (Dask cuts tracebacks), up to one that still runs."""
+    """Clear a frame and its callers up to a running one, since Dask cuts tracebacks."""
     while frame is not None and id(frame) not in cleared:
         if not frame.f_code.co_flags & _MAY_GO_ON:
             try:
@@ -233,8 +233,8 @@ _MARGIN = 2
 
 class OutOfMemory(KilledWorker):
     """A task used more memory than its worker has.
-    ``used`` and ``limit`` are in bytes. ``component`` is the one whose memory it is, and ``others``
-    the number of other tasks that ran on the worker.
+    ``used`` and ``limit`` are in bytes. ``component`` is the worker's, and ``others`` the number of
+    other tasks that ran on the worker.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class OutOfMemory(KilledWorker):
 
 
 class WalltimeReached(KilledWorker):
-    """A task ran until the walltime of its worker was over, each time that it was started.
+    """A task ran until its worker's walltime was over, in each of its attempts.
     ``ran_s`` and ``walltime_s`` are in seconds.
     """
 
@@ -313,7 +313,7 @@ class LostWorkers(KilledWorker):
 
 
 def advised(limit: int, used: int) -> str:
-    """Return the memory to request, in the limit's unit, for a task stopped at ``used`` bytes."""
+    """Return the memory to request, in the limit's unit, after a task was stopped at ``used``."""
     wanted = used * _MARGIN
     step = 10.0 ** math.floor(math.log10(wanted)) / 2
     return like(limit, math.ceil(wanted / step) * step)
@@ -363,7 +363,7 @@ def shown_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
 
 
 def shown(value: Any, most: int = MOST_OF_VALUE) -> str:
-    """Return a value as a string of at most ``most`` characters. Runs no code of its class."""
+    """Return a value as a string of at most ``most`` characters, without running its class."""
     try:
         text = _safe_repr(value, _DEPTH)
     except Exception as error:  # noqa: BLE001 - another thread may change the value
@@ -460,7 +460,7 @@ def _set(value: Any, depth: int) -> str:
 
 
 def _derived(plain: Callable[[Any], Any]) -> Callable[[Any, int], str]:
-    """Return a function that shows an instance of a class derived from a plain type."""
+    """Return a function that renders an instance of a class derived from a plain type."""
     return lambda value, _: f"{_class_name(type(value))}({_safe_repr(plain(value), 0)})"
 
 
@@ -491,7 +491,7 @@ def _named(value: Any, base: type, text: str) -> str:
 
 
 def _of_library(value: Any) -> str:
-    """Return class, dtype and shape of an array or table, and a small scalar as it is."""
+    """Return class, dtype and shape of an array or table, or the ``repr`` of a small scalar."""
     kind = type(value)
     if _class_name(kind) in _SCALARS or (
         _module(kind) == "numpy" and getattr(value, "shape", None) == () and value.itemsize <= 32
@@ -528,7 +528,7 @@ def _assigned(pairs: Iterable[tuple[Any, Any]], count: int, depth: int) -> str:
 
 
 def attributes_of(value: Any) -> dict[str, Any]:
-    """Return the attributes of an instance, read without the code of its class."""
+    """Return an instance's attributes without running code of its class."""
     for base in _bases(type(value)):
         if "__slots__" in (own := _namespace(base)):
             names = own["__slots__"]

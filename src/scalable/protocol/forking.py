@@ -1,4 +1,4 @@
-"""JSON datagrams between a worker launcher, its fork server and the forked workers.
+"""JSON datagrams between a worker launcher, its fork server and forked workers.
 
 A fork request passes two file descriptors: a log file, and a pipe with the worker's environment,
 credentials and arguments. Only the worker reads the pipe.
@@ -40,7 +40,7 @@ CODE = "code"
 
 @dataclass(frozen=True)
 class WorkerStart:
-    """The settings that a forked worker applies to its process before anything else."""
+    """Settings that a forked worker applies to its process first."""
 
     #: Variables whose values differ in the fork server.
     environment: Mapping[str, str]
@@ -66,5 +66,5 @@ def worker_command(interpreter: str, arguments: tuple[str, ...] | list[str]) -> 
 
 
 def fits(command: list[str]) -> bool:
-    """Return whether a command line is within ``COMMAND_LINE_BYTES``."""
+    """Return whether a command line fits into ``COMMAND_LINE_BYTES``."""
     return len(b"\0".join(map(os.fsencode, command))) < COMMAND_LINE_BYTES

@@ -1,7 +1,7 @@
-"""RPC handlers that our plug-ins add to a Dask scheduler: names, arguments and answers.
+"""RPC handlers that scalable's plugins add to a Dask scheduler: names, arguments, answers.
 
-Plug-ins register handlers with :func:`offer`. Other processes call them through the typed methods
-of :class:`SchedulerCalls`.
+Plugins register handlers with :func:`offer`. Other processes call them through the typed methods of
+:class:`SchedulerCalls`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Pools = dict[str, dict[str, Any]]
 
 
 class LossReason(NamedTuple):
-    """The reason for which a worker was lost."""
+    """Reason for the loss of a worker."""
 
     name: str
     reason: str
@@ -30,7 +30,7 @@ class LossReason(NamedTuple):
 
 
 class Handler(StrEnum):
-    """Name of an RPC handler, as it is registered on the scheduler."""
+    """Name of an RPC handler on the scheduler."""
 
     # Called by managers
     ATTACH = "scalable_attach"
@@ -90,8 +90,8 @@ def offer(server: Any, handlers: Mapping[StrEnum, Callable[..., Any]]) -> None:
 
 class SchedulerCalls:
     """Typed calls of one scheduler's handlers.
-    ``comm`` is Dask's ``rpc`` object of the scheduler, or any object whose attributes are coroutine
-    functions named after the handlers.
+    ``comm`` is Dask's ``rpc`` object of the scheduler, or any object with coroutine functions named
+    after the handlers.
     """
 
     def __init__(self, comm: Any) -> None:
@@ -119,7 +119,7 @@ class SchedulerCalls:
         charges: Mapping[str, Iterable[Any]] | None = None,
     ) -> HeartbeatAnswer:
         """Send a manager's report, and return the state of its workers and its orders.
-        ``charges`` has the fields of a :class:`~scalable.pricing.metering.Charge` by unit, or is
+        ``charges`` maps units to the fields of a :class:`~scalable.pricing.metering.Charge`, or is
         None.
         """
         answer: HeartbeatAnswer = await self._call(
@@ -142,8 +142,8 @@ class SchedulerCalls:
         workers: Mapping[str, str],
         walltimes: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
-        """Drain workers, given as a mapping from name to the reason shown to users.
-        ``walltimes`` has the seconds that are left, and the whole walltime, by name.
+        """Drain workers, a mapping from names to the reasons shown to users.
+        ``walltimes`` has the remaining seconds and the whole walltime, by name.
         """
         more = (
             {"walltimes": {n: list(times) for n, times in walltimes.items()}} if walltimes else {}
@@ -151,11 +151,11 @@ class SchedulerCalls:
         await self._call(Handler.DRAIN, workers=dict(workers), **more)
 
     async def resume(self, workers: Iterable[str]) -> list[str]:
-        """Stop draining workers, and return those that accept work, as retiring ones do not."""
+        """Stop draining workers, and return those that accept work. Retiring ones do not."""
         return list(await self._call(Handler.RESUME, workers=list(workers)))
 
     async def withhold_work(self, units: Iterable[Iterable[str]]) -> list[str]:
-        """Give these units no work, except units with connected workers, which are returned."""
+        """Withhold work from these units, and return those excluded for connected workers."""
         names = [list(unit) for unit in units]
         return list(await self._call(Handler.WITHHOLD_WORK, units=names))
 
@@ -187,9 +187,9 @@ class SchedulerCalls:
         kinds: Iterable[str] | None = None,
         fresh_s: float | None = None,
     ) -> dict[str, Any]:
-        """Return the overview of the cluster, and the events after number ``since`` (0:
-        all, None: none). ``kinds`` are ``decisions``, ``failures``, ``spans`` and ``samples``, by
-        default all. The overview is at most ``fresh_s`` seconds old, by default half a second.
+        """Return the overview of the cluster, and the events after number ``since`` (None: none).
+        ``kinds`` are ``decisions``, ``failures``, ``spans`` and ``samples``, by default all. The
+        overview is at most ``fresh_s`` seconds old, by default half a second.
         """
         wanted: dict[str, Any] = {} if kinds is None else {"kinds": list(kinds)}
         wanted |= {} if fresh_s is None else {"fresh_s": fresh_s}
@@ -233,12 +233,12 @@ class SchedulerCalls:
         enabled: bool = True,
         **options: Any,
     ) -> None:
-        """Adapt a pool as :meth:`PoolCluster.adapt` does, or stop it (``enabled=False``)."""
+        """Adapt a pool as :meth:`PoolCluster.adapt` does, or stop adapting it."""
         bounds = {"minimum": minimum, "maximum": maximum}
         await self._call(Handler.ADAPT, tag=tag, enabled=enabled, **bounds, **options)
 
     async def set_budget(self, amount: float) -> dict[str, Any]:
-        """Set the cluster's budget; return its costs, as in the status."""
+        """Set the cluster's budget, and return its costs as in the status."""
         answer: dict[str, Any] = await self._call(Handler.SET_BUDGET, amount=amount)
         return answer
 
@@ -247,11 +247,11 @@ class SchedulerCalls:
         await self._call(Handler.END, reason=reason)
 
     async def creator_lives(self) -> None:
-        """Report that the process is alive whose exit stops the cluster."""
+        """Report that the creator, the process whose exit stops the cluster, is alive."""
         await self._call(Handler.CREATOR_LIVES)
 
     async def profile(self, key: Any) -> dict[str, Any] | None:
-        """Return the times and memory of a finished task, or None for any other task."""
+        """Return the times and memory of a finished task, or None for other tasks."""
         answer: dict[str, Any] | None = await self._call(Handler.PROFILE, key=key)
         return answer
 
@@ -263,10 +263,9 @@ class SchedulerCalls:
         in_client: Mapping[str, Any] | None = None,
         cluster: str = "",
     ) -> dict[str, Any]:
-        """Return why pools and tasks wait, or why a task has failed, as
-        :meth:`.Explanations.to_dict`. ``name`` is a tag, a key, the prefix of a key or a task's
-        name. ``in_client`` contains ``key``, ``tag`` and ``before`` of a task that waits in its
-        client.
+        """Return explanations of pools and tasks, as :meth:`.Explanations.to_dict` does.
+        ``name`` is a tag, a key, the prefix of a key or a task's name. ``in_client`` has ``key``,
+        ``tag`` and ``before`` of a task that waits in its client.
         """
         asked: dict[str, Any] = {"tag": tag, "key": key, "name": name, "in_client": in_client}
         asked["cluster"] = cluster
@@ -274,8 +273,8 @@ class SchedulerCalls:
         return answer
 
     async def call(self, key: str, position: int | None = None) -> dict[str, Any]:
-        """Return a task's details as in :meth:`.CallView.to_dict`.
-        ``key`` is that of the task, or of its bundle if ``position`` is given.
+        """Return a task's details as :meth:`.CallView.to_dict` does.
+        ``key`` is the key of the task, or of its bundle if ``position`` is given.
         """
         answer: dict[str, Any] = await self._call(Handler.CALL, key=key, position=position)
         return answer
@@ -323,7 +322,7 @@ class SchedulerCalls:
         return answer
 
     async def bundle_begun(self, key: str, client: str) -> None:
-        """Notify a client that a worker is about to start one of its bundles."""
+        """Notify a client that one of its bundles is about to start."""
         await self._call(Handler.BUNDLE_BEGUN, key=key, client=client)
 
     async def code_table(self, code: str) -> dict[str, Any] | None:
@@ -342,7 +341,7 @@ class SchedulerCalls:
         return None if not answer else (int(answer[0]), bytes(answer[1]))
 
     async def out_of_memory(self, worker: str, keys: Iterable[Any], used: int, limit: int) -> None:
-        """Report that a worker exits because its tasks use more memory than it has."""
+        """Report that a worker exits because its tasks exceed its memory."""
         await self._call(
             Handler.OUT_OF_MEMORY, worker=worker, keys=list(keys), used=used, limit=limit
         )
@@ -365,7 +364,7 @@ class SchedulerCalls:
 
 
 class HeartbeatAnswer(TypedDict):
-    """The answer to a manager's heartbeat."""
+    """Answer to a manager's heartbeat."""
 
     #: True if this process is attached; False if another process has its id.
     known: bool
@@ -385,7 +384,7 @@ class HeartbeatAnswer(TypedDict):
 
 
 def refused_heartbeat() -> HeartbeatAnswer:
-    """Return the answer to a manager under whose id another process is attached."""
+    """Return the answer to a manager whose id is used by another attached process."""
     return {
         "known": False,
         "workers": {},
@@ -401,7 +400,7 @@ def refused_heartbeat() -> HeartbeatAnswer:
 
 
 class WorkerHandler(StrEnum):
-    """Name of an RPC handler, as it is registered on a worker."""
+    """Name of an RPC handler on a worker."""
 
     SHOWN_CALL = "scalable_shown_call"
 

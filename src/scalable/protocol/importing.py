@@ -1,7 +1,7 @@
 """Import of a workflow's modules in the versions that a client has loaded.
 
-Runs in workers and schedulers that are processes of their own. A process of the user has no
-:class:`Importer`: the modules there are the user's.
+Runs in worker and scheduler processes. The user's own process has no :class:`Importer`, and keeps
+the modules that it has loaded.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _here: list[Importer] = []
 
 
 def here() -> Importer | None:
-    """Return the importer of this process, or None in a process of the user."""
+    """Return this process's importer, or None in the user's own process."""
     return _here[0] if _here else None
 
 
@@ -87,7 +87,7 @@ def _is_surely_compiled_from(source: str, modified: float) -> bool:
 
 class Importer(MetaPathFinder):
     """Finds the workflow's modules in the version that the running task needs.
-    ``name`` is that of this process in messages, ``directory`` a private one for unpacked archives.
+    ``name`` is this process's name in messages, ``directory`` a private one for unpacked archives.
     """
 
     def __init__(
@@ -115,16 +115,16 @@ class Importer(MetaPathFinder):
     # What is known ------------------------------------------------------------------------------
 
     def knows(self, code: str) -> bool:
-        """Return whether tasks with a code id can run here. The empty id is always known."""
+        """Return whether tasks with the given code id can run here. The empty id always can."""
         table = self._tables.get(code)
         return not code or (table is not None and not self.lacks_files(table))
 
     def lacks_files(self, table: CodeTable) -> bool:
-        """Return whether an archive must be fetched before tasks with this table can run."""
+        """Return whether an archive must be fetched before tasks with the given table can run."""
         return not self.shares_files and table.files is not None and table.files not in self.trees
 
     def missing_sources(self, table: CodeTable) -> list[str]:
-        """Return digests of missing sources. Stores the others now, as files may be edited."""
+        """Return the digests of missing sources. Store the others, since files may be edited."""
         wanted = {m.digest: self._path(table, m.path) for m in table.modules.values()}
         read = {d: read_source(path) or b"" for d, path in wanted.items() if d not in self._sources}
         found = {digest: source for digest, source in read.items() if digest_of(source) == digest}
@@ -141,18 +141,18 @@ class Importer(MetaPathFinder):
                 self._drop_old()
 
     def digests_of(self, codes: Iterable[str]) -> set[str]:
-        """Return the archive digests of code ids and of the current one."""
+        """Return the archive digests of the given and the current code ids."""
         tables = (self._tables.get(code) for code in (*codes, self.current))
         return {t.files.digest for t in tables if t is not None and t.files is not None}
 
     def _path(self, table: CodeTable, path: str) -> str:
-        """Return the path in this process of a client's file."""
+        """Return this process's path of a client's file."""
         if self.shares_files and Path(path).is_file():
             return path
         return self.trees.path_of(table.files, path) or path
 
     def _drop_old(self) -> None:
-        """Drop the oldest table that is not current, and the sources that no table uses."""
+        """Drop the oldest table that is not current, and unused sources."""
         del self._tables[next(code for code in self._tables if code != self.current)]
         named = {m.digest for table in self._tables.values() for m in table.modules.values()}
         self._sources = {d: source for d, source in self._sources.items() if d in named}
@@ -195,8 +195,8 @@ class Importer(MetaPathFinder):
         return spec
 
     def use(self, code: str) -> None:
-        """Import a code id's versions from now on.
-        Running tasks keep theirs; ignores unknown ids.
+        """Import the versions of a code id from now on. Running tasks keep theirs.
+        Unknown ids are ignored.
         """
         if code == self.current or not code:
             return
@@ -234,7 +234,7 @@ class Importer(MetaPathFinder):
         return found
 
     def _is_without_file(self, name: str, table: CodeTable) -> bool:
-        """Return whether a module was loaded from a sent source before its files came."""
+        """Return whether a module was loaded from a sent source before its files arrived."""
         path = getattr(sys.modules.get(name), "__file__", None)
         if self.shares_files or not path or table.files not in self.trees or Path(path).is_file():
             return False
@@ -242,14 +242,14 @@ class Importer(MetaPathFinder):
         return known is None or self.trees.path_of(table.files, known.path) is not None
 
     def _version(self, name: str) -> str:
-        """Return the digest of a loaded module, or of its file if another finder loaded it."""
+        """Return the digest of a loaded module, from its file if another finder loaded it."""
         if name not in self.loaded:
             path = getattr(sys.modules[name], "__file__", None) or ""
             self.loaded[name] = digest_of(read_source(path) or b"")
         return self.loaded[name]
 
     def _unload(self, table: CodeTable, code: str) -> None:
-        """Remove the workflow's modules, and restore those that the code had loaded before."""
+        """Remove the workflow's modules, and restore those loaded earlier for the code."""
         names = {*table.modules, *self.loaded}
         modules = {name: sys.modules.pop(name) for name in names if name in sys.modules}
         self._kept[self.current] = modules, self.loaded
@@ -260,7 +260,7 @@ class Importer(MetaPathFinder):
 
 
 def with_place(error: ModuleNotFoundError, call: str) -> ModuleNotFoundError:
-    """Return a ModuleNotFoundError with process and hint, if its message is Python's own."""
+    """Return a ModuleNotFoundError with process and hint added to Python's own message."""
     importer = here()
     if importer is None or str(error) != f"No module named {error.name!r}":
         return error
@@ -268,7 +268,7 @@ def with_place(error: ModuleNotFoundError, call: str) -> ModuleNotFoundError:
 
 
 def sources_of(digests: Iterable[str], sources: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Select the known sources with these digests."""
+    """Select the sources with the given digests."""
     return {digest: sources[digest] for digest in digests if digest in sources}
 
 
@@ -280,7 +280,7 @@ _NAME = "carried"
 
 
 class UnpackedArchives:
-    """Unpacked archives by digest, in the given private directory or one made for the first."""
+    """Unpacked archives by digest, in a given private directory or one created on demand."""
 
     def __init__(self, directory: str | Path | None = None) -> None:
         self._given = directory or None
@@ -298,7 +298,7 @@ class UnpackedArchives:
         return len(self._trees)
 
     def add(self, files: CarriedFiles, data: bytes) -> None:
-        """Unpack an archive, unless it is unpacked. Raises ArchiveError for a wrong archive."""
+        """Unpack an archive if necessary. Raises ArchiveError for a wrong archive."""
         with self._lock:
             if files.digest in self._trees:
                 return
@@ -325,7 +325,7 @@ class UnpackedArchives:
         return None if tree is None or name is None else str(tree / name)
 
     def use(self, files: CarriedFiles | None) -> None:
-        """Put the directories of an archive on ``sys.path``, and remove those of another."""
+        """Put an archive's directories on ``sys.path`` in place of another archive's."""
         roots = []
         if files is not None and (tree := self._trees.pop(files.digest, None)) is not None:
             self._trees[files.digest] = tree
@@ -336,13 +336,13 @@ class UnpackedArchives:
             self._on_path = roots
 
     def is_outdated(self, path: str, files: CarriedFiles | None) -> bool:
-        """Return whether a file belongs to another archive than this one."""
+        """Return whether a file belongs to an archive other than the given one."""
         if self._place is None or not path.startswith(f"{self._place}{os.sep}"):
             return False
         return files is None or not path.startswith(f"{self._place / files.digest}{os.sep}")
 
     def drop_old(self, in_use: Collection[str]) -> None:
-        """Remove the least recently used archives, except those ``in_use`` by running tasks."""
+        """Remove the least recently used archives, except those of running tasks (``in_use``)."""
         with self._lock:
             for digest in list(self._trees)[:-TREES_KEPT]:
                 if digest not in in_use:
@@ -357,7 +357,7 @@ _script: list[ModuleType] = []
 
 
 def stand_for_script() -> None:
-    """Make ``__main__`` of this worker process stand for the user's script from now on."""
+    """Make this worker process's ``__main__`` represent the user's script from now on."""
     _script[:] = [ModuleType(_SCRIPT)]
     setattr(_script[0], STANDS_FOR_SCRIPT, True)
     # The program's own module stays: its functions use their globals.
@@ -367,10 +367,9 @@ def stand_for_script() -> None:
 
 
 def show_script(function: Any) -> None:
-    """Make the names that a function of the user's script uses known in this worker's ``__main__``.
-
+    """Make the names used by a function of the user's script known in a worker's ``__main__``.
     A task that starts processes with ``multiprocessing`` pickles functions of the script by name.
-    Does nothing in other processes than workers.
+    Outside workers, this does nothing.
     """
     if not _script:
         return

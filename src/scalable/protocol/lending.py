@@ -1,7 +1,6 @@
 """Lending of slots: a task that waits for other tasks lets another task use its slot.
 
-Only workers with an attribute ``slot_lender`` lend slots. On other workers these functions do
-nothing.
+On workers without the attribute ``slot_lender``, these functions do nothing.
 """
 
 from __future__ import annotations
@@ -34,16 +33,16 @@ class Lender(Protocol):
         """Event loop of the worker."""
 
     def lends(self, key: Any) -> bool:
-        """Return whether a waiting task's slot is lent or offered. For any thread."""
+        """Return whether a waiting task's slot is lent or offered. Thread-safe."""
 
     def lend(self, key: Any) -> None:
         """Lend the slot of a task that waits."""
 
     def watch(self, key: Any) -> None:
-        """Watch a task that has made other tasks: it may wait for them undetected."""
+        """Watch a task that has submitted other tasks and may wait for them unnoticed."""
 
     def watch_all(self) -> None:
-        """Watch all running tasks: one of them has made tasks in its own thread."""
+        """Watch all running tasks, since one of them submitted tasks from its own thread."""
 
     async def take_back(self, key: Any) -> None:
         """Wait until a task that has lent its slot has a slot again."""
@@ -77,14 +76,14 @@ def take_slot_back() -> None:
 
 
 def take_lent_slot_back() -> None:
-    """Do as :func:`take_slot_back`, but use the event loop only if the slot is lent."""
+    """Take back the slot as :func:`take_slot_back` does, using the event loop only if needed."""
     here = _current_call()
     if here is not None and here[0].lends(here[1]):
         take_slot_back()
 
 
 def wait_in_call(loop: Any, func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a coroutine and wait for it, like Dask's ``sync``, but stop waiting when interrupted."""
+    """Run a coroutine and wait for it, like Dask's ``sync``, but stop waiting on an interrupt."""
     # A traceback may keep the frame of this function, but must not keep the awaited future.
     waited: list[Callable[[], Any]] = [partial(func, *args, **kwargs)]
     del func, args, kwargs
@@ -116,7 +115,7 @@ def in_call() -> bool:
 
 
 def made_calls(owner: Lender | None) -> Any:
-    """Record that this thread's task has made tasks, and return its key, or None outside a task.
+    """Record that this thread's task has submitted tasks, and return its key, or None.
     ``owner`` is the lender of the only worker whose tasks use the client, or None.
     """
     here = _current_call()
@@ -130,7 +129,7 @@ def made_calls(owner: Lender | None) -> Any:
 
 
 def _current_call() -> tuple[Lender, Any] | None:
-    """Return the lender and this thread's task, or None outside a task or without a lender."""
+    """Return the lender and this thread's task, or None if there is no task or lender."""
     here = current_call()
     if here is None:
         return None

@@ -1,7 +1,7 @@
 """Times and memory of a finished task, read from Dask's ``startstops``.
 
-Our workers add entries. Dask's pages fail with unknown actions, so that each has an action and
-times that Dask knows, and its kind under our own key.
+Scalable's workers add entries. Dask's pages fail with unknown actions, so each entry has an action
+and times known to Dask, and its kind under a separate key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ACTION = "deserialize"
 
 
 class Measured(NamedTuple):
-    """Measurements of one task, or None for values that were not measured.
+    """Measurements of one task. Unmeasured values are None.
     ``began`` and ``ended`` are in seconds since 1970, durations in seconds, memory in bytes.
     ``remembered`` has the outcomes of cached tasks, several of them for a bundle.
     """
@@ -61,7 +61,7 @@ def addition(kind: str, values: Mapping[str, Any]) -> Any:
 
 
 def cache_addition(outcomes: Iterable[CacheOutcome]) -> Any:
-    """Return the entry with the outcomes of cached tasks. Equal outcomes are joined."""
+    """Return the entry with the outcomes of cached tasks, with equal outcomes merged."""
     told = [outcome.to_message() for outcome in joined(outcomes)]
     return addition(REMEMBERED, {"outcomes": told})
 

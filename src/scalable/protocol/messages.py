@@ -1,7 +1,7 @@
 """Conversion of tasks and their outcomes to bytes and back.
 
-Plain pickle, which is several times as fast, is tried before cloudpickle. Dask futures in arguments
-are sent as keys, and Dask provides their values.
+Plain pickle is tried before cloudpickle, because it is several times as fast. Dask futures in
+arguments are sent as keys, and Dask provides their values.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _open = threading.local()
 
 
 class Reference:
-    """A large argument that is on the workers:
-    an uploaded object, or a task's result. ``bring_again`` uploads a lost object again, and changes
-    ``future`` and ``position`` (in a bundle, or None).
+    """A large argument that is on the workers: an uploaded object, or a task's result.
+    ``bring_again`` uploads a lost object again, and updates ``future`` and ``position`` (in a
+    bundle, or None).
     """
 
     __slots__ = ("bring_again", "future", "position", "value")
@@ -106,9 +106,7 @@ def _dump(value: Any, pickler: type[pickle.Pickler], buffers: list[Any] | None =
 
 
 def dump(value: Any, buffers: list[Any] | None = None) -> bytes:
-    """Pickle a value, by value if it cannot be imported.
-    Large buffers go to ``buffers``, if any.
-    """
+    """Pickle a value, by value if it cannot be imported. Large buffers go to ``buffers``."""
     try:
         data = _dump(value, _PlainPickler, buffers)
         # In another process, __main__ is another module, so a reference to it is not enough.
@@ -122,7 +120,7 @@ def dump(value: Any, buffers: list[Any] | None = None) -> bytes:
 
 
 class Pickled:
-    """A large value in pickled form, whose buffers are not copied. May raise the value's errors."""
+    """A large pickled value whose buffers are not copied. Pickling may raise the value's errors."""
 
     __slots__ = ("_buffers", "_data")
 
@@ -139,8 +137,8 @@ class Pickled:
 
     def load(self, *, copies: bool = False, readonly: bool = False) -> Any:
         """Return a new value.
-        With ``copies`` it shares no memory with other loads. With ``readonly`` the memory that it
-        shares, such as the data of arrays, cannot be changed through it.
+        With ``copies`` it shares no memory with other loads. With ``readonly`` its shared memory,
+        such as the data of arrays, is read-only.
         """
         buffers = self._buffers
         if copies:
@@ -170,7 +168,7 @@ def why_not_sendable(value: Any) -> str | None:
 
 def load(data: bytes) -> Any:
     """Load a value that another process of the cluster has pickled.
-    The bytes must come from the cluster's own, authenticated connections: loading runs code.
+    The bytes must come from the cluster's own authenticated connections: loading runs code.
     """
     return pickle.loads(data)  # noqa: S301
 
@@ -190,8 +188,8 @@ Found = dict[Any, Any]
 
 
 def dump_calls(calls: Sequence[Any]) -> tuple[bytes, list[Found]]:
-    """Pickle :data:`.Calls`, and return the bytes and each task's references in its arguments, or
-    an empty list. Arguments that a task might change are pickled separately for each task.
+    """Pickle :data:`.Calls`. Return the bytes and a list of each task's references, or [].
+    Arguments that a task might change are pickled separately for each task.
     """
     indexes, rows, named = calls
     kinds = set(map(type, chain.from_iterable(rows)))
@@ -213,7 +211,7 @@ def dump_calls(calls: Sequence[Any]) -> tuple[bytes, list[Found]]:
 
 
 def _references_in(args: Sequence[Any]) -> Found:
-    """Return the references among the arguments themselves."""
+    """Return the references among the arguments, without nested ones."""
     return {
         (each.future if type(each) is Reference else each).key: each
         for each in args
@@ -228,7 +226,7 @@ def _dump_apart(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> Any:
 
 
 def load_calls(data: bytes, values: Mapping[Any, Any]) -> Any:
-    """Load indexes and rows of :func:`dump_calls`, with the values of Dask futures by key."""
+    """Load the result of :func:`dump_calls`, with the values of Dask futures by key."""
     return _load_with(data, values)
 
 
@@ -252,7 +250,7 @@ _functions: WeakKeyDictionary[Any, tuple[bytes, bytes]] = WeakKeyDictionary()
 
 
 def dump_function(function: Callable[..., Any]) -> tuple[bytes, bytes]:
-    """Pickle a function, and return the digest of the bytes, and the bytes."""
+    """Pickle a function, and return the digest of the bytes and the bytes."""
     # Only plain functions pickled by name are cached: anything else may have changed since then.
     plain = type(function) is FunctionType
     if plain and (known := _functions.get(function)) is not None:
@@ -272,7 +270,7 @@ def _is_by_name(function: Callable[..., Any], data: bytes) -> bool:
 
 
 def load_function(digest: bytes, data: bytes, code: str = "") -> Callable[..., Any]:
-    """Load a function of a code id. One with state is loaded again for each execution."""
+    """Load a function of a code id. A function with state is loaded for each execution."""
     known = len(data) <= MOST_REMEMBERED
     function = _load_function(digest, code, data) if known else load(data)
     if isinstance(function, _STATELESS):
@@ -293,7 +291,7 @@ def _call_fresh(data: bytes, /, *args: Any, **kwargs: Any) -> Any:
 
 
 def dump_error(error: BaseException) -> bytes:
-    """Pickle an exception with its traceback, or one that describes it if it cannot be pickled."""
+    """Pickle an exception with its traceback, or a description of it if that fails."""
     _break_cycles(error)
     # This function of Dask pickles the traceback, and shortens errors that are too long.
     message = error_message(error)
@@ -308,7 +306,7 @@ def dump_error(error: BaseException) -> bytes:
 
 
 def _break_cycles(error: BaseException) -> None:
-    """Break a cycle in an error's chain of causes, which Dask would follow forever."""
+    """Break cycles in an error's chain of causes, which Dask would follow forever."""
     seen = {id(error)}
     while (following := error.__cause__ or error.__context__) is not None:
         if id(following) in seen:
@@ -319,7 +317,7 @@ def _break_cycles(error: BaseException) -> None:
 
 
 def load_error(data: bytes) -> BaseException:
-    """Load an exception with its traceback, or a RuntimeError if its class cannot be loaded."""
+    """Load an exception with its traceback, or a RuntimeError if its class is missing."""
     message = load(data)
     trace, text = load_traceback(message["traceback"])
     try:
@@ -347,7 +345,7 @@ Error = TypeVar("Error")
 
 
 def restored(error: Error) -> Error:
-    """Restore the messages of an unpickled error and of the errors in its chain of causes."""
+    """Restore the messages of an unpickled error and its causes."""
     seen: set[int] = set()
     found: list[object] = [error]
     while found:

@@ -1,4 +1,4 @@
-"""Names of operations, annotations and topics that several processes use."""
+"""Names of operations, annotations and topics shared by several processes."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ Calls = tuple[
 
 
 def first_try(bundle: str, position: int) -> str:
-    """Return the name of a task's first attempt, from its bundle's key and its position."""
+    """Return the name of a task's first attempt, made from its bundle's key and its position."""
     return f"{bundle}:{position}"
 
 
 def too_long(function: Callable[..., Any], timeout_s: float) -> TimeoutError:
-    """Return the error for a task that ran longer than its time limit."""
+    """Return the error for a task that exceeded its time limit."""
     named = getattr(function, "__qualname__", repr(function))
     return TimeoutError(f"{named}() ran for longer than {timeout_s:g} s")
 

@@ -1,4 +1,4 @@
-"""Checks and messages about the names and worker counts of pools. No I/O."""
+"""Checks and messages for the names and worker counts of pools. No I/O."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def wanted_counts(
     n: int | str | Mapping[str, int], count: Any, only_pool: Callable[[], str]
 ) -> dict[str, int]:
     """Return worker counts by tag from the arguments of ``scale``.
-    These are ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``, in total numbers.
+    These are ``scale(3)``, ``scale(tag, 3)`` or ``scale({tag: 3})``, with absolute counts.
     ``only_pool`` returns the tag for a count without a tag. Raises ClusterError if a count is
-    missing or negative, or not an integer.
+    missing, negative or not an integer.
     """
     if isinstance(n, Mapping):
         counts = dict(n)
@@ -46,7 +46,7 @@ def only_tag(tags: Iterable[str], verb: str = "scale(tag, n)") -> str:
 
 
 def check_tag(tag: str, *known: Mapping[str, Any]) -> None:
-    """Raise ClusterError if no mapping in ``known`` has ``tag`` as a key."""
+    """Raise ClusterError unless a mapping in ``known`` has ``tag`` as a key."""
     if not any(tag in pools for pools in known):
         raise ClusterError(f"no pool {tag!r}; known pools: {known_tags(known[0])}")
 
@@ -58,7 +58,7 @@ def check_count(tag: str, count: Any) -> None:
 
 
 def shown(tag: str) -> str:
-    """Return how messages name a pool, such as ``pool 'a'``."""
+    """Return a pool's name for messages, such as ``pool 'a'``."""
     return f"pool {tag!r}" if tag else "the pool without a tag"
 
 
@@ -72,7 +72,7 @@ def known_tags(pools: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class WorkerShape:
-    """The cpus, memory and gpus of one worker of a tag, as in a component, or None if unknown."""
+    """Cpus, memory and gpus of one worker of a tag, as in a component. None for unknown values."""
 
     cpus: float | None = None
     memory: str | None = None
@@ -85,7 +85,7 @@ class WorkerShape:
 
 
 def difference(one: WorkerShape, other: WorkerShape) -> str | None:
-    """Describe the difference between two shapes, or None if all known amounts agree."""
+    """Describe the difference between two shapes, or return None if all known values agree."""
     words = []
     for item in fields(WorkerShape):
         a, b = getattr(one, item.name), getattr(other, item.name)
@@ -104,7 +104,7 @@ def _amount(value: Any) -> Any:
 
 
 def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
-    """Return how many slots a task takes on a tag's worker, or 0 if it needs other workers.
+    """Return the slots that a task takes on a tag's worker, or 0 if it needs other workers.
     Without a tag, a task without resources takes 1 slot.
     """
     asked = resources or {}
@@ -114,7 +114,7 @@ def slots_of(resources: Mapping[str, float] | None, tag: str) -> int:
 
 
 def fits(resources: Mapping[str, float] | None, tag: str, slots: int) -> bool:
-    """Return whether a task can run on a worker with this tag and number of slots."""
+    """Return whether a task can run on a worker with the given tag and number of slots."""
     return 0 < slots_of(resources, tag) <= slots
 
 
@@ -149,7 +149,7 @@ class Attachment:
 
 
 class AttachAnswer(TypedDict):
-    """The scheduler's answer to a manager that attaches."""
+    """Scheduler's answer to an attaching manager."""
 
     accepted: bool
     #: Reason for the refusal, or None.

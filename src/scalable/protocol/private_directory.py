@@ -1,7 +1,7 @@
-"""Directories of server nodes that no other user can enter, replace or prepare.
+"""Directories of server nodes that other users cannot enter, replace or create in advance.
 
-Dask puts a node's local directory first on ``sys.path``. Its default, below
-``/tmp/dask-scratch-space``, is a name that any user can take to plant modules.
+Dask puts a node's local directory first on ``sys.path``. Any user could create Dask's default,
+below ``/tmp/dask-scratch-space``, and put modules into it.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ def _replaceable(status: os.stat_result) -> str | None:
 
 
 def make_private(prefix: str, parent: str | os.PathLike[str] | None = None) -> Path:
-    """Make a private directory. Raises ClusterError if another user could replace it."""
+    """Create a private directory. Raises ClusterError if another user could replace it."""
     path = Path(tempfile.mkdtemp(prefix=f"{prefix}-", dir=scratch_parent(parent)))
     check_private(path)
     return path
 
 
 def check_private(path: str | os.PathLike[str]) -> None:
-    """Raise ClusterError unless this user owns the directory and alone may change it."""
+    """Raise ClusterError unless the directory belongs to this user, who alone may change it."""
     status = os.lstat(path)
     if not stat.S_ISDIR(status.st_mode):
         reason = "is not a directory"
@@ -88,8 +88,8 @@ def check_private(path: str | os.PathLike[str]) -> None:
 
 
 class PrivateDirectory:
-    """A private directory that is locked while it is used, and then removed.
-    The next process of the same user removes that of a killed one.
+    """Private directory that is locked while in use, and removed after that.
+    If its process was killed, the same user's next process removes it.
     """
 
     def __init__(self, parent: str | os.PathLike[str] | None = None) -> None:
@@ -120,7 +120,7 @@ def _remove(path: Path, lock: int | None, owner: int) -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Lock a directory for the life of this process, or None if it is locked or cannot be."""
+    """Lock a directory for the life of this process. Returns None if that is impossible."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
@@ -139,7 +139,7 @@ def _remove_stale_once(parent: Path) -> None:
 
 
 def remove_stale(parent: Path) -> list[Path]:
-    """Remove what killed processes of this user left on this machine, and return the removed."""
+    """Remove directories that killed processes of this user left here, and return their paths."""
     removed = []
     for path in parent.glob(f"{_prefix()}-????????"):
         with suppress(OSError, ClusterError):

@@ -52,8 +52,8 @@ _NAME = "s"
 
 class PrivateSocket:
     """A socket that serves scheduler handlers to processes of the same user.
-    ``handlers`` are functions or coroutine functions by name, of which only those in :data:`SERVED`
-    are served.
+    ``handlers`` maps names to functions or coroutine functions. Only those in :data:`SERVED` are
+    served.
     """
 
     def __init__(self, handlers: Mapping[str, Callable[..., Any]]) -> None:
@@ -64,8 +64,8 @@ class PrivateSocket:
 
     async def start(self) -> Path:
         """Start listening, and return the path of the socket.
-        Raises OSError if the machine has no Unix sockets or a directory cannot be made, and
-        ClusterError if another user could replace that directory.
+        Raises OSError if Unix sockets or a directory are unavailable, and ClusterError if another
+        user could replace that directory.
         """
         self._directory = _directory()
         self._loop = asyncio.get_running_loop()
@@ -79,7 +79,7 @@ class PrivateSocket:
         return path
 
     def close(self) -> None:
-        """Stop listening, and remove the socket. For any thread. Idempotent."""
+        """Stop listening, and remove the socket. Thread-safe and idempotent."""
         server, self._server = self._server, None
         if server is not None and self._loop is not None:
             with suppress(RuntimeError):  # when the process exits, the loop is closed already
@@ -149,7 +149,7 @@ class SocketComm:
 
 
 def _directory() -> PrivateDirectory:
-    """Return a directory whose path is short enough for a socket in it."""
+    """Return a directory with a path short enough for a socket."""
     directory = PrivateDirectory()
     if len(os.fsencode(directory.path)) > _LONGEST_PATH:
         directory.release()
@@ -158,7 +158,7 @@ def _directory() -> PrivateDirectory:
 
 
 def _is_own_user(connection: socket.socket) -> bool:
-    """Return whether the peer process belongs to this user, or True if it is unknown."""
+    """Return whether the peer process belongs to this user. True if that is unknown."""
     if not sys.platform.startswith("linux"):
         return True  # the directory of the socket keeps others out
     layout = "3i"

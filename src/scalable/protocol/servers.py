@@ -63,7 +63,7 @@ class _Refused(web.RequestHandler):
 
 
 class _Admitted(web.RequestHandler):
-    """Stores the token in a cookie, and redirects to the page without the token in its URL."""
+    """Stores the token in a cookie, and redirects to the URL without the token."""
 
     def prepare(self) -> None:
         token = self.get_query_argument(PARAMETER)
@@ -85,7 +85,7 @@ class _Admitted(web.RequestHandler):
 
 
 class WrongTokens:
-    """Counts requests with a wrong token, and logs at most one line per minute using ``later``."""
+    """Counts requests with a wrong token, and logs at most one line per minute."""
 
     def __init__(self, later: Callable[[float, Callable[[], None]], Any]) -> None:
         self._later = later
@@ -113,12 +113,12 @@ class WrongTokens:
 
 
 def cookie_name(token: str) -> str:
-    """Return a token's own cookie name: browsers send a host's cookies to all of its ports."""
+    """Return a token's cookie name, unique because browsers share cookies between ports."""
     return f"scalable_{hashlib.sha256(token.encode()).hexdigest()[:16]}"
 
 
 def admits(request: HTTPServerRequest, token: str) -> tuple[bool, bool]:
-    """Return whether a request has the token as a parameter, and whether as a cookie."""
+    """Return whether a request has the token as a parameter, and as a cookie."""
     given = request.query_arguments.get(PARAMETER, [b""])[-1]
     cookie = request.cookies.get(cookie_name(token))
     kept = cookie.value.encode() if cookie is not None else b""
@@ -160,8 +160,8 @@ def _log_nothing(handler: web.RequestHandler) -> None:
 
 class GuardedHttp:
     """Base class of schedulers and workers whose HTTP server requires a token.
-    A port is opened only if an address is given, or by classes made by :func:`guarded`, on loopback
-    by default.
+    A port is opened only if an address is given, or by classes from :func:`guarded`, on loopback by
+    default.
     """
 
     services: dict[str, Any]
@@ -216,7 +216,7 @@ class GuardedWorker(GuardedHttp, Worker):
 
 
 class PrivateNode:
-    """A server node with a private local directory, made in ``local_directory`` if given."""
+    """A server node with a private local directory, inside ``local_directory`` if given."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         directory = PrivateDirectory(kwargs.pop("local_directory", None))
@@ -249,7 +249,7 @@ class PrivateNode:
 
 
 def private_class(cls: type[Any]) -> type[Any]:
-    """Return a class of Dask's nodes, or a subclass of it whose directory is private."""
+    """Return a class of Dask's nodes, or a subclass of it, whose directory is private."""
     if not issubclass(cls, Server) or issubclass(cls, PrivateNode):
         return cls
     names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__, "__doc__": cls.__doc__}
@@ -257,7 +257,7 @@ def private_class(cls: type[Any]) -> type[Any]:
 
 
 def _takes_directory(cls: type[Any]) -> bool:
-    """Return whether the constructors of a class pass ``local_directory`` on."""
+    """Return whether the constructors of a class accept ``local_directory``."""
     for each in cls.__mro__:
         if each is PrivateNode or "__init__" not in vars(each):
             continue
@@ -320,7 +320,7 @@ def _is_taken(address: str) -> bool:
 
 
 def _following(address: Any, count: int) -> list[Any]:
-    """Return an address, and the same with each of the following ports."""
+    """Return an address, followed by the same address with the next ports."""
     if not isinstance(address, str):
         return [address]
     scheme, location = parse_address(address)
@@ -339,9 +339,9 @@ _reading = threading.Lock()
 
 
 def read_frames_without_collection() -> None:
-    """Make ``sys._current_frames`` collect no garbage.
-    Idempotent. Python before 3.13 holds a lock during it that an exiting thread needs: a collection
-    that runs Python code then hangs the process.
+    """Prevent garbage collection in ``sys._current_frames``. Idempotent.
+    Before Python 3.13, it holds a lock that an exiting thread needs. A collection that runs Python
+    code at that time hangs the process.
     """
     read = sys._current_frames  # noqa: SLF001 - public but for its name
     if sys.version_info >= (3, 13) or getattr(read, "collects_nothing", False):

@@ -1,7 +1,7 @@
 """Memory segments that processes of one machine share instead of sending large data.
 
 A *segment* is a sealed memfd: it cannot be changed or shortened, and is freed with its last holder.
-Others of the user map ``/proc/PID/fd/NUMBER`` copy on write.
+Other processes of the user map ``/proc/PID/fd/NUMBER``, copy on write.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RefusedSegmentError(OSError):
 
 
 class Part(NamedTuple):
-    """A range of bytes of a segment, as one process describes it to another."""
+    """Range of a segment's bytes, described by one process for another."""
 
     #: Number of the segment's descriptor in the describing process.
     descriptor: int
@@ -59,7 +59,7 @@ class Part(NamedTuple):
 
 
 class Segment:
-    """An open segment, closed when the object and all views of it are gone. Owns ``descriptor``."""
+    """An open segment, closed once the object and all its views are gone. Owns ``descriptor``."""
 
     __slots__ = ("__weakref__", "descriptor")
 
@@ -69,7 +69,7 @@ class Segment:
         _segments.add(self)
 
     def part(self, start: int, length: int) -> Part:
-        """Return the description with which another process opens a range of bytes."""
+        """Return the description by which another process opens a range of bytes."""
         status = os.fstat(self.descriptor)
         return Part(self.descriptor, status.st_ino, status.st_size, start, length)
 
@@ -117,7 +117,7 @@ def write_segment(data: memoryview) -> Segment:
 
 
 def shared(data: memoryview) -> tuple[Segment, int] | None:
-    """Return the segment of bytes, copied into a new one if need be, and their start, or None."""
+    """Return the segment of bytes and their start, or None. Copies the bytes if needed."""
     known = _segment_around(data)
     if known is not None:
         return known
@@ -131,14 +131,14 @@ def shared(data: memoryview) -> tuple[Segment, int] | None:
 
 
 def is_shared(data: memoryview) -> bool:
-    """Return whether bytes are in a segment, unchanged."""
+    """Return whether bytes are unchanged in a segment."""
     return _segment_around(data) is not None
 
 
 def open_part(process: int, part: Part) -> memoryview:
     """Return bytes that another process shares, copy on write.
-    Raises RefusedSegmentError if the file is not the segment that the part describes, and OSError
-    if the segment cannot be opened or is gone.
+    Raises RefusedSegmentError if the file does not match the description, and OSError if it cannot
+    be opened.
     """
     if not all(type(number) is int and number >= 0 for number in (process, *part)):
         raise RefusedSegmentError(f"{part} does not describe a segment")
@@ -156,7 +156,7 @@ def open_part(process: int, part: Part) -> memoryview:
 
 
 def _open(path: Path) -> Segment:
-    """Open a segment of another process. Nothing else of that process is opened."""
+    """Open a segment of another process, but no other file."""
     if not str(path.readlink()).startswith(_LINK):
         raise RefusedSegmentError(f"{path} is not a segment")
     segment = Segment(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
@@ -185,7 +185,7 @@ def _has_many() -> bool:
 
 
 def _segment_around(data: memoryview) -> tuple[Segment, int] | None:
-    """Return the segment and start of bytes that were not written to since they were mapped."""
+    """Return the segment and start of bytes unchanged since they were mapped."""
     if not _mapped:
         return None
     address = _address_of(data)
@@ -213,7 +213,7 @@ def _address_of(data: memoryview) -> int | None:
 
 
 def _is_as_mapped(address: int, size: int) -> bool:
-    """Return whether no page of a view has become the process's own. See pagemap(5)."""
+    """Return whether a view has no private page of the process, as pagemap(5) reports."""
     first, end = address // mmap.PAGESIZE, -(-(address + size) // mmap.PAGESIZE)
     try:
         with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
@@ -228,7 +228,7 @@ def _is_as_mapped(address: int, size: int) -> bool:
 
 
 def _has_own(pagemap: bytes) -> bool:
-    """Return whether pages are the process's own, given their entries."""
+    """Return whether the given pagemap entries contain private pages."""
     # All entries are one large number: a loop over 2**18 of them for each GiB would take longer.
     entries = int.from_bytes(pagemap, sys.byteorder)
     used = entries | entries << (_PRESENT - _SWAPPED)
@@ -263,8 +263,8 @@ _words: dict[int, Segment] = {}
 
 
 def process_of(told: Any) -> int | None:
-    """Return the process id in another's introduction, or None if it shares no memory:
-    it needs the same machine, user, process id namespace and memory limit.
+    """Return the process id in another process's introduction, or None without shared memory.
+    Both need the same machine, user, process id namespace and memory limit.
     """
     try:
         own = introduction()
@@ -288,8 +288,8 @@ def _memory_domain() -> str:
 
 
 def limiting_group(groups: str, root: Path) -> str:
-    """Return the control group whose memory limit applies to a process, or "" if none.
-    ``groups`` is as in cgroups(7).
+    """Return the control group with the memory limit of a process, or "" without a limit.
+    ``groups`` is in the format of cgroups(7).
     """
     for line in groups.splitlines():
         _, controllers, path = line.split(":", 2)

@@ -1,4 +1,4 @@
-"""Byte streams that outlive the connections (*carriers*) below them. No I/O and no clock.
+"""Byte streams that outlive their connections (*carriers*). No I/O and no clock.
 
 The ends are *near* (client) and *far* (scheduler). :class:`Stream` describes the protocol.
 """
@@ -46,7 +46,7 @@ class StreamError(Exception):
 
 
 class StreamRefusal(enum.IntEnum):
-    """Reason for which the far end does not continue or open a stream."""
+    """Reason why the far end does not open or continue a stream."""
 
     NONE = 0
     UNKNOWN = 1
@@ -65,7 +65,7 @@ class StreamRefusal(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Hello:
-    """The first bytes that the near end sends on a carrier."""
+    """First bytes that the near end sends on a carrier."""
 
     stream: bytes
     #: True if the far end has never answered for this stream, and may open it.
@@ -89,7 +89,7 @@ class Hello:
 
 @dataclass(frozen=True)
 class Answer:
-    """The first bytes that the far end sends on a carrier."""
+    """First bytes that the far end sends on a carrier."""
 
     refusal: StreamRefusal
     #: As in :class:`Hello`, of the far end; so is ``limit``.
@@ -120,11 +120,11 @@ class Stream:
     """One end of a stream, which uses one carrier at a time.
     Each end keeps the bytes that the other has not confirmed. On the next carrier the near end's
     *hello* and the far end's *answer* contain the received counts, so that each byte arrives once
-    and in order. Each end may send up to the other's limit. The end counts as one more byte. The
-    far end sends a goodbye before it forgets a stream, and refuses a near end that missed it with
+    and in order. Each end may send up to the other's limit. The end counts as one more byte. Before
+    the far end forgets a stream, it sends a goodbye. It refuses a near end that missed it with
     ``UNKNOWN``. The 128 random bits of the id are a secret: anyone with them may continue the
-    stream. ``window`` limits the bytes that are kept in each direction. ``over`` is set by the
-    goodbye, and after a reset.
+    stream. ``window`` limits the bytes kept in each direction. ``over`` is set by the goodbye, and
+    after a reset.
     """
 
     def __init__(self, window: int = WINDOW, *, far: bool = False) -> None:
@@ -149,7 +149,7 @@ class Stream:
 
     @property
     def room(self) -> int:
-        """Number of bytes that may be written now. Negative if more were."""
+        """Number of bytes that may be written now, negative beyond the limit."""
         return self._window - (self.written - self.confirmed)
 
     def write(self, data: Buffer) -> None:
@@ -159,7 +159,7 @@ class Stream:
             self._unsent.append(data)
 
     def end(self) -> None:
-        """Announce to the other end, after all bytes, that no more follow."""
+        """Announce the end of the data to the other end."""
         self.ended_here = True
 
     def reset(self) -> None:
@@ -170,14 +170,14 @@ class Stream:
 
     @property
     def _done(self) -> bool:
-        """True if nothing remains to send, to confirm or to receive."""
+        """True if everything is sent, confirmed and received."""
         complete = self.ended_there and self._end_confirmed
         return complete and self._told[0] == self._position
 
     # Carriers -------------------------------------------------------------------------------------
 
     def greeting(self) -> tuple[int, int]:
-        """Return the bytes received and the other end's limit, for a hello or an answer."""
+        """Return the received bytes and the other end's limit, for a hello or an answer."""
         self._told = (self._position, self._delivered + self._window)
         return self._told
 
@@ -208,7 +208,7 @@ class Stream:
         self._limit = max(self._limit, limit)
 
     def take(self, *, idle: bool = False) -> list[Buffer]:
-        """Return what to send on the carrier now, in pieces. Not empty if ``idle``."""
+        """Return the pieces to send on the carrier now. Not empty if ``idle``."""
         if self.was_reset:
             return self._last(idle=idle)
         frames: list[Buffer] = []
@@ -239,7 +239,7 @@ class Stream:
         return frames
 
     def _last(self, *, idle: bool) -> list[Buffer]:
-        """Return what remains to send of a stream that was reset."""
+        """Return the remaining bytes to send for a stream that was reset."""
         kind = _ALIVE if idle else 0
         if self._resets and not self._reset_sent:
             self._reset_sent = True
@@ -285,7 +285,7 @@ class Stream:
         return pieces
 
     def delivered(self, count: int) -> None:
-        """Record that received bytes were passed on, so that others may follow."""
+        """Record that received bytes were passed on, which makes room for more."""
         self._delivered += count
 
     def _framed(self, frame: bytes) -> None:
@@ -351,7 +351,7 @@ class Carrier(Protocol):
         """Send bytes, given in pieces."""
 
     async def receive(self) -> Buffer:
-        """Return the available bytes, at least one, empty at the end of the connection."""
+        """Return the available bytes, at least one. Empty at the end of the connection."""
 
     async def close(self) -> None:
         """Close the connection. Idempotent."""
@@ -376,7 +376,7 @@ class SocketCarrier:
             return await self._loop.sock_recv(self._socket, READ)
 
     async def close(self) -> None:
-        """Close the socket. Pending uses raise OSError or return the end of the connection."""
+        """Close the socket. Pending operations raise OSError or return the end of the data."""
         self._closed = True
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -385,7 +385,7 @@ class SocketCarrier:
 
     @contextmanager
     def _in_use(self) -> Iterator[None]:
-        """Keep the socket's descriptor while the event loop waits for it."""
+        """Keep the socket's descriptor open while the event loop waits for it."""
         if self._closed:
             raise ConnectionError("the connection is closed")
         self._uses += 1
@@ -398,7 +398,7 @@ class SocketCarrier:
 
 
 def _joined(pieces: Sequence[Buffer]) -> list[Buffer]:
-    """Return the bytes with small pieces joined, for few system calls."""
+    """Join small pieces of bytes to save system calls."""
     joined: list[Buffer] = []
     small = bytearray()
     for piece in pieces:
@@ -412,7 +412,7 @@ def _joined(pieces: Sequence[Buffer]) -> list[Buffer]:
 
 
 async def receive_exactly(carrier: Carrier, count: int) -> tuple[bytes, Buffer]:
-    """Return the first ``count`` bytes, and any after them. Raises ConnectionError if too few."""
+    """Return ``count`` bytes, and any bytes after them. ConnectionError if there are fewer."""
     data = b""
     while len(data) < count:
         more = await carrier.receive()
@@ -461,7 +461,7 @@ class StreamEnd:
             self._socket.close()
 
     def close_socket(self) -> None:
-        """Close the socket, including if :meth:`run` was cancelled before it started."""
+        """Close the socket, even if :meth:`run` was cancelled before it started."""
         self._socket.close()
 
     def reset(self) -> None:
@@ -487,7 +487,7 @@ class StreamEnd:
         self._wake()
 
     async def _room(self) -> None:
-        """Wait for space in the stream, without a carrier at most ``TRICKLE_S``."""
+        """Wait for space in the stream, but without a carrier at most ``TRICKLE_S``."""
         while self.stream.room <= 0 and not self.stream.was_reset:
             self._has_room.clear()
             try:
@@ -586,7 +586,7 @@ class StreamEnd:
 
 
 async def _watch(heard: asyncio.Event, rounds: int) -> None:
-    """Raise TimeoutError after ``rounds`` silent seconds, without those while suspended."""
+    """Raise TimeoutError after ``rounds`` silent seconds, not counting time while suspended."""
     silent = 0
     while silent < rounds:
         await asyncio.sleep(1.0)

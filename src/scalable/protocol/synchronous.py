@@ -1,4 +1,4 @@
-"""Tasks that run in the thread that waits for them, so that a debugger can be used.
+"""Tasks that run in the waiting thread, so that a debugger can be used.
 
 The workers of a synchronous session put their tasks into one queue. Every wait for tasks, in the
 user's thread or in a task, takes tasks from the queue and runs them until it is over.
@@ -40,9 +40,8 @@ class _QueuedTask:
 
 
 class CallerThreadPoolExecutor(Executor):
-    """Executor of a worker whose tasks run in the threads that wait for tasks.
-
-    Dask knows by the last part of the name that the tasks run in this process.
+    """Executor of a worker whose tasks run in the threads that wait for them.
+    From the last part of the name, Dask infers that the tasks run in this process.
     """
 
     #: What Dask has of an executor with threads.
@@ -67,7 +66,7 @@ class CallerThreadPoolExecutor(Executor):
 
 
 def runs_here() -> bool:
-    """Return whether the tasks of a session run in the threads that wait for them."""
+    """Return whether a session's tasks run in the threads that wait for them."""
     return bool(_open)
 
 
@@ -78,9 +77,8 @@ _functions: dict[int, Callable[..., Any]] = {}
 
 
 class _InPlace:
-    """A function that arrives at its worker as the object that it is here.
-
-    Pickled, a function of the script would be another one, without source lines for a debugger.
+    """Function that reaches its worker as the same object as here.
+    A pickled function of the script would be a copy, without source lines for a debugger.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -99,7 +97,7 @@ def _function_here(number: int) -> Callable[..., Any]:
 
 
 def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what to send for a function, so that a synchronous task runs this very object."""
+    """Return a wrapper with which a synchronous task runs this very function object."""
     if not _open or isinstance(function, type):
         return function
     _functions[id(function)] = function
@@ -110,7 +108,7 @@ def in_place(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_next(seconds: float = _CHECK_S) -> None:
-    """Run the next task in this thread, unless none arrives in some seconds."""
+    """Run the next task in this thread, unless none arrives within ``seconds``."""
     try:
         task = _tasks.get(timeout=min(seconds, _CHECK_S))
     except queue.Empty:
@@ -127,7 +125,7 @@ def run_until_done(future: Future[Any]) -> None:
 
 
 def wait_for_change(condition: threading.Condition, seconds: float) -> None:
-    """Wait for a held condition, or run a task meanwhile."""
+    """Wait for a held condition, and run a task in the meantime if there is one."""
     if not _open:
         condition.wait(seconds)
         return

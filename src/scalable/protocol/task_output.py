@@ -1,4 +1,4 @@
-"""Output of tasks, from the streams of their process to the clients that follow :data:`TOPIC`."""
+"""Output of tasks, from their process's streams to the clients that follow :data:`TOPIC`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Line = tuple[int, str]
 
 
 class ShowOutput(WorkerPlugin):
-    """Plug-in that makes the process of each worker send what its tasks print."""
+    """Plugin that makes each worker process send the output of its tasks."""
 
     name = "scalable-output"
 
@@ -49,9 +49,7 @@ class TaskStream:
 
 
 def label_here() -> str | None:
-    """Return the tag of the task that prints here, or its name without a tag.
-    None if no task does.
-    """
+    """Return the tag of the task that prints here, or its worker's name. None outside tasks."""
     try:
         worker = get_worker()
     except ValueError:
@@ -62,14 +60,14 @@ def label_here() -> str | None:
 
 
 class ThreadLines:
-    """Lines of the threads of a process. Of a line that overwrites itself, the end is kept."""
+    """Lines of a process's threads. If a line overwrites itself, its last state is kept."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], str] = {}
         self._lock = threading.Lock()
 
     def add(self, descriptor: int, text: str) -> list[Line]:
-        """Add what this thread writes, and return the lines that are now complete."""
+        """Add this thread's output, and return the lines completed by it."""
         thread = descriptor, threading.get_ident()
         with self._lock:
             *whole, rest = (self._open.pop(thread, "") + text).split("\n")
@@ -82,12 +80,12 @@ class ThreadLines:
         return [(descriptor, _visible(line)) for line in whole]
 
     def rest(self) -> list[Line]:
-        """Return the lines that have not ended, and forget them."""
+        """Return the unfinished lines, and drop them."""
         with self._lock:
             rest, self._open = self._open, {}
         return [(descriptor, _visible(line)) for (descriptor, _), line in rest.items()]
 
 
 def _visible(line: str) -> str:
-    """Return what a terminal shows of a line at its end."""
+    """Return the part of a line that a terminal shows in the end."""
     return line.rstrip("\r").rpartition("\r")[2]
