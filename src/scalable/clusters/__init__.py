@@ -1,4 +1,5 @@
-"""The life of clusters: creating, recording, finding, scaling and deleting them.
+"""Life of clusters: creating, recording, finding, scaling and deleting them.
+
 ``session`` has the manifest, the plan and the client. ``providers`` start workers on a backend.
 """
 

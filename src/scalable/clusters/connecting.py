@@ -82,7 +82,7 @@ def connect(name: str, *, asynchronous: bool = False) -> ScalableClient:
 
 
 def _listens_elsewhere(access: AccessFile) -> str | None:
-    """Return a hint if the scheduler listens only for processes of another machine."""
+    """Return a hint if the scheduler listens only on another machine's loopback interface."""
     directory = ClusterDirectory(ClusterDirectory.parent() / access.id)
     known = directory.scheduler() or {}
     if not is_loopback(access.address) or is_alive(known):
@@ -92,7 +92,7 @@ def _listens_elsewhere(access: AccessFile) -> str | None:
 
 
 def load_security(info: dict[str, Any]) -> Security | None:
-    """Dask's security loader: return the credentials for ``info["address"]``, or None."""
+    """Load the credentials for ``info["address"]``, or None, as Dask's security loader."""
     from scalable.protocol.credentials import security_of
 
     for directory in all_directories()[0]:
@@ -114,7 +114,7 @@ def load_security(info: dict[str, Any]) -> Security | None:
 
 
 def install_loader() -> None:
-    """Make plain Dask clients here find this user's credentials. The user's own loader is kept."""
+    """Make plain Dask clients find this user's credentials, unless the user has set a loader."""
     import dask
 
     if not dask.config.get(LOADER_SETTING, None):
@@ -191,7 +191,7 @@ class AttachedDeployment:
         kind: str,
         metadata: Mapping[str, Any],
     ) -> None:
-        """Record an artifact in the cluster's run. Warn if its record is not on this machine."""
+        """Record an artifact in the cluster's run, or warn if the record is on another machine."""
         if self._run_path is None or not self._run_path.is_dir():
             where = self._run_path or "the record of its run"
             logger.warning("artifact %s is not recorded: %s is not on this machine", path, where)

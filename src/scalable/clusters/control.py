@@ -32,7 +32,7 @@ def ask(
     *,
     timeout_s: float = ANSWER_TIMEOUT_S,
 ) -> _Answer:
-    """Send a request to a cluster's scheduler, and return the answer. Blocks ``timeout_s`` at most.
+    """Send a request to a cluster's scheduler, and return the answer within ``timeout_s``.
     Raise ClusterError if the scheduler does not answer in time, or the cluster has stopped.
     """
     from scalable.protocol.credentials import certificate_fault
@@ -64,8 +64,7 @@ def ask(
 
 def reached(directory: ClusterDirectory) -> tuple[dict[str, Any], dict[str, str]]:
     """Return a scheduler's record with its ``address``, and the credentials for it.
-    Raise ClusterError if the cluster has stopped, or its scheduler does not listen yet or is in
-    another process.
+    Raise ClusterError if the cluster has stopped, or its scheduler has no address (yet).
     """
     name = directory.record().name
     refuse_gone(directory)
@@ -88,7 +87,7 @@ def _ask_session(
     question: Callable[[SchedulerCalls], Coroutine[Any, Any, _Answer]],
     timeout_s: float,
 ) -> _Answer:
-    """Send a request to the scheduler in a session's process. Errors are those of :func:`ask`."""
+    """Send a request to the scheduler in a session's process. Raises the errors of :func:`ask`."""
     name, known = directory.record().name, directory.scheduler() or {}
     refuse_gone(directory)
     pid, path = known.get("pid"), known.get("socket")
@@ -119,8 +118,8 @@ def ask_at(
     timeout_s: float,
     connect_s: float | None = None,
 ) -> _Answer:
-    """Send a request to the scheduler at an address. Errors are OSError and ValueError.
-    ``connect_s`` limits the connection, by default to 0.8 of ``timeout_s``.
+    """Send a request to the scheduler at an address. Raises OSError or ValueError.
+    ``connect_s`` limits the time to connect, by default to 0.8 of ``timeout_s``.
     """
     from distributed.core import rpc
 
@@ -152,7 +151,7 @@ def _run(question: Callable[[], Coroutine[Any, Any, _Answer]], timeout_s: float)
 
 
 def refuse_gone(directory: ClusterDirectory) -> None:
-    """Raise ClusterError if a cluster has certainly stopped, so that no scheduler would answer."""
+    """Raise ClusterError if a cluster has certainly stopped, so its scheduler cannot answer."""
     status = status_of(directory, time.time())
     if status.state in ("failed", "stale"):
         raise ClusterError(
@@ -163,8 +162,8 @@ def refuse_gone(directory: ClusterDirectory) -> None:
 
 def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
     """Return (total workers, ``max_workers``) if new counts would exceed the target's limit.
-    None if no count grows, or with several managers, because each manager's target has its own
-    limit. Raise ClusterError for an unknown pool.
+    None if counts do not grow, or with several managers, since each one's target has its own limit.
+    Raise ClusterError for an unknown pool.
     """
     directory = find(name)
     record, status = directory.record(), directory.status() or {}
@@ -184,18 +183,18 @@ def beyond_most(name: str, counts: Mapping[str, int]) -> tuple[int, int] | None:
 
 
 def scale(name: str, counts: Mapping[str, int]) -> tuple[dict[str, int], dict[str, int]]:
-    """Set desired worker counts of a running cluster. Return the counts before and after."""
+    """Set desired worker counts of a running cluster, and return the counts before and after."""
     answer = ask(find(name), lambda scheduler: scheduler.scale(counts))
     return answer["before"], answer["after"]
 
 
 def set_budget(name: str, amount: float) -> dict[str, Any]:
-    """Set the budget of a running cluster. Return its costs, empty if nothing has a price."""
+    """Set the budget of a running cluster, and return its costs (empty without prices)."""
     return ask(find(name), lambda scheduler: scheduler.set_budget(amount))
 
 
 def drain(name: str, workers: Iterable[str]) -> None:
-    """Empty and stop workers of a running cluster. Their manager starts replacements.
+    """Drain and stop workers of a running cluster. Their manager starts replacements.
     Running tasks finish first, and results move to other workers. Unknown names are ignored.
     """
     directory = find(name)
@@ -208,8 +207,8 @@ def drain(name: str, workers: Iterable[str]) -> None:
 
 def explain(name: str, about: str | None = None) -> Explanations:
     """Return why pools and tasks of a cluster wait, or why a task has failed.
-    ``name`` may also be the cluster's id or run. ``about`` is a tag, a task's key or its prefix, or
-    a task name. None: everything that waits. Raise ClusterError if there is no match or no answer.
+    ``name`` may also be the cluster's id or run. ``about`` is a tag, a task's key or its prefix, a
+    task name, or None for everything that waits. Raise ClusterError without a match or an answer.
     """
     directory = find(name)
     cluster = directory.record().name

@@ -43,7 +43,7 @@ MANAGER_GRACE_S = 1800.0
 
 @dataclass(frozen=True)
 class DetachOptions:
-    """Options of a detached cluster that are not in its manifest. None means the target's value."""
+    """Options of a detached cluster outside its manifest. None means the target's value."""
 
     #: None for ``project-target``.
     name: str | None = None
@@ -61,7 +61,7 @@ class DetachOptions:
 
 @dataclass(frozen=True)
 class ManagerRequest:
-    """The request for a manager, the program that starts and stops workers on one target."""
+    """Request for a manager, the program that starts and stops workers on one target."""
 
     spec: DeploymentSpec
     manifest_yaml: str
@@ -75,7 +75,7 @@ class ManagerRequest:
 
 @dataclass(frozen=True)
 class Creation:
-    """The request for a detached cluster."""
+    """Request for a detached cluster."""
 
     #: Deployment spec of the scheduler's target.
     spec: DeploymentSpec
@@ -90,16 +90,16 @@ class Creation:
 
 
 def lifetimes(spec: DeploymentSpec, options: DetachOptions) -> tuple[float, float | None]:
-    """Return idle timeout and time to live of a detached cluster, in seconds."""
+    """Return the idle timeout and time to live of a detached cluster, in seconds."""
     idle = options.idle_timeout_s or spec.idle_timeout_s or IDLE_TIMEOUT_S
     return idle, options.time_to_live_s or spec.time_to_live_s
 
 
 def create(creation: Creation) -> ClusterDirectory:
     """Record a cluster, start its scheduler and its managers, and return at once.
-    Raise ClusterError if the name is taken, or files cannot be written. Raise ProviderError if a
-    program cannot start: then a cluster without a scheduler, or a remote one without managers, is
-    removed. In any other one ``scalable up`` starts the managers.
+    Raise ClusterError if the name is taken or files cannot be written. Raise ProviderError if a
+    program cannot start: a cluster without a scheduler, or a remote one without managers, is then
+    removed. In other cases, ``scalable up`` starts the managers.
     """
     record = _record(creation)
     names.CLUSTER.require(record.name)
@@ -152,7 +152,7 @@ def _start(directory: ClusterDirectory, creation: Creation) -> None:
 
 
 def _clear_away(directory: ClusterDirectory) -> None:
-    """Remove a cluster that failed to start. If its backend does not answer, keep its record."""
+    """Remove a cluster that failed to start, but keep its record if its backend does not answer."""
     try:
         clear_away(directory)
     except ProviderError as error:
@@ -173,7 +173,7 @@ def _refuse_bad_address(address: str | None) -> None:
 
 
 def _described(managers: Mapping[str, ManagerRequest]) -> dict[str, dict[str, Any]]:
-    """Return managers in the form of the cluster's record."""
+    """Return managers as they appear in the cluster's record."""
     return {
         manager: {
             "target": request.spec.target_name,
@@ -248,8 +248,8 @@ def detached_manifest(resolved: ResolvedManifest, options: DetachOptions) -> Res
 
 def manager_requests(manifest: Manifest, resolved: ResolvedManifest) -> dict[str, ManagerRequest]:
     """Map the managers of a cluster to their requests.
-    Without managers in the manifest there is one, on the scheduler's target. Raise ManifestError
-    if a target cannot be detached, or the scheduler's address is invalid.
+    Without managers in the manifest, there is one on the scheduler's target. Raise ManifestError if
+    a target cannot be detached, or the scheduler's address is invalid.
     """
     home = resolved.spec.target_name
     requests: dict[str, ManagerRequest] = {}
@@ -290,7 +290,7 @@ def require_pools(spec: DeploymentSpec) -> None:
 
 
 def refuse_threads(spec: DeploymentSpec) -> None:
-    """Raise ManifestError if workers are threads, which would stop with this process."""
+    """Raise ManifestError if workers are threads, since they would stop with this process."""
     if spec.options.get("processes") is False:
         raise ManifestError(
             f"target {spec.target_name!r} runs workers as threads, which cannot be detached",
@@ -299,9 +299,7 @@ def refuse_threads(spec: DeploymentSpec) -> None:
 
 
 def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
-    """Return ``sys.path`` for workers: the current one, and the manifest's directory.
-    Without the manifest's directory, workers would not find the modules of the workflow.
-    """
+    """Return ``sys.path`` and the manifest's directory, where workers find workflow modules."""
     entries = list(modules.search_path())
     if spec.workflow_dir is not None and spec.workflow_dir not in entries:
         entries.insert(0, spec.workflow_dir)
@@ -309,6 +307,6 @@ def search_path(spec: DeploymentSpec) -> tuple[str, ...]:
 
 
 def _unused(target: str, taken: Mapping[str, object]) -> str:
-    """Return an id for a manager: its target, with a number if that id is taken."""
+    """Return an unused manager id made from its target, with a number if necessary."""
     names = (target if n == 1 else f"{target}-{n}" for n in itertools.count(1))
     return next(name for name in names if name not in taken and name != SCHEDULER)

@@ -1,4 +1,4 @@
-"""An embedded cluster: built, recorded, scaled and closed by the process of its user."""
+"""An embedded cluster: built, recorded, scaled and closed by its user's process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COPIED = ("tasks", "workers", "resources", "failures", "scaling")
 
 
 class Deployment:
-    """A cluster in this process, from start to stop. ``counts`` are the last requested ones."""
+    """Cluster in this process, from start to stop. ``counts`` are the last requested ones."""
 
     def __init__(self, provider: Any, spec: DeploymentSpec, run: RunDirectory | None) -> None:
         self.cluster: Any = None
@@ -137,7 +137,7 @@ class Deployment:
             cluster.on_event(recorder.event)
 
     def _count_costs(self) -> None:
-        """Count the cluster's costs, if its scheduler and its manager are in this process."""
+        """Count the cluster's costs if its scheduler and its manager are in this process."""
         cluster = self.cluster
         controller = getattr(cluster, "controller", None)
         if controller is None or not hasattr(cluster, "manager"):
@@ -224,7 +224,7 @@ class Deployment:
         return dict(self.cluster.sync(look))
 
     def set_budget(self, amount: float) -> None:
-        """Set the budget of the cluster; errors are those of :meth:`status`."""
+        """Set the budget of the cluster. Raises the errors of :meth:`status`."""
         if hasattr(self.cluster, "status_now"):
             self.cluster.set_budget(amount)
             return
@@ -241,7 +241,7 @@ class Deployment:
         return controller
 
     def _follow_load(self) -> None:
-        """If the target is adaptive, start scaling its pools with their load."""
+        """Start scaling the pools with their load if the target is adaptive."""
         if not adaptive_bounds(self._spec).pools or getattr(self.cluster, "follows_load", False):
             return
         controller = getattr(self.cluster, "controller", None)

@@ -38,7 +38,7 @@ THREAD = "discovery by "
 
 @dataclass(frozen=True)
 class ClusterListing(Sequence[ClusterStatus]):
-    """Clusters, and the errors of plug-ins that could not list theirs."""
+    """Clusters, and the errors of plugins that could not list theirs."""
 
     #: In order of creation. Clusters without a record come last.
     clusters: tuple[ClusterStatus, ...]
@@ -62,8 +62,8 @@ class ClusterListing(Sequence[ClusterStatus]):
 def list_clusters(*, with_remains: bool = False) -> ClusterListing:
     """Return all clusters of this user that can be found from this machine.
 
-    If a plug-in raises or does not answer within 20 s, only its own clusters are missing. The
-    record of a killed session is removed once nothing of its cluster is left.
+    If a plugin raises or does not answer within 20 s, only its own clusters are missing. The record
+    of a killed session is removed once nothing of its cluster is left.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def list_clusters(*, with_remains: bool = False) -> ClusterListing:
 
 
 def _is_over(status: ClusterStatus, silent: Iterable[str]) -> bool:
-    """If a session was killed and left nothing but its record, remove that and return True."""
+    """Return whether a killed session left only its record, after removing that."""
     over = status.embedded and status.state in ("failed", "stale")
     if not over or f"provider {status.provider!r}" in silent:
         return False
@@ -131,8 +131,7 @@ def status(name: str) -> ClusterStatus:
 
 def only_cluster() -> str:
     """Return the name of the only running cluster.
-    Raise UnknownClusterError if there is none, and ClusterError, with a hint that lists them, if
-    there are several.
+    Raise UnknownClusterError if there is none, and ClusterError with a list if there are several.
     """
     living = [status for status in list_clusters() if status.state in ANSWERING]
     names = [status.name for status in living if ":" not in status.id and not status.orphan]
@@ -147,7 +146,7 @@ def only_cluster() -> str:
 
 
 def asking() -> bool:
-    """Return whether a discovery plug-in has not answered yet."""
+    """Return whether a discovery plugin has not answered yet."""
     return any(thread.name.startswith(THREAD) for thread in threading.enumerate())
 
 
@@ -158,7 +157,7 @@ _Question: TypeAlias = Callable[[], Iterable[ClusterStatus]]
 
 
 def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
-    """Query all plug-ins at once. Return their rows, and an error for each that failed."""
+    """Query all plugins at once. Return their rows, and an error for each failed one."""
     loads = {f"provider {name!r}": partial(_question, name) for name in provider_names()}
     foreign = [point for point in entry_points(group=DASK_GROUP) if point.name != OWN]
     for point in foreign:
@@ -179,7 +178,7 @@ def _ask_plugins() -> tuple[list[ClusterStatus], list[str]]:
 
 
 class _Asked:
-    """Plug-ins that are imported one after the other, and queried in parallel.
+    """Plugins that are imported one after the other, and queried in parallel.
     Parallel imports of one package find each other's half-initialized modules.
     """
 
@@ -188,7 +187,7 @@ class _Asked:
         self._answers: dict[str, list[ClusterStatus] | str] = {}
 
     def ask(self, deadline: float) -> None:
-        """Import and query all. Return when all have answered, or at a monotonic time."""
+        """Import and query all. Return when all have answered, or at the monotonic ``deadline``."""
         threads = []
         for who, load in self._loads.items():
             imported = threading.Event()
@@ -202,7 +201,7 @@ class _Asked:
             thread.join(max(0.0, deadline - time.monotonic()))
 
     def answer(self, who: str) -> list[ClusterStatus] | str:
-        """Return a plug-in's rows, or the reason why there are none."""
+        """Return a plugin's rows, or the reason why it has none."""
         return self._answers.get(who, f"no answer within {PLUGIN_TIMEOUT_S:g} s")
 
     def _ask(self, who: str, load: Callable[[], _Question], imported: threading.Event) -> None:
@@ -236,7 +235,7 @@ def _orphan(provider: str, row: Mapping[str, Any]) -> ClusterStatus:
 
 
 def _foreign(point: EntryPoint) -> _Question:
-    """Import another package's discovery plug-in. Return a function that lists its clusters."""
+    """Import another package's discovery plugin, and return a function that lists its clusters."""
     import asyncio
 
     discover = point.load()
@@ -300,9 +299,9 @@ def look(
     name: str, since: int | None = 0, kinds: Iterable[str] = SHOWN_KINDS
 ) -> tuple[Overview, Events]:
     """Return the overview of a running cluster, and its events.
-    ``name`` may also be an id or a run. ``since`` is the number of the caller's last event: 0 for
+    ``name`` may also be an id or a run. ``since`` is the number of the caller's last event, 0 for
     all events, None for none. ``kinds`` as in :meth:`.SchedulerCalls.overview`. Raise ClusterError
-    if no cluster matches, or its scheduler does not answer.
+    if no cluster matches or its scheduler does not answer.
     """
     wanted = tuple(kinds)
     answer = ask(find(name), lambda scheduler: scheduler.overview(since, wanted))

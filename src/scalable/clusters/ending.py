@@ -1,4 +1,5 @@
-"""Deletion of clusters, and of what others left behind. It can be repeated after an interruption.
+"""Deletion of clusters and of remains. It can be repeated after an interruption.
+
 Until the last step the cluster is listed as ``deleting``.
 """
 
@@ -44,9 +45,9 @@ POLL_S = 0.1
 
 def end(name: str) -> bool:
     """Delete a cluster: its workers, managers and scheduler, then its record. False if unknown.
-    Raise ClusterError if its processes are on another machine and may run, or it is embedded in a
-    running process. Raise ProviderError if a process or job does not stop: the record is kept, and
-    the deletion can be repeated.
+    Raise ClusterError if its processes may run on another machine, or it is embedded in a running
+    process. Raise ProviderError if a process or job does not stop: the record is kept, and the
+    deletion can be repeated.
     """
     try:
         directory = find(name)
@@ -90,7 +91,7 @@ def _has_scheduler_to_ask(directory: ClusterDirectory) -> bool:
 
 
 def _mark(directory: ClusterDirectory, stage: str = "deleting") -> None:
-    """Mark a cluster as being deleted. A full disk must not keep it running."""
+    """Mark a cluster as being deleted. A full disk does not prevent the deletion."""
     try:
         directory.set_stage(stage)
     except (OSError, ClusterError) as error:
@@ -100,7 +101,7 @@ def _mark(directory: ClusterDirectory, stage: str = "deleting") -> None:
 
 
 def _refuse_embedded(directory: ClusterDirectory, record: ClusterRecord) -> None:
-    """Raise ClusterError if an embedded cluster may run."""
+    """Raise ClusterError if an embedded cluster may still run."""
     reason = why_ended(directory)
     if reason is not None:
         logger.warning("cluster %r has ended: %s", record.name, reason)
@@ -160,8 +161,8 @@ def clear_away(
     directory: ClusterDirectory, *, leave_alone: Collection[str] = (), keep_files: bool = False
 ) -> None:
     """Stop every process and job of a cluster, then remove its files. Idempotent.
-    ``leave_alone`` names programs to keep, such as ``scheduler`` if that is the caller. Raises
-    ProviderError, and keeps the files, if a provider cannot stop its processes or jobs.
+    ``leave_alone`` names programs to keep, such as the calling ``scheduler``. Raises ProviderError,
+    and keeps the files, if a provider cannot stop its processes or jobs.
     """
     if not directory.path.exists():
         return
@@ -188,7 +189,7 @@ def clear_away(
 
 
 def _delete(provider: str, cluster_id: str) -> ProviderError | None:
-    """Delete a provider's processes and jobs of a cluster. Return the error if it fails."""
+    """Delete a provider's processes and jobs of a cluster, and return the error of a failure."""
     try:
         delete = getattr(get_provider(provider), "delete", None)
         ended_here = None if delete is None else delete(cluster_id)
@@ -247,14 +248,14 @@ def why_ended(directory: ClusterDirectory) -> str | None:
 
 
 def identity(directory: ClusterDirectory, record: ClusterRecord) -> Mapping[str, Any] | None:
-    """Return the process of a cluster's scheduler, or None if it was not started or is a job."""
+    """Return the process of a cluster's scheduler, or None if it has none or is a job."""
     if record.embedded:
         return record.creator
     return services.identities(directory).get(services.SCHEDULER)
 
 
 def silent_s(directory: ClusterDirectory, record: ClusterRecord) -> float:
-    """Return the seconds since the last status of a cluster, or since it was created."""
+    """Return the seconds since a cluster's last status or its creation."""
     written_at = (directory.status() or {}).get("written_at")
     return _age_s(record) if written_at is None else float(time.time() - written_at)
 
@@ -269,7 +270,7 @@ def _why_job_ended(directory: ClusterDirectory, record: ClusterRecord) -> str | 
 
 
 def _why_never_started(record: ClusterRecord) -> str | None:
-    """Return a reason if the process that was to start the scheduler has exited."""
+    """Return a reason if the process that should have started the scheduler has exited."""
     alive = is_alive(record.creator)
     # A process of another machine had enough time: it starts a scheduler within half a minute.
     if alive is False or (alive is None and _age_s(record) > SILENCE_S):
@@ -278,7 +279,7 @@ def _why_never_started(record: ClusterRecord) -> str | None:
 
 
 def _age_s(record: ClusterRecord) -> float:
-    """Return the seconds since a cluster was created, or 0 if that is unknown."""
+    """Return the seconds since a cluster was created, or 0 if unknown."""
     try:
         return time.time() - datetime.fromisoformat(record.created_at).timestamp()
     except ValueError:
@@ -309,7 +310,7 @@ def _why_silent(
 
 
 def _writes(directory: ClusterDirectory) -> bool:
-    """Return whether a new status is written while this function waits."""
+    """Return whether a new status is written during this call."""
     before = directory.status()
     deadline = time.monotonic() + WATCH_S
     while time.monotonic() < deadline:
@@ -331,7 +332,7 @@ GUEST_S = 3600.0
 
 @dataclass(frozen=True)
 class Garbage:
-    """The remains of a stopped cluster."""
+    """Remains of a stopped cluster."""
 
     #: ``stale``, ``failed``, ``interrupted``, ``orphan`` or ``leftover``.
     kind: str
@@ -346,8 +347,8 @@ class Garbage:
 
 def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) -> list[Garbage]:
     """Find the remains of stopped clusters, and remove them unless ``dry_run``.
-    ``error`` is set on what cannot be removed. ``warn`` gets a message for each backend or cluster
-    that cannot be examined.
+    If something cannot be removed, its ``error`` is set. ``warn`` gets a message for each backend
+    or cluster that cannot be examined.
     """
     found: list[Garbage] = []
     listing = list_clusters(with_remains=True)
@@ -372,7 +373,7 @@ def gc(*, dry_run: bool = True, warn: Callable[[str], None] = lambda _: None) ->
 
 
 def _removed(garbage: Garbage, remove: Callable[[], None], *, dry_run: bool) -> Garbage:
-    """Remove remains unless ``dry_run``. If that fails, return them with the error."""
+    """Remove remains unless ``dry_run``, and return them with the error of a failure."""
     if dry_run:
         return garbage
     try:
@@ -409,7 +410,7 @@ def _clear(garbage: Garbage, status: ClusterStatus) -> None:
 
 
 def _leftovers() -> Iterator[tuple[Path, str]]:
-    """Yield directories that are not needed any more, each with the reason."""
+    """Yield directories that are no longer needed, each with the reason."""
     known = {directory.path for directory in all_directories()[0]}
     for path in _directories(ClusterDirectory.parent()):
         unread = path in known or (path / RECORD).exists()

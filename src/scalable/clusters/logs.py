@@ -36,7 +36,7 @@ class LogFile:
 def log_files(
     directory: ClusterDirectory, *, pool: str | None = None, worker: str | None = None
 ) -> list[LogFile]:
-    """Return the logs of a cluster, the one that was written last at the end.
+    """Return the logs of a cluster, with the most recently written one last.
     Logs of its other programs are included only if ``worker`` names them. Raise ClusterError for an
     unknown pool or worker, and FileNotFoundError if the cluster was removed.
     """
@@ -77,9 +77,7 @@ def run_logs(
     pool: str | None = None,
     worker: str | None = None,
 ) -> list[LogFile]:
-    """Return the logs of a run's workers, as :func:`log_files` does for a cluster.
-    They are in the run's record, or in a directory that other runs may use too.
-    """
+    """Return the logs of a run's workers, from its record or a shared directory."""
     recorded = _recorded({"run": str(run)})
     parent = run / "logs" if directory is None else Path(directory)
     paths = sorted(parent.glob(f"*{_SUFFIX}"), key=_changed)
@@ -115,7 +113,7 @@ def _workers(directory: ClusterDirectory, tags: tuple[str, ...]) -> list[LogFile
 
 
 def _recorded(said: Mapping[str, object]) -> dict[str, tuple[str, str]]:
-    """Map log names to worker and tag, for all workers in the run record of a cluster."""
+    """Map log names to worker and tag, for all workers in a cluster's run record."""
     if not said.get("run"):
         return {}
     found = {}
@@ -155,7 +153,7 @@ def read_log(path: Path) -> str:
 
 
 def _seek_last(descriptor: int) -> int:
-    """Seek to the first whole line in the last megabyte of a log. Return its position."""
+    """Seek to the first whole line in a log's last megabyte, and return its position."""
     start = max(0, os.fstat(descriptor).st_size - LONGEST_BYTES)
     os.lseek(descriptor, start, os.SEEK_SET)
     if start:
@@ -187,7 +185,7 @@ def follow_lines(
 
 
 class _Tail:
-    """Follows a log like ``tail -f``, from the last megabyte on. The file may be missing."""
+    """Follower of a log, like ``tail -f``, from the last megabyte on. The file may be missing."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -195,7 +193,7 @@ class _Tail:
         self._torn = b""
 
     def lines(self, *, last: bool) -> list[str]:
-        """Return the lines since the last call. Include an unfinished line only if ``last``."""
+        """Return the new lines since the last call, with an unfinished one only if ``last``."""
         *whole, self._torn = (self._torn + self._read()).split(b"\n")
         if self._torn and (last or len(self._torn) >= LONGEST_BYTES):
             whole.append(self._torn)

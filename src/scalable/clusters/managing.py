@@ -1,4 +1,5 @@
 """Managers of detached clusters: attaching, providing workers, leaving.
+
 A manager is a separate program (``scalable.clusters.programs.manager``), or runs in the foreground.
 """
 
@@ -55,7 +56,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 @dataclass(frozen=True)
 class ManagerConfig:
-    """The configuration of a manager."""
+    """Configuration of a manager."""
 
     manager: str
     spec: DeploymentSpec
@@ -83,7 +84,7 @@ class ManagerConfig:
 
 
 def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
-    """Return the configuration of a recorded manager. Block until the scheduler has an address."""
+    """Return the configuration of a recorded manager. Blocks until the scheduler has an address."""
     record = directory.record()
     described = record.managers.get(manager)
     if described is None:
@@ -112,7 +113,7 @@ def config_of(directory: ClusterDirectory, manager: str) -> ManagerConfig:
 
 
 def _outer_address(directory: ClusterDirectory, manager: str) -> str | None:
-    """Return the address of a remote scheduler for workers elsewhere, if its site has one."""
+    """Return a remote scheduler's address for workers outside its site, or None."""
     record = directory.record()
     if not record.remote or record.managers[manager]["provider"] == record.provider:
         return None
@@ -150,7 +151,9 @@ class ManagerProcess:
         self._leaving = 0
 
     async def run(self) -> int:
-        """Return the exit code. Raise ClusterError if refused, or after 20 s without an answer."""
+        """Run until the manager leaves, and return the exit code.
+        Raise ClusterError if it is refused, or after 20 s without an answer.
+        """
         config = self.config
         arguments = self._security.get_connection_args("client")
         async with rpc(
@@ -300,7 +303,7 @@ class ManagerProcess:
 
 
 async def _quietly(calls: SchedulerCalls, manager: str, nonce: str, *, gone: bool) -> None:
-    """Report that a manager leaves. Ignore a scheduler that does not answer."""
+    """Report that a manager leaves, even if the scheduler may not answer."""
     try:
         await asyncio.wait_for(calls.leave(manager, nonce, gone=gone), ATTACH_TIMEOUT_S)
     except (OSError, TimeoutError) as error:
@@ -336,7 +339,7 @@ def attach_manager(
     sys_path: tuple[str, ...],
     worker_address: str | None = None,
 ) -> int:
-    """Run a manager for a running cluster in the foreground. Return the exit code.
+    """Run a manager for a running cluster in the foreground, and return the exit code.
     ``cluster`` is a name, or the path of an access file of a cluster on another machine.
     """
     names.MANAGER.require(manager)

@@ -1,4 +1,4 @@
-"""The records of a new cluster and of its run. This module does not import Dask."""
+"""Records of a new cluster and of its run. This module does not import Dask."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _slug(name: str) -> str:
 
 
 def _user() -> str:
-    """Return the name of the process's user, or the uid of a user without a name."""
+    """Return the name of the process's user, or the uid if it has none."""
     uid = os.geteuid()  # not USER, which sudo and su may leave as another user's
     try:
         return pwd.getpwuid(uid).pw_name
@@ -52,7 +52,7 @@ def _user() -> str:
 
 
 def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
-    """Return the record of a new cluster, with the fields that every kind of cluster has."""
+    """Return the record of a new cluster, with the fields common to all kinds of clusters."""
     labels: dict[str, list[str]] = {}
     for tag, component in spec.components.items():
         for label in component.tags:
@@ -82,7 +82,7 @@ def cluster_record(spec: DeploymentSpec, plan: Plan) -> ClusterRecord:
 
 
 def put_on_record(record: ClusterRecord) -> ClusterDirectory | None:
-    """Record this process's cluster, so that it is listed. Return None if that fails."""
+    """Record this process's cluster so that it is listed. Return None on failure."""
     try:
         return ClusterDirectory.create(record)
     except (OSError, ClusterError) as error:
@@ -101,7 +101,9 @@ class SessionRecord:
 
     @classmethod
     def open(cls, spec: DeploymentSpec, plan: Plan, *, manifest_yaml: str) -> Self:
-        """Create a run directory, or raise RunError. Report it to an enclosing ``scalable run``."""
+        """Create a run directory, and report it to an enclosing ``scalable run``.
+        Raises RunError.
+        """
         run = RunDirectory.create(
             spec.project_name,
             spec.target_name,
@@ -155,7 +157,7 @@ class SessionRecord:
 
 
 def announce_run(path: Path | None) -> None:
-    """Report the path of a run to the ``scalable run`` that started this process, if any."""
+    """Report a run's path to the ``scalable run`` that started this process, if any."""
     listing = os.environ.get(settings.RUN_LIST)
     if listing and path is not None:
         # That process may have exited by now. Then the list is gone.

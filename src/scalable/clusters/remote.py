@@ -1,6 +1,8 @@
 """Clusters on remote sites, which share no files with this machine.
+
 The site's objects are authoritative. The directory here is a copy of the record and the
-credentials, which any process with access to the site can create. The scheduler reports its status.
+credentials, which any process with access to the site can recreate. The status comes from the
+scheduler.
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ class RemoteCluster(ClusterDirectory):
         return found
 
     def programs(self) -> Mapping[str, ProgramState]:
-        """Return the programs' states. Cached for a moment, including a ProviderError."""
+        """Return the programs' states, cached for a moment. A ProviderError is cached too."""
         if self._fault is not None and time.monotonic() - self._fault_at < FAULT_S:
             raise self._fault
         if self._programs is None or time.monotonic() - self._programs_at > PROGRAMS_FRESH_S:
@@ -79,8 +81,8 @@ class RemoteCluster(ClusterDirectory):
         return self._programs
 
     def scheduler(self) -> dict[str, Any] | None:
-        """Return the scheduler's address. The first call opens a tunnel.
-        None while the scheduler's program does not run, or the site does not answer.
+        """Return the scheduler's address, opening a tunnel first if necessary.
+        None while the scheduler's program is not running or the site does not answer.
         """
         try:
             scheduler = self.programs().get(names.SCHEDULER)
@@ -106,8 +108,8 @@ class RemoteCluster(ClusterDirectory):
 
     def status(self) -> dict[str, Any] | None:
         """Return the scheduler's current status, or the last one if it does not answer.
-        The scheduler of a copy that no local user has named is not queried. Others may have written
-        to the site, and an answer of Dask's can execute code.
+        If no local user has named the cluster, its scheduler is not queried: others may have
+        written to the site, and an answer of Dask's can execute code.
         """
         if not self._is_named():
             return None
@@ -177,13 +179,13 @@ class RemoteCluster(ClusterDirectory):
             self.place().keep(self.id, self.record().time_to_live_s)
 
     def services(self) -> dict[str, dict[str, Any]]:
-        """Map programs to processes or jobs. A program that was not started here is a job."""
+        """Map programs to processes or jobs. A program not started here is a job."""
         record = self.record()
         jobs = {name: {"service": record.services} for name in (names.SCHEDULER, *record.managers)}
         return jobs | super().services()
 
     def fetch_run(self) -> None:
-        """Update the copy of the cluster's run, which is one of the runs of this machine."""
+        """Update the local copy of the cluster's run, among the runs of this machine."""
         runs = settings.runs_dir().absolute()
         try:
             with self.locked():  # two processes that copy at once would write the rows twice
@@ -236,7 +238,7 @@ class RemoteCluster(ClusterDirectory):
 
 
 def fetch_copies() -> list[str]:
-    """Copy the files of all clusters on all reachable sites. Return the ids of the new ones."""
+    """Copy the files of all clusters on all reachable sites, and return new clusters' ids."""
     new, errors = ask_places()
     for error in errors:
         logger.warning("clusters there are not known: %s", error)
@@ -244,7 +246,7 @@ def fetch_copies() -> list[str]:
 
 
 def ask_places() -> tuple[list[str], list[str]]:
-    """Do as :func:`fetch_copies`. Also return an error for each site that did not answer."""
+    """Return the result of :func:`fetch_copies`, and an error for each unanswering site."""
     asked = list(_places())
     new: list[str] = []
     errors: list[str] = []
@@ -267,7 +269,7 @@ def ask_places() -> tuple[list[str], list[str]]:
 
 
 def _ask_beside(question: Callable[[], _Found]) -> Future[_Found]:
-    """Query in a thread that does not prevent the process from exiting."""
+    """Query in a thread that does not keep the process from exiting."""
     answer: Future[_Found] = Future()
 
     def ask() -> None:
@@ -281,7 +283,7 @@ def _ask_beside(question: Callable[[], _Found]) -> Future[_Found]:
 
 
 def _places() -> Iterator[tuple[str, Mapping[str, str]]]:
-    """Yield provider and site: those of recorded clusters, and those of the providers."""
+    """Yield (provider, site) for all recorded clusters, and for all providers."""
     told = [(record.provider, dict(record.place)) for record in _remote_records().values()]
     for name in provider_names():
         try:
@@ -305,7 +307,7 @@ def _place_label(provider: str, place: Mapping[str, str]) -> str:
 def _taken(
     record: ClusterRecord, cluster_id: str, provider: str, place: Mapping[str, str]
 ) -> ClusterRecord:
-    """Return the record of a copy, without the fields that could affect this machine."""
+    """Return a copied record without the fields that could affect this machine."""
     if record.id != cluster_id or str(uuid.UUID(cluster_id)) != cluster_id:
         raise ClusterError(f"its record is of another cluster: {record.id!r:.80}")
     names.CLUSTER.require(record.name)
@@ -366,7 +368,7 @@ class Tunnels:
         self._lock = threading.Lock()
 
     def port(self, cluster_id: str, place: RemotePlace) -> int:
-        """Return the loopback port of the tunnel to a cluster's scheduler, opened on first use."""
+        """Return the loopback port of a cluster's tunnel, which is opened on first use."""
         from scalable.client.tunnel import in_background
 
         with self._lock:
@@ -394,7 +396,7 @@ LAST_TIMEOUT_S = 10.0
 
 
 class Read(Protocol):
-    """Coroutine function that returns the run's name and the additions to its files."""
+    """Coroutine function that returns a run's name and the additions to its files."""
 
     def __call__(
         self, known: Mapping[str, int], *, costs: bool = False
@@ -420,14 +422,14 @@ async def copy_run(read: Read, parent: Path) -> Path:
 
 
 class StreamCopy:
-    """Appends some streams of a remote run to the rows of a run here."""
+    """Appends some streams of a remote run to a local run."""
 
     def __init__(self, directory: Path, streams: Iterable[str]) -> None:
         self._directory = directory
         self._sizes = {f"{stream}{_STREAM}": 0 for stream in streams}
 
     async def pull(self, read: Read, *, costs: bool = False) -> None:
-        """Append the rows since the last call, with ``costs`` those about the costs up to now."""
+        """Append the rows since the last call. ``costs`` adds rows for the costs so far."""
         while True:
             files = (await read(self._sizes, costs=costs))["files"]
             costs = False
@@ -464,7 +466,7 @@ class RepeatedPull:
         await self._copy.pull(self._cluster.run_files, costs=costs)
 
     async def _last(self) -> None:
-        """Copy what the machines have cost, once the workers have ended."""
+        """Copy the machines' final costs once the workers have stopped."""
         import asyncio  # the command line loads this module without it
 
         with self._failing():

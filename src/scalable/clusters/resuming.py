@@ -26,8 +26,8 @@ REPORT_POLL_S = 0.3
 
 def running_cluster(name: str) -> ClusterDirectory | None:
     """Return the usable cluster of a name, or None. Remove the remains of a stopped one.
-    Raise ClusterError if it does not answer, is being deleted, or is embedded in another process.
-    Raise ProviderError if the backend of its scheduler's job does not answer.
+    Raise ClusterError if it does not answer, is being deleted, or is embedded in another process,
+    and ProviderError if the backend of its scheduler's job does not answer.
     """
     directory = find_exactly(name)
     if directory is None:
@@ -56,7 +56,7 @@ def running_cluster(name: str) -> ClusterDirectory | None:
 
 
 def find_exactly(name: str) -> ClusterDirectory | None:
-    """Return the cluster of exactly this name, or None.
+    """Return the cluster with exactly this name, or None.
     Raise ClusterError if an unreadable record contains the name.
     """
     directories, _ = all_directories()
@@ -75,8 +75,8 @@ def find_exactly(name: str) -> ClusterDirectory | None:
 
 def resume(name: str) -> list[str]:
     """Restart the exited managers of a cluster, which adopt running workers. Return their ids.
-    Raise ClusterError if no cluster has that name, its scheduler has stopped or does not answer,
-    or only another machine can adopt a manager's workers.
+    Raise ClusterError for an unknown name, a scheduler that does not answer, or workers that only
+    another machine can adopt.
     """
     directory = find(name)
     status = status_of(directory, time.time())
@@ -98,7 +98,7 @@ def resume(name: str) -> list[str]:
 
 
 def _runs(directory: ClusterDirectory, manager: str, provider: str) -> bool:
-    """Return whether a manager runs. For one on another machine, query the scheduler.
+    """Return whether a manager runs. For a manager on another machine, ask the scheduler.
     Raise ClusterError if the manager has exited and its workers are processes of another machine,
     or if the scheduler does not answer.
     """
@@ -141,7 +141,7 @@ def _reports(directory: ClusterDirectory, manager: str) -> bool:
 
 
 def lost_elsewhere(directory: ClusterDirectory) -> list[str]:
-    """Return ids of lost managers that were attached by hand and have to be attached again."""
+    """Return the ids of lost managers that were attached by hand and must be attached again."""
     own = directory.record().managers
     said = (directory.status() or {}).get("managers", ())
     return [m["id"] for m in said if m["state"] == "lost" and m["id"] not in own]

@@ -1,5 +1,6 @@
-"""The parts that run next to a scheduler: run recorder, status on disk, scaling with load.
-Schedulers of detached and of embedded clusters have the same parts.
+"""Services next to a scheduler: run recorder, status on disk, scaling with load.
+
+Detached and embedded clusters have the same ones.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from scalable.scheduler.task_log import TaskLog
 
 
 class SchedulerServices:
-    """Starts and stops the parts that run next to a scheduler. No directory: no record."""
+    """Starts and stops the services next to a scheduler. Without a directory, no record."""
 
     def __init__(
         self, record: ClusterRecord, directory: ClusterDirectory | None, run: RunDirectory | None
@@ -49,7 +50,7 @@ class SchedulerServices:
         return self._recorder
 
     def describe(self, scheduler: Any) -> None:
-        """Set name, tasks and limit of the cluster on its scheduler, for messages and clients."""
+        """Set the cluster's name, tasks and limit on its scheduler, for messages and clients."""
         scheduler.tags_of_tasks = self._record.tasks
         scheduler.max_workers = self._record.max_workers
         if not self._record.embedded:
@@ -75,7 +76,7 @@ class SchedulerServices:
             recorder.stop()
 
     def scaled(self, tag: str, before: int, after: int, reason: str, source: str) -> dict[str, Any]:
-        """Record a change of a desired worker count, and return the recorded row."""
+        """Record a change of a desired worker count, and return the row."""
         row = scaling_row(tag, before, after, reason, source)
         if self._run is not None:
             self._run.append("scaling", row)
@@ -189,14 +190,14 @@ class Snapshots:
         self._writer: threading.Thread | None = None
 
     def changed(self) -> None:
-        """Schedule a snapshot, due soon. Thread-safe."""
+        """Schedule a snapshot soon. Thread-safe."""
         self._changed = True
         if not self._running and not self._closed:
             self._running = True
             self._loop.add_callback(self._snapshot)
 
     def close(self) -> None:
-        """Stop writing. Return when the last snapshot is on disk, or after 5 s."""
+        """Stop writing. Returns when the last snapshot is on disk, or after 5 s."""
         self._closed = True
         writer = self._writer
         if writer is not None:

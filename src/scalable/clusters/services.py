@@ -1,6 +1,7 @@
-"""Start and state of a detached cluster's programs, its scheduler and managers. Without Dask.
+"""Start and state of a detached cluster's scheduler and managers. Without Dask.
+
 A program is a process that outlives this one, or a job of the provider. ``services.json`` lists the
-programs that were started.
+started programs.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ def _start(
 
 
 def _is_process(directory: ClusterDirectory, service: str, spec: DeploymentSpec) -> bool:
-    """Return whether a program is a process of this machine, not a job of the provider."""
+    """Return whether a program is a process of this machine, rather than a job."""
     record = directory.record()
     if record.remote and service != SCHEDULER:
         if spec.options.get("manager") == "here" and not record.creator:
@@ -124,7 +125,7 @@ def _start_apart(program: Sequence[str], log: Path, cwd: Path) -> dict[str, Any]
 def _readable(
     read: Callable[[ClusterDirectory], Mapping[str, Any] | None], directory: ClusterDirectory
 ) -> dict[str, Any]:
-    """Return what ``read`` returns. If it fails, log a warning and return an empty dictionary."""
+    """Return the result of ``read``, or log its error and return an empty dictionary."""
     try:
         return dict(read(directory) or {})
     except (ClusterError, OSError) as error:
@@ -133,7 +134,7 @@ def _readable(
 
 
 def identities(directory: ClusterDirectory) -> dict[str, Mapping[str, Any]]:
-    """Map the programs that were started as processes to these."""
+    """Map the programs that were started as processes to those processes."""
     notes = _readable(lambda cluster: cluster.services(), directory)
     found: dict[str, Mapping[str, Any]] = {s: note for s, note in notes.items() if "pid" in note}
     for manager, its in _readable(lambda cluster: cluster.managers(), directory).items():
@@ -166,13 +167,13 @@ def is_running(directory: ClusterDirectory, service: str) -> bool:
 
 
 def ended_early(directory: ClusterDirectory) -> list[tuple[str, str]]:
-    """Return the processes that have exited, each with the last line of its output."""
+    """Return the exited programs, each with the last line of its output."""
     found = identities(directory).items()
     return [(s, last_line(directory, s)) for s, identity in found if is_alive(identity) is False]
 
 
 def ended_jobs(directory: ClusterDirectory) -> list[str]:
-    """Return the programs whose jobs have left the queue. Raise ProviderError without an answer."""
+    """Return the programs whose jobs have left the queue. ProviderError without an answer."""
     places: dict[str, Mapping[str, str]] = {}
     ended = []
     for service, note in directory.services().items():
@@ -185,7 +186,7 @@ def ended_jobs(directory: ClusterDirectory) -> list[str]:
 
 
 def last_line(directory: ClusterDirectory, service: str) -> str:
-    """Return the last line that is not empty of a program's output."""
+    """Return the last non-empty line of a program's output."""
     lines = reversed(read_tail(log_path(directory, service)).splitlines())
     return next((line.strip() for line in lines if line.strip()), "")
 
@@ -207,7 +208,7 @@ def wait_until_ready(
     *,
     workers: bool = True,
 ) -> ClusterStatus:
-    """Wait until the first worker of each pool runs, or without ``workers``, the scheduler.
+    """Wait until the first worker of each pool runs, or the scheduler without ``workers``.
     Raise ClusterError if a program exited, a pool cannot start, or ``timeout_s`` is over. The
     cluster keeps running.
     """
@@ -242,7 +243,7 @@ def _has_first_workers(status: ClusterStatus) -> bool:
 
 
 class _Ends:
-    """The programs of a cluster that exit during a wait. ``managers``: they are needed as well."""
+    """Programs of a cluster that exit during a wait. ``managers`` includes the managers."""
 
     def __init__(self, directory: ClusterDirectory, *, managers: bool) -> None:
         self._directory = directory
@@ -272,7 +273,7 @@ class _Ends:
                 )
 
     def _ended_jobs(self) -> list[tuple[str, str]]:
-        """Return the programs whose jobs have ended, each with the last line of its output."""
+        """Return the programs with finished jobs, each with the last line of its output."""
         if time.monotonic() - self._asked_at < JOBS_INTERVAL_S:
             return []
         try:
@@ -286,7 +287,7 @@ class _Ends:
 
 def wait_for_managers(directory: ClusterDirectory, names: Sequence[str]) -> None:
     """Wait until managers have attached to the scheduler.
-    Raise ClusterError if a manager has exited instead, or the time is over.
+    Raise ClusterError if a manager exits or does not attach in time.
     """
     deadline = time.monotonic() + MANAGER_TIMEOUT_S
     ends = _Ends(directory, managers=True)

@@ -31,7 +31,7 @@ logger = logging.getLogger("scalable.clusters")
 
 
 def encoded(spec: DeploymentSpec) -> str | None:
-    """Return the JSON form of a spec, or None if its options have no JSON form."""
+    """Return the JSON form of a spec, or None if an option cannot be encoded."""
     try:
         return encode_spec(spec)
     except TypeError as error:
@@ -40,7 +40,7 @@ def encoded(spec: DeploymentSpec) -> str | None:
 
 
 def secrets_of(spec: DeploymentSpec) -> str:
-    """Return the secret values of a spec's workers, by tag and variable, as JSON.
+    """Return a spec's secret values by tag and variable, as JSON.
     Raise ClusterError if a variable or file is missing.
     """
     directory = None if spec.workflow_dir is None else Path(spec.workflow_dir)
@@ -51,7 +51,7 @@ def secrets_of(spec: DeploymentSpec) -> str:
 
 def stored_spec(directory: ClusterDirectory, manager: str | None = None) -> DeploymentSpec:
     """Return the spec of a cluster's scheduler (``manager`` None) or of one of its managers.
-    Raise ClusterError if the file is damaged, or has another release's format.
+    Raise ClusterError if the file is damaged or from another release.
     """
     text = directory.spec_text(manager)
     if text is None:
@@ -78,9 +78,7 @@ def _from_manifest(directory: ClusterDirectory, manager: str | None) -> Deployme
 
 
 def keeping_of(spec: DeploymentSpec, run: Path | None) -> Keeping | None:
-    """Return the run whose results are kept, or None if they are not.
-    Raise ClusterError if the run would resume itself.
-    """
+    """Return the run that keeps results, or None. ClusterError if it would resume itself."""
     resumed = os.environ.get(settings.RESUMED)
     if spec.keep_results is None and not resumed:
         return None
@@ -117,13 +115,13 @@ def worker_prices(spec: DeploymentSpec) -> dict[str, dict[str, float]]:
 
 
 def with_prices(spec: DeploymentSpec) -> DeploymentSpec:
-    """Return the spec with its provider's prices. Those of the manifest take precedence."""
+    """Return the spec with its provider's prices. The manifest's prices take precedence."""
     quoted = quoted_prices(get_provider(spec.provider_name), spec)
     return spec if quoted is None else replace(spec, prices={**quoted.hourly_by_tag, **spec.prices})
 
 
 def program_price(spec: DeploymentSpec, *, detached: bool) -> HourlyPrice | None:
-    """Return the price of the scheduler's and, if detached, its managers' machines, or None."""
+    """Return the price of the machines of the scheduler and, if detached, the managers."""
     quoted = quoted_prices(get_provider(spec.provider_name), spec, detached=detached)
     always = always_of(quoted, None)
     if not always.rate:
@@ -138,7 +136,7 @@ def within_bounds(
     spec: DeploymentSpec, wanted: Mapping[str, int], counts: Mapping[str, int]
 ) -> dict[str, int]:
     """Return the requested worker counts, limited to the manifest's bounds.
-    A pool that is outside its bounds may keep its count, but move no further away.
+    A pool outside its bounds may keep its count, but not move further away.
     """
     held: dict[str, int] = {}
     for tag, count in counts.items():

@@ -1,5 +1,6 @@
 """Sessions, which combine manifest, plan, cluster, client and run record.
-``request`` checks and plans, and imports no Dask. ``session`` runs a workflow on a cluster.
+
+``request`` checks and plans without Dask. ``session`` runs a workflow on a cluster.
 """
 
 from typing import TYPE_CHECKING

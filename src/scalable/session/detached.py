@@ -38,7 +38,7 @@ MANIFEST_CHANGED = (
 
 def create_cluster(request: Request, plan: Plan, options: DetachOptions) -> ClusterDirectory:
     """Start a detached cluster, and return before it is ready.
-    ManifestError: a target cannot be detached. NameTakenError: a cluster of that name exists.
+    Raises ManifestError if a target cannot be detached, and NameTakenError if the name is in use.
     """
     request.require_valid()
     request.require_clusters()
@@ -56,7 +56,7 @@ def create_cluster(request: Request, plan: Plan, options: DetachOptions) -> Clus
 
 
 def requested_managers(request: Request, options: DetachOptions) -> Mapping[str, ManagerRequest]:
-    """Return the worker managers of a detached cluster by id, or raise ManifestError."""
+    """Return the worker managers of a detached cluster by id. Raises ManifestError."""
     request.require_valid()
     request.require_clusters()
     return manager_requests(request.manifest, detached_manifest(request.resolved, options))
@@ -94,8 +94,8 @@ def use_or_create(
 def changes_since(
     directory: ClusterDirectory, request: Request, options: DetachOptions | None = None
 ) -> list[str]:
-    """Return the manifest's values that have changed since a cluster was made.
-    The list is empty if the cluster's own manifest cannot be read.
+    """Return the manifest's values that have changed since a cluster was created.
+    Empty if the cluster's own manifest cannot be read.
     """
     from scalable.manifest import Manifest
     from scalable.providers.registry import option_models

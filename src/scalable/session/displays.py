@@ -27,7 +27,7 @@ _STYLES = {"title": "bold", "header": "bold dim", "soft": "dim", "bad": "red"}
 
 
 class Display:
-    """Display of progress, which removes its drawing on exit. The base class shows nothing."""
+    """Display of progress, cleared on exit. The base class shows nothing."""
 
     def update(self, overviews: Sequence[Overview]) -> None:
         """Show the progress of these clusters."""
@@ -80,7 +80,7 @@ class LineDisplay(Display):
 
 
 class LiveDisplay(Display):
-    """Table of task names in the last lines of a terminal, below everything that is printed.
+    """Table of task names in the last lines of a terminal, below all other output.
     The cursor stays visible, so that a killed program leaves a usable terminal.
     """
 
@@ -120,7 +120,7 @@ class LiveDisplay(Display):
             self._draw(self._refresh)
 
     def print(self, text: str, tail: str = "") -> None:
-        """Show whole lines above the table with their own colours, then an unfinished ``tail``."""
+        """Show whole lines above the table in their own colours, then an unfinished ``tail``."""
 
         def draw() -> None:
             self._tail = tail
@@ -190,7 +190,7 @@ def _console(stream: TextIO) -> Console:
 
 
 def can_draw(stream: TextIO) -> bool:
-    """Return True for a terminal with a movable cursor and this process in its foreground."""
+    """Return whether a stream is a terminal with a movable cursor, and this process is in front."""
     try:
         number = stream.fileno()
         return (

@@ -1,4 +1,4 @@
-"""Numbers of workers that are given: in files of plans, by the user, and by a scaler."""
+"""Worker counts from files of plans, from the user, and from a scaler."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_plan(path: str | os.PathLike[str]) -> Plan:
 
 def checked_plan(request: Request, plan: Plan, source: str = "the plan") -> Plan:
     """Return a plan for a request, with the plan's worker counts and the manifest's resources.
-    A plan for another target, or from another manifest, raises PlanError.
+    Raises PlanError for a plan of another target or manifest.
     """
     spec = request.spec
     if plan.target_name != request.target:
@@ -86,7 +86,7 @@ def checked_counts(spec: DeploymentSpec, counts: Mapping[str, Any]) -> dict[str,
 
 
 def warn_of_excess(spec: DeploymentSpec, counts: Mapping[str, int]) -> None:
-    """Log a warning if all pools together have more workers than the manifest's total."""
+    """Warn if all pools together have more workers than the manifest's total."""
     total, after = total_limit(spec), sum(counts.values())
     if total is not None and after > total[1]:
         logger.warning("a total of %d workers exceeds the manifest's %s %d", after, *total)
@@ -96,7 +96,7 @@ def decided_counts(
     spec: DeploymentSpec, wanted: Mapping[str, int], decision: ScaleDecision
 ) -> tuple[dict[str, int], str]:
     """Return the counts after a scaler's decision, within the manifest's bounds, and a reason.
-    An unknown tag in the decision raises ClusterError.
+    Raises ClusterError for an unknown tag in the decision.
     """
     _check_tags(spec, decision.changes)
     now = dict.fromkeys(spec.tags, 0) | dict(wanted)

@@ -27,8 +27,8 @@ _WIDTH, _LINES = 100, 24
 
 
 class Progress(PublicNames):
-    """The progress of a session's tasks, shown until the end of a ``with`` block.
-    Without a block, ``print`` and notebooks show the present state.
+    """Progress of a session's tasks, shown until the end of a ``with`` block.
+    Without a block, ``print`` and notebooks show the current state.
     """
 
     def __init__(self, present: Callable[[], Overview | None]) -> None:
@@ -67,7 +67,7 @@ class Progress(PublicNames):
 
 
 def _display(stack: ExitStack) -> Display:
-    """Return the display for this process, with its resources on the stack."""
+    """Return the display for this process. Its resources are put on the stack."""
     if os.environ.get(settings.RUN_OVERVIEWS):
         return Display()  # `scalable run` shows the progress
     if in_notebook():
@@ -104,8 +104,8 @@ def _html(overviews: Sequence[Overview]) -> str:
 
 @contextmanager
 def _logs_follow(before: Sequence[TextIO], after: Sequence[TextIO]) -> Iterator[None]:
-    """Redirect log handlers to this process's present output, during a ``with`` block.
-    Handlers keep the streams of the moment at which they were made.
+    """Redirect log handlers to this process's current output during a ``with`` block.
+    Handlers keep the streams that existed when they were created.
     """
     loggers = [logging.getLogger(), *map(logging.getLogger, list(logging.root.manager.loggerDict))]
     changed: list[tuple[logging.StreamHandler[Any], Any]] = []
@@ -132,8 +132,8 @@ END_S = 6.0
 
 class OverviewWatch:
     """A thread that requests overviews, and passes them to a callback in the thread.
-    The callback gets None when there is no longer an overview.
-    A ClusterError, OSError, RuntimeError or TimeoutError of ``ask`` counts as no overview.
+    The callback gets None when overviews end. A ClusterError, OSError, RuntimeError or TimeoutError
+    of ``ask`` counts as no overview.
     """
 
     def __init__(
@@ -173,7 +173,7 @@ class OverviewWatch:
 
 
 class ShownToRun:
-    """The overviews of a session, shown to the ``scalable run`` around it."""
+    """Overviews of a session, shown to the enclosing ``scalable run``."""
 
     def __init__(self, file: OverviewFile, ask: Callable[[], Overview | None]) -> None:
         self._file = file
@@ -183,7 +183,7 @@ class ShownToRun:
 
     @classmethod
     def begin(cls, ask: Callable[[], Overview | None]) -> ShownToRun | None:
-        """Start to show overviews, or return None if no ``scalable run`` waits for them."""
+        """Start showing overviews, or return None if there is no ``scalable run`` to show them."""
         path = os.environ.get(settings.RUN_OVERVIEWS)
         if not path:
             return None

@@ -1,5 +1,6 @@
 """`Request`: one target of a manifest, which can be checked and planned but not started.
-This module imports neither the session, nor the lifecycle of clusters, nor Dask.
+
+This module imports neither the session, nor ``clusters``, nor Dask.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ logger = logging.getLogger("scalable.session")
 
 
 class Request:
-    """A manifest with one target chosen, and the provider of that target."""
+    """A manifest with one chosen target, and that target's provider."""
 
     def __init__(self, resolved: ResolvedManifest, manifest: Manifest | None = None) -> None:
         self.resolved = resolved
@@ -85,7 +86,7 @@ class Request:
         return report
 
     def _long_tags(self) -> list[Diagnostic]:
-        """Return errors for tags that are too long for the provider of the target."""
+        """Return errors for tags that are too long for the target's provider."""
         provider = self.spec.provider_name
         rule = names.TAG.limited(provider_traits(provider).longest_tag)
         faults = {tag: rule.fault(tag) for tag in self.spec.tags}
@@ -97,7 +98,7 @@ class Request:
         ]
 
     def _without_image(self) -> list[Diagnostic]:
-        """Return an error if the scheduler would run in the backend, and has no image."""
+        """Return an error if the scheduler would run in the backend without an image."""
         provider, written = self.spec.provider_name, self.spec.options
         if not provider_traits(provider).remote or "image" not in written or written["image"]:
             return []
@@ -111,7 +112,7 @@ class Request:
         ]
 
     def _unseen_storage(self) -> list[Diagnostic]:
-        """Return a warning if workers do not see the storage that the workflow sees."""
+        """Return a warning if workers cannot access the workflow's storage."""
         url, options = self.spec.storage_url, self.spec.options
         scheme = "" if url is None else scheme_of(url)
         if scheme == "memory" and options.get("processes") is not False:
@@ -125,7 +126,7 @@ class Request:
         return [Diagnostic("E_BAD_OPTION", path, f"{url} is {where}", hint, "warning")]
 
     def _of_images(self) -> list[Diagnostic]:
-        """Return errors for what components of remote targets have to write into their images."""
+        """Return errors for component options that remote targets need in their images instead."""
         if not provider_traits(self.spec.provider_name).remote:
             return []
         return [
@@ -157,8 +158,9 @@ class Request:
         ]
 
     def check(self) -> ValidationReport:
-        """Check against the live state of the target, such as its batch system, and start nothing.
-        NotImplementedError: no live check. ProviderError: the target does not respond.
+        """Check against the live state of the target, such as its batch system. Starts nothing.
+        Raises NotImplementedError without a live check, and ProviderError if the target does not
+        respond.
         """
         if not hasattr(self.provider, "check"):
             raise NotImplementedError(
@@ -205,9 +207,8 @@ class Request:
         detached: bool = False,
     ) -> Plan:
         """Predict the run from the manifest and from earlier runs of the project.
-
-        For parameters and errors see :meth:`scalable.ScalableSession.plan`; ``detached`` says
-        whether the cluster outlives its creator, so that managers have machines of their own.
+        For parameters and errors see :meth:`scalable.ScalableSession.plan`. If ``detached``, the
+        cluster outlives its creator, so that managers have machines of their own.
         """
         from scalable.forecasting import gather, quoted_prices
         from scalable.planning import PlanRequest, make_plan
@@ -227,7 +228,7 @@ class Request:
         return shown_plan(plan)
 
     def made(self, plan: Plan) -> bool:
-        """Return True if a plan was made from the manifest as it is now, with any budget."""
+        """Return whether a plan was made from the current manifest, with any budget."""
         if plan.manifest_lock == self.resolved.lock:
             return True
         if self._manifest is None:

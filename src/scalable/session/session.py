@@ -91,21 +91,24 @@ class ScalableSession(Shown):
         Parameters
         ----------
         path
-            YAML or TOML file; by default the variable SCALABLE_MANIFEST, then ``scalable.yaml``.
+            YAML or TOML file. The default is the variable SCALABLE_MANIFEST, then
+            ``scalable.yaml``.
         target
-            Name of the target. The default is the first that exists: the variable SCALABLE_TARGET,
-            the target in whose batch system this process is a job, ``local``, the only target.
+            Name of the target. The default is the first of these that exists: the variable
+            SCALABLE_TARGET, the target of the batch system that runs this process as a job,
+            ``local``, the only target.
         synchronous
-            Run each task in this thread, when it is submitted, whatever the target is, so that a
-            debugger can be used. Images, variables and limits of components are not applied.
+            Run each task in this thread when it is submitted, on any target, so that a debugger can
+            be used. Images, variables and limits of components are not applied.
         show_output
-            Whether a cluster that ends with the session shows what its tasks print: in a notebook
-            in the cell that waits for tasks, else in the terminal, after the tag in brackets.
+            Whether to show the output of tasks if the cluster stops with the session: in a notebook
+            in the cell that waits for tasks, otherwise in the terminal, after the tag in brackets.
 
         Raises
         ------
         ManifestError
-            When the file has errors (all are listed) or no target is chosen (all are listed).
+            When the file has errors, which are listed, or no target is chosen. Then all targets are
+            listed.
         """
         session = cls(Request.read(path, target))
         session._run_plan = os.environ.get(settings.RUN_PLAN)
@@ -129,7 +132,7 @@ class ScalableSession(Shown):
         Parameters
         ----------
         pools
-            Tag -> number of workers, or tag -> component as in a manifest.
+            Number of workers by tag, or component, as in a manifest, by tag.
         processes
             Run each worker in a process of its own.
         threads_per_worker
@@ -154,9 +157,9 @@ class ScalableSession(Shown):
 
     @classmethod
     def attach(cls, name: str) -> Self:
-        """Open a session on a running cluster, with the manifest of its creation.
+        """Open a session on a running cluster, with the manifest that it was created from.
 
-        Closing the session only disconnects; :meth:`delete` deletes the cluster.
+        Closing the session only disconnects. :meth:`delete` deletes the cluster.
 
         Parameters
         ----------
@@ -214,15 +217,15 @@ class ScalableSession(Shown):
         Parameters
         ----------
         plan
-            Numbers of workers, or the file of a plan that ``plan.save`` wrote; by default the
-            result of :meth:`plan`. If the session already runs, its pools are scaled to the numbers
-            of the given plan. A plan that was given to ``scalable run`` is started instead.
+            Plan, or path of a plan that ``plan.save`` wrote. The default is the result of
+            :meth:`plan`. If the session already runs, its pools are scaled to the plan's numbers. A
+            plan given to ``scalable run`` takes precedence.
         detach
             Start scheduler and workers in processes of their own. They keep running after this
             process exits, until :meth:`delete`, ``scalable down``, or the idle timeout. A running
             cluster with this name is scaled to the plan's numbers of workers.
         name
-            Name of a detached cluster; by default made from the names of project and target.
+            Name of a detached cluster. The default consists of the names of project and target.
         timeout_s
             Seconds to wait for the first worker of each pool of a detached cluster.
 
@@ -346,12 +349,12 @@ class ScalableSession(Shown):
         return connected_client(self.cluster, self.spec, keeping_of(self.spec, self.run_path))
 
     def sync_code(self) -> list[str]:
-        """Upload the workflow's files as they are now, as the client's ``sync_code`` does."""
+        """Upload the workflow's current files, as the client's ``sync_code`` does."""
         return self.client.sync_code()
 
     @property
     def client(self) -> ScalableClient:
-        """The client of the running session."""
+        """Client of the running session."""
         if self._client is None:
             raise ClusterError("the session is not running", hint="call session.start() first")
         return self._client
@@ -400,9 +403,9 @@ class ScalableSession(Shown):
         deployment.scale(ScalePlan(counts, resources), source="manual")
 
     def apply(self, decision: ScaleDecision) -> None:
-        """Apply a scaler's decision, and leave pools as they are that it does not name.
+        """Apply a scaler's decision, and leave other pools as they are.
 
-        The changes are relative to the present desired numbers of workers. The manifest limits the
+        The changes are relative to the current desired numbers of workers. The manifest limits the
         new numbers: by the ``workers`` of each component, and by the target's bounds for all pools
         together.
 
@@ -414,7 +417,7 @@ class ScalableSession(Shown):
         Raises
         ------
         ClusterError
-            When the decision names a component that the manifest does not have; nothing changes.
+            When the decision names a component that is not in the manifest. Nothing is changed.
         """
         from scalable.session.plan_files import decided_counts
 
@@ -431,18 +434,18 @@ class ScalableSession(Shown):
         return self._deployment
 
     def logs(self, pool: str | None = None) -> dict[str, str]:
-        """Return what the workers have printed, including workers that have stopped.
+        """Return the output of the workers, including workers that have stopped.
 
         Parameters
         ----------
         pool
-            Tag of a pool, for the output of its workers alone.
+            Tag of a pool, to return only the output of its workers.
 
         Returns
         -------
         dict
-            Output by name of the worker, of each at most the last megabyte. Empty for workers that
-            are threads of this process.
+            Output by worker name, at most the last megabyte of each. Empty for workers that are
+            threads of this process.
 
         Raises
         ------
@@ -555,7 +558,7 @@ def connected_client(
 
 
 def client_options(spec: DeploymentSpec, keeping: Keeping | None = None) -> dict[str, Any]:
-    """Return the arguments of ``ScalableClient`` that follow from the manifest."""
+    """Return the arguments of ``ScalableClient`` that come from the manifest."""
     labels: dict[str, list[str]] = {}
     for tag, component in spec.components.items():
         for label in component.tags:
@@ -572,9 +575,8 @@ def client_options(spec: DeploymentSpec, keeping: Keeping | None = None) -> dict
 
 
 def refuse_start_while_imported() -> None:
-    """Raise ClusterError if a new process of ``multiprocessing`` is importing the user's script.
-
-    Such a process would start a session for each session that the script starts, without end.
+    """Raise ClusterError if a new ``multiprocessing`` process is importing the user's script.
+    Each such process would start the script's sessions again, endlessly.
     """
     process = sys.modules.get("multiprocessing.process")
     if process is not None and getattr(process.current_process(), "_inheriting", False):
@@ -585,8 +587,8 @@ def refuse_start_while_imported() -> None:
 
 
 def told_alone(error: ScalableError) -> None:
-    """Make Python end a script with the words of an error, without the frames of this package.
-    A hook that somebody else has installed remains, and so does the traceback with SCALABLE_DEBUG.
+    """Make Python report an error that ends a script without the frames of this package.
+    Another exception hook is kept, and so is the traceback with SCALABLE_DEBUG.
     """
     if sys.excepthook is sys.__excepthook__ and not settings.debug():
         sys.excepthook = _tell
@@ -623,7 +625,7 @@ def closed_at_exit(close: Close) -> None:
 
 
 def no_longer_closed_at_exit(close: Close) -> None:
-    """Undo :func:`closed_at_exit`, unless the session is not registered."""
+    """Undo :func:`closed_at_exit`, if the session is registered."""
     _open.discard(weakref.WeakMethod(close))
 
 
@@ -643,7 +645,7 @@ def warn_of_older(session: ScalableSession) -> None:
 
 
 def warn_of_unfinished(client: ScalableClient) -> None:
-    """Log a warning if closing the session cancels unfinished tasks."""
+    """Warn if closing the session cancels unfinished tasks."""
     unfinished = client.unfinished_calls()
     if unfinished:
         logger.warning(
@@ -654,7 +656,7 @@ def warn_of_unfinished(client: ScalableClient) -> None:
 
 
 def _close_open_sessions() -> None:
-    """Close the sessions that the script left open, before Dask closes their event loops."""
+    """Close the sessions left open by the script, before Dask closes their event loops."""
     error = getattr(sys, "last_value", None)
     for reference in list(_open):
         close = reference()
@@ -670,7 +672,7 @@ _OF_PROCESSES = ("image", "env", "secrets", "preload_script", "setup", "python")
 
 
 def synchronous(request: Request) -> Request:
-    """Return a request for one worker of each pool that runs its tasks in the waiting threads."""
+    """Return a request for one worker per pool that runs its tasks in the waiting threads."""
     spec = request.spec
     components = {
         tag: ComponentSpec(
@@ -781,5 +783,5 @@ def _is_count(count: object) -> bool:
 
 
 def _is_name(project: object) -> bool:
-    """Return True if the name of a project needs no further check."""
+    """Return whether a project's name needs no further check."""
     return names.PROJECT.accepts(project) and re.fullmatch(r"[\w .-]+", str(project)) is not None

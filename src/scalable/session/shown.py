@@ -1,4 +1,4 @@
-"""The part of a session that shows the progress of its tasks: overviews, displays, notebooks."""
+"""Methods of a session for overviews, progress displays and notebooks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger("scalable.session")
 
 
 class Planned:
-    """The methods of a session that check, plan, and start detached clusters and managers.
+    """Methods of a session that check, plan, and start detached clusters and managers.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Planned:
         Raises
         ------
         ManifestError
-            When the manifest names no ``default_storage``.
+            When the manifest has no ``default_storage``.
         """
         url = self.spec.storage_url
         if url is None:
@@ -72,7 +72,7 @@ class Planned:
         return self._request.validate()
 
     def check(self) -> ValidationReport:
-        """Check against the live state of the target, such as its batch system; start nothing.
+        """Check against the live state of the target, such as its batch system. Starts nothing.
 
         Raises
         ------
@@ -84,12 +84,12 @@ class Planned:
         return self._request.check()
 
     def scripts(self) -> Mapping[str, str]:
-        """Return tag -> script that starts one worker.
+        """Return the script that starts a worker, by tag.
 
         Raises
         ------
         NotImplementedError
-            When the provider submits no scripts.
+            When the provider does not submit scripts.
         """
         return self._request.scripts()
 
@@ -107,12 +107,12 @@ class Planned:
         Parameters
         ----------
         dry_run
-            Without effect: planning only reads, and never writes or contacts anything.
+            Has no effect: planning only reads files.
         objective
-            ``"minimize cost"``: the smallest number of workers that meets the deadline;
-            ``"minimize time"``: the largest number that still shortens the run; ``"balance"``: a
-            number between the two. None: the cheapest counts within the deadline if one is given,
-            else the quickest within the budget if one is given, else the counts of the manifest.
+            ``"minimize cost"``: the smallest number of workers that meets the deadline; ``"minimize
+            time"``: the largest number that still shortens the run; ``"balance"``: a number between
+            the two. None: the cheapest counts within a given deadline, or else the quickest within
+            a given budget, or else the counts of the manifest.
         policy
             ``"safe"`` (the default with an objective): with 20 % headroom; ``"aggressive"``:
             without headroom; ``"manual"``: the counts of the manifest.
@@ -153,7 +153,7 @@ class Planned:
         return manage(self._request, cluster, manager, **options)
 
     def _given(self, plan: Plan | str | os.PathLike[str] | None) -> Plan | None:
-        """Return the checked plan of ``scalable run``, or else the given one, or None."""
+        """Return the checked plan of ``scalable run`` or the given plan, or None."""
         if self._run_plan is not None:
             if plan is not None:
                 logger.warning("the plan of `scalable run` is started, not the script's own plan")
@@ -174,7 +174,7 @@ class Planned:
 
 
 class SpendingMethods(Planned):
-    """The methods of a session about the state and the costs of its running cluster."""
+    """Methods of a session about the state and the costs of its running cluster."""
 
     @abstractmethod
     def _running(self) -> Deployment | AttachedDeployment: ...
@@ -185,14 +185,14 @@ class SpendingMethods(Planned):
         """Directory of the run's record, or None without a record."""
 
     def report(self) -> RunReport:
-        """Return the report of the session's run as far as it is recorded, even after it finished.
+        """Return the report of the session's run so far, or of the finished run.
 
-        ``print`` shows it in plain form, a notebook as HTML, and its ``save`` writes a page.
+        ``print`` shows it as text, a notebook as HTML. Its ``save`` writes an HTML page.
 
         Raises
         ------
         RunError
-            When no run is recorded, or its record is not on this machine or cannot be read.
+            When the run is not recorded, or its record is unreadable or on another machine.
         """
         from scalable.runs import read_run
         from scalable.runs.report import report_on
@@ -211,7 +211,7 @@ class SpendingMethods(Planned):
         Returns
         -------
         dict
-            ``state`` and its ``reason``; ``pools`` (tag -> counts); ``managers``; ``tasks``; and
+            ``state`` and its ``reason``; ``pools`` (counts by tag); ``managers``; ``tasks``; and
             ``cost``, which is None if nothing has a price. Amounts are in ``cost["currency"]``:
             ``cost`` so far, its part ``idle`` for time without tasks, ``per_hour`` for the machines
             that run now; the same by ``pools`` and by ``managers``; ``budget`` and ``stage``.
@@ -224,12 +224,12 @@ class SpendingMethods(Planned):
         return self._running().status()
 
     def set_budget(self, amount: float) -> None:
-        """Set the money that the cluster may spend in all, from its start on.
+        """Set the total amount that the cluster may spend, counted from its start.
 
         Parameters
         ----------
         amount
-            The new budget. Once 80 % of it are spent, no pool grows.
+            The new budget. Pools stop growing once 80 % of it is spent.
 
         Raises
         ------
@@ -243,7 +243,7 @@ class SpendingMethods(Planned):
 
 
 class Shown(PublicNames, SpendingMethods):
-    """The methods of a session that show its cluster and the progress of its tasks.
+    """Methods of a session that show its cluster and the progress of its tasks.
 
     Parameters
     ----------
@@ -275,13 +275,13 @@ class Shown(PublicNames, SpendingMethods):
         return overview
 
     def progress(self) -> Progress:
-        """Return the progress of the session's tasks, to show while a block of code runs.
+        """Return a display of the session's progress for a ``with`` block.
 
-        As a context manager it counts the done, running, waiting and failed tasks of each name,
-        and predicts the finish, until the end of the block. On a terminal this is a table below
-        the program's output, in a notebook a table that is kept up to date, elsewhere a line on
-        standard error every ten seconds. Under ``scalable run``, which shows the same, it shows
-        nothing. ``print`` shows the present state once.
+        As a context manager it counts the done, running, waiting and failed tasks of each name, and
+        predicts the finish, until the end of the block. On a terminal, it shows a table below the
+        program's output; in a notebook, a table that is kept up to date; elsewhere, a line on
+        standard error every ten seconds. Under ``scalable run``, which has its own display, it
+        shows nothing. ``print`` shows the current state once.
 
         Raises
         ------
@@ -308,7 +308,7 @@ class Shown(PublicNames, SpendingMethods):
         return cluster.overview() if isinstance(cluster, DisplayedCluster) else None
 
     def _show_to_run(self) -> None:
-        """Start to show overviews to the ``scalable run`` around this process, if any."""
+        """Start showing overviews to the enclosing ``scalable run``, if any."""
         from scalable.session.progress import ShownToRun
 
         self._to_run = ShownToRun.begin(self._present)

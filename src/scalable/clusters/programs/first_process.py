@@ -1,7 +1,7 @@
 """A program as the first process of a container: ``python -m ...first_process MODULE ARGUMENT...``.
 
-Linux ignores SIGTERM in that process until a handler exists: a deleted pod would live for its grace
-period while its program imports modules. The handler here lasts until the program's own.
+Linux ignores SIGTERM in that process until a handler exists, so a pod deleted during imports would
+live for its whole grace period. The handler here is replaced by the program's own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def main() -> None:
-    """Run a module as ``python -m`` does."""
+    """Run the named module as ``python -m`` does."""
     signal.signal(signal.SIGTERM, _end)
     sys.argv = sys.argv[1:]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

@@ -1,4 +1,5 @@
 """A program on a cloud machine, run with ``python -m ... PROVIDER PROGRAM ...``.
+
 PROGRAM is ``scheduler``, ``manager ID``, or ``workers --scheduler=ADDRESS --preload=FILE UNIT...``.
 The provider fetches the files. The machine stops with the program.
 """
@@ -48,7 +49,6 @@ class NoticeWatch:
         self._failing = False
 
     def start(self) -> None:
-        """Watch in a daemon thread."""
         threading.Thread(target=self._watch, name="scalable notices", daemon=True).start()
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class NoticeWatch:
         self._ended.set()
 
     def look(self) -> bool:
-        """Return whether there is a notice, and query the machine unless there was one."""
+        """Return whether there is a notice. Queries the machine until there is one."""
         if not self.noticed.is_set() and (left_s := self._asked()) is not None:
             logger.warning("the cloud preempts this machine in %.0f s", left_s)
             write_notice(self.path, left_s)
@@ -68,7 +68,7 @@ class NoticeWatch:
             pass
 
     def _asked(self) -> float | None:
-        """Return the seconds that are left, or None without a notice or an answer."""
+        """Return the remaining seconds, or None without a notice or an answer."""
         try:
             left_s = self._side.notice()
         except (ProviderError, OSError) as error:
@@ -91,7 +91,7 @@ SCHEDULER_TIMEOUT_S = 900.0
 
 
 def keep(files: Mapping[str, str], home: Path) -> Path:
-    """Write private files, given by relative path, into a directory in ``home``. Return it."""
+    """Write private files, by relative path, into a directory in ``home``, and return it."""
     directory = private_directory(home / "files")
     for path, text in files.items():
         write_private(directory / key_of(path), text)
@@ -99,7 +99,7 @@ def keep(files: Mapping[str, str], home: Path) -> Path:
 
 
 def run_scheduler(files: Path, state: Path) -> int:
-    """Run the scheduler until it exits. Return the exit code."""
+    """Run the scheduler until it exits, and return the exit code."""
     from scalable.clusters.programs import remote
 
     directory, _ = remote.unpacked(files, state)
@@ -108,7 +108,7 @@ def run_scheduler(files: Path, state: Path) -> int:
 
 
 def run_manager(files: Path, state: Path, manager: str) -> int:
-    """Run a manager until it leaves. Return the exit code."""
+    """Run a manager until it leaves, and return the exit code."""
     from scalable.clusters.programs import remote
 
     directory, record = remote.unpacked(files, state)
@@ -130,7 +130,7 @@ class Units:
         self._told: dict[str, float] = {}
 
     def tell_all(self) -> None:
-        """Send SIGTERM to all units. The cloud decides how long they have to exit."""
+        """Send SIGTERM to all units. The cloud limits their time to exit."""
         for unit, process in self._processes.items():
             if unit not in self._told and process.poll() is None:
                 self._told[unit] = time.monotonic()
@@ -158,7 +158,7 @@ class Units:
 
 
 def run_workers(side: MachineSide, files: Path, arguments: Sequence[str]) -> int:
-    """Run the units of this machine until all have exited. Return the exit code."""
+    """Run the units of this machine until all have exited, and return the exit code."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--scheduler", required=True, help="address of the scheduler")
     parser.add_argument("--preload", action="append", default=[], help="script to run before")
@@ -191,7 +191,7 @@ def run_workers(side: MachineSide, files: Path, arguments: Sequence[str]) -> int
 
 
 def main() -> None:
-    """Run the program that the command line names."""
+    """Run the program named on the command line."""
     log_to_stderr()
     provider, program, *arguments = sys.argv[1:]
     side: Any = get_provider(provider).machine_side()

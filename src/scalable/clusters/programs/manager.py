@@ -1,4 +1,5 @@
-"""The program of a manager: ``python -m scalable.clusters.programs.manager DIRECTORY ID``.
+"""Program of a manager: ``python -m scalable.clusters.programs.manager DIRECTORY ID``.
+
 A manager starts and stops workers of a cluster on one target.
 """
 
@@ -17,7 +18,7 @@ logger = logging.getLogger("scalable.clusters.programs")
 
 
 def main() -> None:
-    """Run the manager that the command line names."""
+    """Run the manager named on the command line."""
     log_to_stderr()
     directory, manager = opened(Path(sys.argv[1])), sys.argv[2]
     try:

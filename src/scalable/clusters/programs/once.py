@@ -1,6 +1,8 @@
 """A program that starts at most once, run with ``python -m ... FILE COMMAND...``.
-The first start creates FILE and executes the command. A restart of the container exits at once: a
-scheduler without its workers and tasks is useless. It exits with 0 if :func:`ended` was called.
+
+The first start creates FILE and executes the command. After a restart of the container it exits at
+once, since a scheduler without its workers and tasks is useless. The exit code is 0 if
+:func:`ended` was called.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The scheduler or a manager of a remote cluster, run with ``python -m ... PROGRAM``.
-PROGRAM is ``scheduler`` or ``manager ID``. From the backend's files it creates the private
-directory that clusters on a shared file system have, and runs as it does there.
+"""Scheduler or manager of a remote cluster, run with ``python -m ... PROGRAM``.
+
+PROGRAM is ``scheduler`` or ``manager ID``. From the backend's files it recreates the private
+directory of a cluster on a shared file system, and then runs as there.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def unpacked(files: Path, state: Path) -> tuple[ClusterDirectory, ClusterRecord]
 
 
 def run_scheduler(directory: ClusterDirectory, port: int, *, relay_host: str | None = None) -> None:
-    """Run the scheduler until it exits. The backend removes what is left."""
+    """Run the scheduler until it exits. The backend removes the rest."""
     from scalable.clusters.programs.scheduler import serve
 
     # The scheduler also unpickles objects of the workflow's modules.
@@ -110,7 +111,7 @@ async def end_if_abandoned(
     creator: CreatorReports,
     close: Callable[[], None],
 ) -> None:
-    """Stop the cluster when its creator has been silent for ``after_s`` seconds (None: never)."""
+    """Stop the cluster after its creator has been silent for ``after_s`` seconds (None: never)."""
     while after_s is not None:
         await asyncio.sleep(ABANDONED_POLL_S)
         if creator.silent_s(controller.managers) > after_s:
@@ -123,10 +124,10 @@ async def end_if_abandoned(
 def run_manager(
     directory: ClusterDirectory, record: ClusterRecord, manager: str, address: str
 ) -> int:
-    """Run a manager until it leaves. Return the exit code.
+    """Run a manager until it leaves, and return the exit code.
     If the scheduler failed or is gone, the code is 0, so that the manager is not restarted. If the
-    cluster has finished normally, the manager, the last program, deletes it. SIGTERM comes from
-    the backend, which moves the manager: it leaves its workers to the next process.
+    cluster has finished normally, the manager, as the last program, deletes it. On SIGTERM, by
+    which the backend moves a manager, it leaves its workers to the next process.
     """
     from scalable.clusters import managing
 
@@ -165,7 +166,7 @@ def run_manager(
 
 
 def main() -> None:
-    """Run the program that the command line names."""
+    """Run the program named on the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("program", choices=("scheduler", "manager"))
     parser.add_argument("id", nargs="?", default="")

@@ -1,4 +1,5 @@
-"""The program of a scheduler: ``python -m scalable.clusters.programs.scheduler DIRECTORY``.
+"""Program of a scheduler: ``python -m scalable.clusters.programs.scheduler DIRECTORY``.
+
 It runs until a stop is requested, or its idle timeout or time to live is over. Then it removes the
 remaining processes, jobs and files of its cluster.
 """
@@ -49,10 +50,10 @@ NEVER = 10**9
 
 
 class SeldomCollections:
-    """Full collections that take a small share of the time, however many objects there are.
+    """Limits full garbage collections to a small share of the time, with any number of objects.
     A full collection visits every object, half a million per second: 2 s with 5,000 workers. Python
-    starts one whenever there are a quarter more objects. Here the next one waits for ``1 / SHARE``
-    times the duration of the last. Objects without cycles are still freed at once.
+    starts one after a growth by a quarter. Here the next one waits for ``1 / SHARE`` times the
+    duration of the last. Objects without cycles are still freed at once.
     """
 
     def __init__(self) -> None:
@@ -61,14 +62,14 @@ class SeldomCollections:
         self._began = self._due_at = 0.0
 
     def begin(self) -> None:
-        """Exclude what is loaded by now, and collect a third as often, as Dask's program does."""
+        """Exempt existing objects, and collect a third as often, as Dask's program does."""
         gc.set_threshold(*self._younger, self._third)
         gc.collect()
         gc.freeze()
         gc.callbacks.append(self.collects)
 
     def collects(self, phase: str, info: Mapping[str, int]) -> None:
-        """Handle the start or the stop of a collection. Python calls this."""
+        """Handle the start or stop of a collection (a callback of Python)."""
         now = time.monotonic()
         if info["generation"] != 2:
             if phase == "stop" and now >= self._due_at:
@@ -104,7 +105,7 @@ async def serve(
     listening: Mapping[str, Any] | None = None,
     beside: Beside | None = None,
 ) -> str:
-    """Run the scheduler of a cluster until it stops. Return the reason.
+    """Run the scheduler of a cluster until it stops, and return the reason.
     ``listening`` has Dask's arguments for host and port, by default the target's. ``beside`` is
     cancelled when the scheduler has stopped.
     """
