@@ -21,7 +21,7 @@ BUDGETS = {
     "client": (8_400, 23),
     "clusters": (4_900, 23),
     "containers": (950, 4),
-    "dask_compat": (3_700, 9),
+    "dask_compat": (3_650, 9),
     "manager": (2_950, 10),
     "manifest": (3_400, 16),
     "model": (2_600, 14),
