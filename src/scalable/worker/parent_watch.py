@@ -28,7 +28,7 @@ class ParentWatch:
     owner: int | None = None
 
     def hold(self, scratch: str) -> None:
-        """When the owner exits, remove ``scratch`` and kill this process group. Never blocks."""
+        """Remove ``scratch`` and kill this process group when the owner exits. Never blocks."""
         threading.Thread(target=self._end_with_owner, args=(scratch,), daemon=True).start()
 
     def _end_with_owner(self, scratch: str) -> None:
