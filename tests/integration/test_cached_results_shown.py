@@ -1,4 +1,4 @@
-"""CacheCounts results as all places tell them: overview, terminal, record, report, notebook."""
+"""Cached results as all places tell them: overview, terminal, record, report, notebook."""
 
 import json
 import textwrap
@@ -153,7 +153,7 @@ def test_all_places_tell_the_same_numbers(seen):
 def test_the_report_has_a_section_with_the_reasons(seen):
     text, html = str(seen.report), seen.report.to_html()
     line = cache_in_words(seen.overview.remembered)
-    assert f"CacheCounts results: {line}\n  found: fit 5, wide 1\n" in text
+    assert f"Cached results: {line}\n  found: fit 5, wide 1\n" in text
     (nearest,) = {each.nearest for each in seen.overview.remembered.reasons if each.count == 1}
     assert f"  ran: 1 x fit: the function models.fit changed (beside {nearest[:12]})" in text
     assert "  ran: 2 x fit: argument x is another (beside " in text
@@ -178,4 +178,4 @@ def test_hits_of_a_session_that_ends_at_once_are_recorded(place, seen):
         assert client.gather(client.map(functions.fit, range(4), task="fit")) == [0, 2, 4, 6]
     summary = session.report().summary
     assert (summary.remembered.found, summary.tasks) == (4, {"found": 4})
-    assert "CacheCounts results: 4 found (" in str(session.report())
+    assert "Cached results: 4 found (" in str(session.report())

@@ -265,7 +265,7 @@ def cache_line(totals: CacheTotals) -> str:
     if others:
         told.append(f"{counted(others, 'more reason')}")
     because = f": {'; '.join(told)}" if told else ""
-    return f"CacheCounts results: {cache_in_words(totals)}{because}"
+    return f"Cached results: {cache_in_words(totals)}{because}"
 
 
 def reason_in_words(reason: MissReason) -> str:

@@ -115,7 +115,7 @@ def _remembered(summary: Summary) -> Iterator[str]:
     totals = summary.remembered
     if not totals:
         return
-    yield f"CacheCounts results: {cache_in_words(totals)}"
+    yield f"Cached results: {cache_in_words(totals)}"
     found = {name: task.found for name, task in summary.task_names.items() if task.found}
     if found:
         names = sorted(found, key=lambda name: -found[name])
