@@ -50,14 +50,19 @@ def test_commands_are_mapped_over_their_arguments(client):
     assert [each.stdout for each in found] == ["['1', 'x=a b', 'p', 'q']\n", "['2', 'x=$c']\n"]
 
 
+def held(dask_worker):
+    return len(dask_worker.state.tasks)
+
+
 def test_equal_command_is_cached_until_a_file_changes(client, copy, tmp_path, eventually):
     source, target = tmp_path / "in", tmp_path / "out"
 
     def ran():
         before = target.stat().st_mtime_ns if target.exists() else None
         client.submit(copy, source=File(source), target=str(target), cache=True).result()
-        # Dask would answer with a result that it still holds.
+        # Dask would answer with a result that it, or a worker, still holds.
         eventually(lambda: not client.cluster.scheduler.tasks)
+        eventually(lambda: not any(client.run(held).values()))
         return target.stat().st_mtime_ns != before
 
     source.write_text("one")
